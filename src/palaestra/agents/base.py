@@ -1,0 +1,91 @@
+"""The policy protocol: one method, batched over all episodes that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from palaestra.envs.base import Action, Observation
+
+if TYPE_CHECKING:
+    import polars as pl
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One agent of one episode asks for its next action.
+
+    rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
+    depend on who else is in the batch.
+    """
+
+    observation: Observation
+    agent: str
+    rng: np.random.Generator
+
+
+@dataclass(slots=True)
+class Decision:
+    """The answer, with what learning needs: token ids and log-probabilities of exactly what was sampled.
+
+    prompt_ids, action_ids: int32[P], int32[A]; logprobs (under the sampling distribution), entropies (nats): float32[A].
+    error: the policy failed on this request; the episode ends as a row with this error.
+    """
+
+    action: Action
+    prompt_ids: np.ndarray | None = None
+    action_ids: np.ndarray | None = None
+    logprobs: np.ndarray | None = None
+    entropies: np.ndarray | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None
+    duration: float | None = None
+    error: str | None = None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything that can act. `name` fills the `policy` column."""
+
+    name: str
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """One decision per request, in order."""
+
+
+@dataclass
+class Scored:
+    """Differentiable re-evaluation of stored actions: [rows, longest action], padded on the right.
+
+    logprobs, entropies: float; mask: bool, True on real tokens; logits: [rows, tokens, vocabulary] or None.
+    """
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    mask: torch.Tensor
+    logits: torch.Tensor
+
+
+@runtime_checkable
+class Learnable(Policy, Protocol):
+    """A policy with torch parameters. Non-LM policies are sequences of one token (the action id)."""
+
+    def score(self, rows: pl.DataFrame) -> Scored:
+        """Log-probabilities of the rows' `action_ids` given their `prompt_ids`, with gradient."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What the optimiser updates."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state, as tensors and plain values."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+
+    def frozen_copy(self) -> Learnable:
+        """A copy that never changes: the reference of a KL term, the opponent of self-play, the team before training."""

@@ -1,0 +1,78 @@
+"""The atlas in a terminal: a table of systems, and one system's page. Both return what `rich` can print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from palaestra.atlas import System
+
+STYLES = {"works": "bold green", "partly": "yellow", "planned": "dim"}
+
+
+def table(rows: Sequence[System]) -> Table:
+    """One line per system, in 80 columns; `where` is shown without the leading `palaestra.`."""
+    counts = Counter(row.status for row in rows)
+    caption = " · ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    shown.add_column("id", justify="right", style="cyan", no_wrap=True)
+    shown.add_column("name", no_wrap=True, overflow="ellipsis")
+    shown.add_column("family", style="dim", no_wrap=True)
+    shown.add_column("status", no_wrap=True)
+    shown.add_column("where", overflow="fold")
+    for row in rows:
+        where = "\n".join(name.removeprefix("palaestra.") for name in row.where)
+        shown.add_row(str(row.id), Text(row.name), row.family, Text(row.status, STYLES[row.status]), Text(where))
+    return shown
+
+
+def page(entry: System) -> RenderableType:
+    """Everything about one system: what it is, where it lives, how to write it, how to check it."""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("paper", Text(entry.title))
+    if entry.arxiv:
+        address = f"https://arxiv.org/abs/{entry.arxiv}"
+        facts.add_row("arXiv", Text(entry.arxiv, style=f"cyan link {address}"))
+    facts.add_row("family", entry.family)
+    facts.add_row("status", Text(entry.status, STYLES[entry.status]))
+    for name in entry.where:
+        facts.add_row("where", Text(name, "cyan"))
+    if entry.verified:
+        against = {
+            "code": "the authors' code",
+            "text": "the text of the paper",
+            "reconstruction": "nothing: a reconstruction from what is public",
+        }
+        facts.add_row("checked against", against[entry.verified])
+    if entry.note:
+        facts.add_row("shown", Text(entry.note))
+    parts: list[RenderableType] = [facts]
+    if entry.expression:
+        parts += [Text("\nin one expression", "dim"), Text(f"  {entry.expression}", "bold"), _tree(entry)]
+        apply = f'palaestra apply "{entry.expression}" TURNS.parquet -o OUT.parquet'
+        parts += [Text("\nadd it to any table of turns", "dim"), Text(f"  {apply}", "cyan")]
+    if entry.reproduce:
+        parts += [Text("\ncheck it yourself", "dim"), Text(f"  {entry.reproduce}", "cyan")]
+    elif entry.status == "planned":
+        parts.append(Text("\nNot built yet. CONTRIBUTING.md shows how to add a system.", "dim"))
+    title = Text.assemble((f"[{entry.id}] ", "cyan"), (entry.name, "bold"))
+    return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, padding=(1, 2), width=100)
+
+
+def _tree(entry: System) -> Text:
+    """The composition that the name stands for, as the signal itself prints it."""
+    from palaestra.parse import parse
+
+    for name in entry.where:
+        import_module(name.rpartition(".")[0])  # importing a module is what makes its names known to the parser
+    lines = parse(str(entry.expression)).explain().splitlines()
+    return Text("\n".join(f"  {line}" for line in lines), "dim")

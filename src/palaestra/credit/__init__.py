@@ -1,0 +1,75 @@
+"""Credit: signals that turn rewards into advantages.
+
+One form covers the field: advantage = Σ weight · normalise(signal; key, unit, centre, scale), then row weights. What
+differs between methods is which rows a statistic ranges over and how terms are mixed, so a paper is a short function.
+The algebra itself is re-exported here: `from palaestra.credit import episode_return, standardise`.
+"""
+
+from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
+from palaestra.credit.returns import agent_return, episode_return, return_to_go, whiten
+from palaestra.signals import (
+    absolute,
+    centre,
+    clip,
+    col,
+    count,
+    cumulative,
+    exp,
+    fill_missing,
+    highest,
+    is_missing,
+    leave_one_out,
+    log,
+    lowest,
+    mean,
+    per_token,
+    per_turn,
+    quantile,
+    rank,
+    shift,
+    sign,
+    standardise,
+    std,
+    total,
+    where,
+)
+
+__all__ = [
+    "FLAVOURS",
+    "absolute",
+    "agent_return",
+    "centre",
+    "clip",
+    "col",
+    "count",
+    "cumulative",
+    "dr_grpo",
+    "dr_mas",
+    "episode_return",
+    "exp",
+    "fill_missing",
+    "gigpo",
+    "grpo",
+    "highest",
+    "is_missing",
+    "leave_one_out",
+    "log",
+    "lowest",
+    "mars",
+    "mean",
+    "per_token",
+    "per_turn",
+    "quantile",
+    "rank",
+    "reinforce",
+    "reinforce_plus_plus",
+    "return_to_go",
+    "rloo",
+    "shift",
+    "sign",
+    "standardise",
+    "std",
+    "total",
+    "where",
+    "whiten",
+]

@@ -1,0 +1,202 @@
+"""Group-relative credit: one statistic, different keys.
+
+What counts as one sample, the denominator and the fate of a lone sample are written out in each function. Defaults follow
+the papers; `flavour=` reproduces what a trainer's code does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from palaestra.credit.returns import agent_return, return_to_go, whiten
+from palaestra.errors import ExpressionError, nearest
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    Singleton,
+    centre,
+    clip,
+    leave_one_out,
+    mean,
+    register,
+    standardise,
+    total,
+)
+
+Flavour = Literal["verl", "trl", "rllm", "art", "prime"]
+
+FLAVOURS: dict[str, dict[str, dict[str, Any]]] = {
+    "grpo": {
+        "verl": {"ddof": 1, "eps": 1e-6, "singleton": "raw"},
+        "trl": {"ddof": 1, "eps": 1e-4, "singleton": "zero"},
+        "rllm": {"ddof": 0, "eps": 1e-6, "singleton": "raw"},
+        "art": {"ddof": 0, "eps": 1e-6, "singleton": "zero"},
+        "prime": {"scale": False, "singleton": "zero"},
+    },
+    "rloo": {
+        "verl": {"singleton": "raw"},
+        "rllm": {"singleton": "raw"},
+        "trl": {"singleton": "zero"},
+    },
+}
+"""What each trainer's estimator of that name does with standard deviation, epsilon and a group of one."""
+
+
+def _flavour(estimator: str, flavour: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    if flavour is None:
+        return options
+    known = FLAVOURS[estimator]
+    if flavour not in known:
+        raise ExpressionError(f"{estimator}: flavour {flavour!r} is unknown{nearest(flavour, known)}")
+    return options | known[flavour]
+
+
+def _score(score: SignalLike | None) -> Signal:
+    """One number per episode: the mean over its rows of each row's score (default: its agent's return)."""
+    return mean(agent_return() if score is None else score, over="episode")
+
+
+@register()
+def reinforce(gamma: float = 1.0, *, over: Keys = (), reward: SignalLike = "reward") -> Signal:
+    """REINFORCE with a mean baseline: G_t - mean of G over the key (default: the batch). Williams 1992."""
+    return centre(return_to_go(gamma, reward), over=over)
+
+
+@register()
+def grpo(
+    score: SignalLike | None = None,
+    *,
+    over: Keys = "group",
+    ddof: int = 1,
+    eps: float = 1e-6,
+    singleton: Singleton = "zero",
+    flavour: Flavour | None = None,
+) -> Signal:
+    """GRPO (arXiv 2402.03300): (R - mean) / (std + eps) over the group, every episode one sample.
+
+    score: R per row, reduced to its mean over the episode; default is the agent's return. flavour: reproduce that
+    trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by the
+    population deviation, TRL adds 1e-4, prime-rl does not divide at all.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 1]})
+    >>> grpo(flavour="rllm").evaluate(turns).round(3)
+    array([ 1., -1., -1.,  1.])
+    """
+    options = _flavour("grpo", flavour, {"ddof": ddof, "eps": eps, "singleton": singleton})
+    if not options.pop("scale", True):
+        return centre(_score(score), over=over, unit="episode", singleton=options["singleton"])
+    return standardise(_score(score), over=over, unit="episode", **options)
+
+
+@register()
+def dr_grpo(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
+    """Dr. GRPO (arXiv 2503.20783): R - mean over the group, no division. Its loss sums tokens over a constant."""
+    return centre(_score(score), over=over, unit="episode")
+
+
+@register()
+def rloo(
+    score: SignalLike | None = None,
+    *,
+    over: Keys = "group",
+    singleton: Singleton = "zero",
+    flavour: Literal["verl", "rllm", "trl"] | None = None,
+) -> Signal:
+    """RLOO (arXiv 2402.14740): R - mean of the other episodes of the group.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 0]})
+    >>> rloo().evaluate(turns).round(4)
+    array([ 1.    , -0.3333, -0.3333, -0.3333])
+    """
+    options = _flavour("rloo", flavour, {"singleton": singleton})
+    return leave_one_out(_score(score), over=over, unit="episode", **options)
+
+
+@register("reinforce_plus_plus", "reinforce++")
+def reinforce_plus_plus(
+    gamma: float = 1.0, *, baseline: Keys | None = None, reward: SignalLike = "reward"
+) -> Signal:
+    """REINFORCE++ (arXiv 2501.03262): return-to-go, whitened over the whole batch.
+
+    baseline: a key ("group") whose mean is subtracted first: the paper's variant with a group baseline.
+    """
+    returns = return_to_go(gamma, reward)
+    return whiten(returns if baseline is None else centre(returns, over=baseline))
+
+
+@register("dr_mas", "agentwise")
+def dr_mas(
+    score: SignalLike | None = None,
+    *,
+    over: Keys = ("group", "agent"),
+    ddof: int = 1,
+    eps: float = 1e-6,
+    singleton: Singleton = "raw",
+) -> Signal:
+    """[18] Dr. MAS (arXiv 2602.08847): GRPO with the key (group, agent); every invocation of an agent is a sample.
+
+    An agent that is called k times in an episode counts k times and each row keeps its own score (default: the agent's
+    return; subtract a penalty for invalid actions there). A lone sample passes its raw score, as in the released code,
+    against which this is checked; `singleton="zero"` is the safer choice when groups can be incomplete.
+    """
+    return standardise(
+        agent_return() if score is None else score, over=over, ddof=ddof, eps=eps, singleton=singleton
+    )
+
+
+@register()
+def mars(
+    reward: SignalLike = "reward",
+    *,
+    seat: Keys = "agent",
+    rewards: Literal["mean", "mean_std", "asym_clip"] = "mean",
+    whiten_rewards: bool = False,
+    limit: float | None = None,
+) -> Signal:
+    """[28] MARS (arXiv 2510.15414), in the order of its released code:
+
+    1. rewards minus their mean per seat (`mean_std`: also divided by std + 1e-6; `asym_clip`: then cut to [-1, 3]);
+    2. optionally whitened over the batch; 3. return-to-go with γ = 1 per seat; 4. minus, per seat, the mean of the
+    *distinct* values; 5. whitened over the batch; 6. optionally cut to ±limit.
+
+    seat: the key of a seat; with several games in one batch give (game column, "agent").
+    """
+    if rewards not in ("mean", "mean_std", "asym_clip"):
+        raise ExpressionError(f"mars: rewards={rewards!r}{nearest(rewards, ['mean', 'mean_std', 'asym_clip'])}")
+    normalised = standardise(reward, over=seat) if rewards == "mean_std" else centre(reward, over=seat)
+    if rewards == "asym_clip":
+        normalised = clip(normalised, -1.0, 3.0)
+    if whiten_rewards:
+        normalised = whiten(normalised)
+    advantage = whiten(centre(return_to_go(1.0, normalised), over=seat, unit="unique"))
+    return advantage if limit is None else clip(advantage, -limit, limit)
+
+
+@register()
+def gigpo(
+    gamma: float = 0.95,
+    *,
+    weight: float = 1.0,
+    scale: bool = True,
+    reward: SignalLike = "reward",
+    state: str = "state",
+    singleton: Singleton = "raw",
+) -> Signal:
+    """[62] GiGPO (arXiv 2505.10978): credit of the whole episode in its group + weight · credit of the step among the
+    steps that were taken from the same state (anchor) in the group.
+
+    The episode's score is its total reward; a step's is its discounted return-to-go, every visit a sample; a state that
+    was seen once has step credit 0. scale=False is the paper's mean-only normalisation, better on hard tasks. A group of
+    one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
+    """
+    episodes, steps = total(reward, over="episode"), return_to_go(gamma, reward)
+    if scale:
+        return standardise(episodes, over="group", unit="episode", singleton=singleton) + weight * standardise(
+            steps, over=("group", state)
+        )
+    return centre(episodes, over="group", unit="episode", singleton=singleton) + weight * centre(
+        steps, over=("group", state)
+    )

@@ -1,0 +1,43 @@
+"""Returns: what an episode, or an agent in it, was worth; and batch whitening."""
+
+from __future__ import annotations
+
+from palaestra.signals import Keys, Signal, SignalLike, centre, cumulative, register, std, total
+
+
+@register()
+def episode_return(reward: SignalLike = "reward") -> Signal:
+    """Sum of all agents' rewards in the episode, on each of its rows.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0, 1], "agent": ["a", "b", "a"], "reward": [0.0, 1.0, 2.0]})
+    >>> episode_return().evaluate(turns)
+    array([1., 1., 2.])
+    """
+    return total(reward, over="episode")
+
+
+@register()
+def agent_return(reward: SignalLike = "reward") -> Signal:
+    """Sum of the row's own agent's rewards in the episode. With a reward that the whole team shares, that reward."""
+    return total(reward, over=("episode", "agent"))
+
+
+@register()
+def return_to_go(
+    gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")
+) -> Signal:
+    """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0, 0], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
+    >>> return_to_go(1.0).evaluate(turns).round(9)
+    array([1.1, 0.9, 1. ])
+    """
+    return cumulative(reward, gamma=gamma, reverse=True, over=over)
+
+
+@register()
+def whiten(x: SignalLike, *, over: Keys = ()) -> Signal:
+    """(x - mean) / sqrt(var + 1e-8) with Bessel's factor, as `masked_whiten` in the trainers; a constant key gives 0."""
+    return centre(x, over=over) / (std(x, over=over) ** 2 + 1e-8) ** 0.5

@@ -1,0 +1,105 @@
+"""The environment protocol: several agents, dict in, dict out.
+
+The agents that appear in the returned observations act next: one of them in a turn-based game, several in a
+simultaneous one. An env that ends returns no observations. Left out on purpose: spaces, vectorisation, rendering.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Action = str | int
+"""Text, or the index of one of `Observation.choices`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one agent sees before it acts.
+
+    text: everything the agent is told, history included; also the readable form of `array`.
+    choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.
+    mask: bool[len(choices)], the legal ones; None if all are legal.
+    array: float32 features for policies that do not read text.
+    messages: chat messages `{"role", "content"}` for chat models; None means one user message with `text`.
+    """
+
+    text: str
+    choices: tuple[str, ...] | None = None
+    mask: np.ndarray | None = None
+    array: np.ndarray | None = None
+    messages: tuple[Mapping[str, str], ...] | None = None
+
+    @property
+    def legal(self) -> tuple[str, ...]:
+        """Names of the legal actions; empty if the action is free text."""
+        if self.choices is None:
+            return ()
+        if self.mask is None:
+            return self.choices
+        return tuple(name for name, ok in zip(self.choices, self.mask, strict=True) if ok)
+
+    def index(self, action: Action) -> int | None:
+        """The id of `action` if it is legal here, else None. Text is matched without case and outer white space."""
+        if self.choices is None:
+            return None
+        if isinstance(action, str):
+            wanted = action.strip().casefold()
+            found = next((i for i, name in enumerate(self.choices) if name.casefold() == wanted), None)
+        else:
+            found = int(action) if 0 <= int(action) < len(self.choices) else None
+        if found is None or (self.mask is not None and not self.mask[found]):
+            return None
+        return found
+
+    def key(self) -> int:
+        """64-bit hash of what was seen (the anchor state): equal iff the observation is equal, in every process."""
+        digest = hashlib.blake2b(self.text.encode(), digest_size=8)
+        if self.array is not None:
+            digest.update(np.ascontiguousarray(self.array).tobytes())
+        for message in self.messages or ():
+            digest.update(f"\0{message['role']}\0{message['content']}".encode())
+        return int.from_bytes(digest.digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What `step` returns.
+
+    observations: who acts next and what they see; empty iff the episode is over.
+    rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.
+    info: `valid`: {agent: bool} for the actions just taken (absent = valid); `success`: bool or {agent: bool} at the end;
+    anything else is kept as the row's metadata.
+    """
+
+    observations: Mapping[str, Observation]
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    terminated: bool = False
+    truncated: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Env(Protocol):
+    """One game between named agents. Same seed and same actions give the same episode; envs share no state.
+
+    agents: every agent that can ever act. task: name of the task that the last `reset` chose; trials of one task are
+    compared with each other, so equal tasks must have equal names in every process.
+    """
+
+    agents: tuple[str, ...]
+    task: str
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Start the episode that `seed` names and return the first observations."""
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions of exactly the agents that were last observed."""
+
+
+EnvFactory = Callable[[], Env]
+"""Makes a fresh env. A rollout calls it once per concurrent episode."""

@@ -1,0 +1,80 @@
+"""What can go wrong, by the boundary at which it went wrong.
+
+Every error that a user can cause says what was found, where, what was expected and the nearest valid name.
+A bad *episode* never raises: it is a row of `Turns` with its `error` column set. These classes are for what has to stop.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PalaestraError(Exception):
+    """Base of everything raised on purpose. The command line prints its text and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class InputError(PalaestraError):
+    """What the user gave cannot be used: a recipe, an expression, a file, a column. Exit code 2."""
+
+    exit_code = 2
+
+
+class RecipeError(InputError):
+    """A recipe has a wrong key, type or value; the message names the field and the fix."""
+
+
+class ExpressionError(InputError):
+    """The text of a signal cannot be parsed, or names something that is not registered."""
+
+
+class SchemaError(InputError):
+    """A table has an unknown version, a wrong type or lacks a column."""
+
+
+class MissingColumnError(SchemaError):
+    """A signal needs a column that the table does not have."""
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is not installed."""
+
+
+class EnvError(PalaestraError):
+    """An environment broke its protocol."""
+
+
+class PolicyError(PalaestraError):
+    """A policy broke its protocol, or an endpoint failed for good."""
+
+
+class RewardError(PalaestraError):
+    """A reward is not finite."""
+
+
+class LearnerError(PalaestraError):
+    """An update cannot be made: an advantage, a loss or a gradient is not finite."""
+
+
+class StorageError(PalaestraError):
+    """A file could not be written or read whole."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'gigpo'?"`, or the known names if none is near, ready to end a message.
+
+    >>> nearest("gipgo", ["grpo", "gigpo"])
+    "; did you mean 'gigpo' or 'grpo'?"
+    """
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "; did you mean " + " or ".join(repr(c) for c in close) + "?"
+    return "; known: " + ", ".join(names) if names else ""
+
+
+def missing_extra(package: str, extra: str) -> MissingExtraError:
+    """The one clear line for an absent optional dependency."""
+    return MissingExtraError(f"{package} is not installed: pip install 'palaestra[{extra}]'")

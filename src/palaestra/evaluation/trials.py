@@ -1,0 +1,136 @@
+"""Trials: the table of turns reduced to one row per (system, run, task, trial). Every statistic of proof starts here.
+
+Left out: readers of other tools' logs (they only have to produce the same columns).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+if TYPE_CHECKING:
+    from palaestra.turns import Turns
+
+UNSCORED = ("reward", "judge")
+"""Boundaries whose failure says nothing about the system: the episode was played, but could not be scored."""
+
+_REQUIRED = ("task", "episode", "success")
+_OPTIONAL = {
+    "system": pl.lit("system"),
+    "run": pl.lit(None, pl.String),
+    "iteration": pl.lit(0, pl.Int32),
+    "group": pl.lit(0, pl.Int32),
+    "agent": pl.lit("agent"),
+    "reward": pl.lit(None, pl.Float64),
+    "error": pl.lit(None, pl.String),
+    "tokens_in": pl.lit(None, pl.Int32),
+    "tokens_out": pl.lit(None, pl.Int32),
+    "cost": pl.lit(None, pl.Float64),
+}
+_EPISODE = ["system", "run", "iteration", "group", "episode"]
+
+
+def trials(
+    turns: Turns | pl.DataFrame,
+    *,
+    where: pl.Expr | None = None,
+    agents: Literal["all", "any"] = "all",
+    score: str | None = None,
+    errors: Literal["fail", "exclude"] = "fail",
+) -> pl.DataFrame:
+    """One row per trial: `system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost`.
+
+    Args:
+        turns: turns of one or several systems; a column `system` tells them apart (absent: one system, "system").
+        where: which rows are judged, e.g. `pl.col("agent") == "player_0"` or `pl.col("policy") == "learner"`. In a
+            zero-sum game this must be said, because the mean over both seats is always the same.
+        agents: a trial succeeds if "all" (default) or "any" of the judged agents did.
+        score: a column whose mean over the judged rows is the score. None: the mean over judged agents of the sum of
+            their rewards; an agent without any scored row leaves that mean, and no score at all is null, never 0.
+        errors: "fail" (default): an episode that ended with an error is a failure, because the system did not deliver;
+            only if the error came from scoring (`reward:`, `judge:`) its success is null. "exclude": it is null in
+            every case. The score of an errored episode is always null: a partial return is not comparable. Whatever
+            is chosen, `error` keeps the text, so that errors can be counted.
+
+    `trial` numbers the episodes of one (system, run, task) in the order (iteration, group, episode). An episode that
+    failed before its task was known takes the task of its group. `turns` counts judged rows. Tokens are null if no row
+    has them; cost is null if any row with tokens has no cost: a part that is unknown is not free.
+
+    Raises:
+        MissingColumnError: a column that cannot be done without is absent.
+
+    >>> frame = pl.DataFrame({"task": ["a", "a", "b"], "episode": [0, 0, 1], "success": [True, True, None],
+    ...                       "reward": [0.5, 0.5, None], "error": [None, None, "env: ValueError: bad move"]})
+    >>> trials(frame).select("task", "trial", "success", "score", "turns").rows()
+    [('a', 0, True, 1.0, 2), ('b', 0, False, None, 1)]
+    """
+    frame = turns if isinstance(turns, pl.DataFrame) else turns.frame
+    for option, value, known in (("agents", agents, ("all", "any")), ("errors", errors, ("fail", "exclude"))):
+        if value not in known:
+            raise InputError(f"trials: {option}={value!r} is not an option{nearest(value, known)}")
+    for column in (*_REQUIRED, *([score] if score else [])):
+        if column not in frame.columns:
+            raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, frame.columns)}")
+    judged = pl.lit(True) if where is None else where
+    frame = frame.with_columns(value.alias(name) for name, value in _OPTIONAL.items() if name not in frame.columns)
+    frame = frame.with_columns(
+        pl.col("system").cast(pl.String),
+        pl.col("run").cast(pl.String).fill_null("run"),
+        pl.col("agent").cast(pl.String),
+        judged=(judged & pl.col("agent").is_not_null()).fill_null(False),
+    )
+    group = ["run", "iteration", "group"]
+    known_task = pl.col("task").drop_nulls()
+    frame = frame.with_columns(
+        task=pl.coalesce(
+            "task",
+            pl.when(known_task.n_unique().over(group) == 1).then(known_task.first().over(group)),
+            pl.format("group {}", "group"),
+        )
+    )
+
+    by_agent = frame.filter("judged").group_by([*_EPISODE, "agent"]).agg(value=_sum_or_null("reward"))
+    if score is not None:
+        by_agent = frame.filter("judged").select(*_EPISODE, value=pl.col(score).cast(pl.Float64))
+    scores = by_agent.group_by(_EPISODE).agg(score=pl.col("value").mean())
+
+    succeeded = pl.col("success").cast(pl.Boolean).filter("judged").drop_nulls()
+    tokens = pl.col("tokens_in").is_not_null() | pl.col("tokens_out").is_not_null()
+    unknown_cost = (pl.col("cost").is_null() & tokens & pl.col("judged")).any()
+    played = frame.group_by(_EPISODE).agg(
+        pl.col("task").first(),
+        success=pl.when(succeeded.len() > 0).then(succeeded.all() if agents == "all" else succeeded.any()),
+        error=pl.col("error").drop_nulls().first(),
+        turns=pl.col("judged").sum().cast(pl.Int32),
+        tokens_in=_sum_or_null("tokens_in", where="judged").cast(pl.Int64),
+        tokens_out=_sum_or_null("tokens_out", where="judged").cast(pl.Int64),
+        cost=pl.when(~unknown_cost).then(_sum_or_null("cost", where="judged")),
+    )
+    failed = pl.col("error").is_not_null()
+    blameless = failed if errors == "exclude" else failed & error_kind().is_in(UNSCORED)
+    return (
+        played.join(scores, on=_EPISODE, how="left")
+        .with_columns(
+            success=pl.when(blameless).then(None).when(failed).then(False).otherwise("success"),
+            score=pl.when(~failed).then("score"),
+        )
+        .sort(_EPISODE)
+        .with_columns(trial=pl.int_range(pl.len(), dtype=pl.Int32).over("system", "run", "task"))
+        .select(
+            "system", "run", "task", "trial", "success", "score", "error", "turns", "tokens_in", "tokens_out", "cost"
+        )
+        .sort("system", "run", "task", "trial")
+    )
+
+
+def error_kind() -> pl.Expr:
+    """The boundary that failed: what stands before the first colon of `error`."""
+    return pl.col("error").str.split(":").list.first().str.strip_chars()
+
+
+def _sum_or_null(column: str, *, where: str | None = None) -> pl.Expr:
+    values = pl.col(column) if where is None else pl.col(column).filter(where)
+    return pl.when(values.count() > 0).then(values.sum())

@@ -1,0 +1,117 @@
+"""The page of `palaestra compare`: several variants of one recipe, with the same pieces as the report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import InputError, StorageError
+from palaestra.report.load import Interval, Run, load_run, read_object
+from palaestra.report.page import render, write_page
+from palaestra.report.panels import POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
+from palaestra.report.plots import intervals, legend
+from palaestra.report.sections import Result, contributions, facts, result
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One arm of the comparison. link: its own report, relative to the page; None if there is none."""
+
+    name: str
+    run: Run
+    result: Result | None
+    facts: dict[str, str]
+    link: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """a − b, with its interval and its p-value corrected for the number of pairs (Holm)."""
+
+    a: str
+    b: str
+    difference: Interval | None
+    p_holm: Any
+    verdict: str
+
+
+def write_comparison(directory: Path) -> Path:
+    """Write `directory/report.html` from `directory/comparison.json` and the run directories that it names.
+
+    comparison.json: `{"variants": {name: run directory}, "pairs": [{"a", "b", "difference", "p_holm", "verdict"}]}`;
+    run directories are absolute or relative to `directory`.
+
+    Raises:
+        InputError: there is no comparison.json, or a run directory is missing.
+        StorageError: a file is damaged, or the page cannot be written.
+    """
+    directory = Path(directory)
+    source = directory / "comparison.json"
+    content = read_object(source)
+    if content is None:
+        raise InputError(f"{source}: no such file; give the directory that `palaestra compare --out` wrote")
+    variants, pairs = _variants(content, source, directory), _pairs(content, source)
+    measured = next((v.result for v in variants if v.result), None)
+    percent = measured.percent if measured else True
+    teams = [(v.name, v.run.seeds) for v in variants]
+    page = render(
+        "comparison.html",
+        title=str(content.get("recipe") or directory.resolve().name),
+        description=content.get("description"),
+        variants=variants,
+        pairs=pairs,
+        measure=measured.measure if measured else "success",
+        percent=percent,
+        legend=legend([v.name for v in variants]),
+        forests=_forests(variants, pairs, measured.measure if measured else "success", percent),
+        progress=progress(teams),
+        policies=by_variant(teams, ZERO_CREDIT | POLICY_PANELS),
+        shares=[(v.name, shares) for v in variants if (shares := contributions(v.run.seeds))],
+    )
+    return write_page(directory / "report.html", page)
+
+
+def _variants(content: Mapping[str, Any], source: Path, directory: Path) -> list[Variant]:
+    named = content.get("variants")
+    if not isinstance(named, Mapping) or not named:
+        raise StorageError(f"{source}: 'variants' should map names to run directories")
+    variants = []
+    for name, folder in named.items():
+        run = load_run(directory / str(folder))
+        page = run.path / "report.html"
+        inside = page.exists() and page.resolve().is_relative_to(directory.resolve())
+        link = page.resolve().relative_to(directory.resolve()).as_posix() if inside else None
+        variants.append(Variant(name, run, result(run), dict(facts(run)), link))
+    return variants
+
+
+def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
+    rows = content.get("pairs") or []
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise StorageError(f"{source}: 'pairs' should be a list of objects")
+    return [
+        Pair(
+            str(row.get("a")), str(row.get("b")), Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
+            row.get("p_holm"), str(row.get("verdict") or ""),
+        )
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+
+
+def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Panel]:
+    """Where each variant ended, what each gained, and how the pairs differ."""
+    after = [(v.name, v.result.after) for v in variants if v.result and v.result.after]
+    gained = [(v.name, v.result.difference) for v in variants if v.result and v.result.difference]
+    apart = [(f"{p.a} − {p.b}", p.difference) for p in pairs if p.difference]
+    wanted = [
+        (f"{measure.capitalize()} after training", after, False),
+        ("Gain over its own start", gained, True),
+        ("Difference within pairs", apart, True),
+    ]
+    return [
+        Panel(title, "95% interval", intervals(rows, what=title.lower(), percent=percent, zero=zero))
+        for title, rows, zero in wanted
+        if rows
+    ]

@@ -1,0 +1,122 @@
+"""The report of one run: reads its directory, draws, fills the template, writes `report.html`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import StorageError, missing_extra
+from palaestra.report import formatting
+from palaestra.report.episodes import sample
+from palaestra.report.limits import limits
+from palaestra.report.load import Interval, Run, load_run
+from palaestra.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_policy, policies, progress
+from palaestra.report.plots import intervals, legend, pairs
+from palaestra.report.sections import Result, alarms, contributions, error_kinds, facts, result, versions
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `run_dir/report.html`, one file that needs nothing else, and return its path.
+
+    A run that was stopped gives a smaller report.
+
+    Raises:
+        InputError: `run_dir` is not a run directory.
+        StorageError: a file in it is damaged, or the page cannot be written.
+        MissingExtraError: matplotlib or jinja2 is not installed.
+    """
+    run = load_run(Path(run_dir))
+    outcome = result(run)
+    name = str((run.summary or {}).get("recipe") or run.path.resolve().name)
+    page = render(
+        "run.html",
+        title=name,
+        run=run,
+        description=(run.summary or {}).get("description"),
+        result=outcome,
+        look=None if outcome else _last_look(run),
+        facts=facts(run),
+        versions=versions(run),
+        progress=progress([("all seeds", run.seeds)]),
+        policies=by_policy(run.seeds, POLICY_PANELS),
+        optimiser=by_policy(run.seeds, OPTIMISER_PANELS),
+        policy_legend=legend(policies(run.seeds)),
+        comparison=_comparison_panels(outcome) if outcome else [],
+        shares=contributions(run.seeds),
+        zero_credit=by_policy(run.seeds, ZERO_CREDIT),
+        episodes=sample(run),
+        errors=error_kinds(run.seeds),
+        alarms=alarms(run.seeds),
+        limits=limits(run, outcome),
+    )
+    return write_page(run.path / "report.html", page)
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill a template. Everything is escaped, except `Markup` that this package drew itself."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise missing_extra("jinja2", "report") from error
+    environment = Environment(
+        loader=PackageLoader("palaestra.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value")}
+    return environment.get_template(template).render(**context)
+
+
+def write_page(path: Path, text: str) -> Path:
+    """Write the page whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")  # a model may have produced half a surrogate pair
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error}") from error
+    return path
+
+
+def _comparison_panels(outcome: Result) -> list[Panel]:
+    """Forest plots of all systems, then before and after per seed."""
+    drawn = []
+    absolute = [(row.system, row.success) for row in outcome.rows if row.success]
+    if not absolute:  # no table: the headline and the controls will do
+        absolute = [(n, v) for n, v in (("before", outcome.before), ("after", outcome.after), *outcome.controls.items()) if v]
+    percent = bool(outcome.rows) or outcome.percent
+    if absolute:
+        title = "Success" if percent else outcome.measure.capitalize()
+        svg = intervals(absolute, what=f"{title.lower()} by system", percent=percent, strong="after")
+        drawn.append(Panel(title, "95% interval", svg))
+    differences = [(row.system, row.difference) for row in outcome.rows if row.difference]
+    if differences:
+        svg = intervals(differences, what="difference from the team before training", percent=percent, zero=True, strong="after")
+        drawn.append(Panel("Difference from before", "95% interval", svg))
+    per_seed = [(seed, b.mean, a.mean) for seed, b, a, _ in outcome.per_seed if b and a]
+    if per_seed:
+        svg = pairs(per_seed, what=f"{outcome.measure} before and after", percent=outcome.percent)
+        drawn.append(Panel(f"{outcome.measure.capitalize()} per seed", "○ before  ● after", svg))
+    for name, rows in outcome.games.items():
+        drawn.append(Panel(name.capitalize(), "○ before  ● after", pairs(rows, what=f"{name} before and after")))
+    return drawn
+
+
+def _last_look(run: Run) -> tuple[int, Interval, int] | None:
+    """Held-out success when it was last measured: iteration, mean and range over seeds, number of seeds."""
+    looks: dict[int, list[float]] = {}
+    for seed in run.seeds:
+        for row in seed.metrics:
+            value = (row.get("evaluation") or {}).get("success")
+            if isinstance(value, int | float):
+                looks.setdefault(row["iteration"], []).append(float(value))
+    if not looks:
+        return None
+    iteration = max(looks)
+    values: Sequence[float] = looks[iteration]
+    return iteration, Interval(sum(values) / len(values), min(values), max(values)), len(values)

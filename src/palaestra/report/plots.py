@@ -1,0 +1,220 @@
+"""Small plots as inline SVG: curves with bands over seeds, intervals side by side, before and after per seed.
+
+Drawn by matplotlib at phone width (so one size serves every screen) in stand-in colours, which are then replaced by CSS
+variables: the page decides about light, dark and print. Titles and legends are HTML, outside the picture.
+Left out on purpose: interaction, raster output, pyplot and its global state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from palaestra.errors import missing_extra
+from palaestra.report.load import Interval
+from palaestra.report.formatting import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = 8  # --c0 … --c7 in style.css
+DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+INK, MUTED, RULE, PAPER = "#0a0b0c", "#7a7b7c", "#dadbdc", "#fafbfc"
+_VARIABLES = {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"} | {
+    f"#5e{i:02x}e5": f"var(--c{i})" for i in range(COLOURS)
+}
+WIDTH = 360.0  # points = CSS pixels of the viewBox
+
+
+def colour(index: int) -> str:
+    """The stand-in for the CSS variable `--c<index>`."""
+    return f"#5e{index % COLOURS:02x}e5"
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line with a band: `x` are iterations, `mean`, `low`, `high` the mean and the range over seeds (float64[n]).
+
+    index: its place in the legend, which decides colour and dash.
+    """
+
+    label: str
+    index: int
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]]]) -> Series | None:
+    """Pool one curve per seed, `[(iteration, value or None), …]`, into mean and range; None if nothing is finite.
+
+    Where seeds have different lengths, an iteration is the mean over the seeds that have it.
+    """
+    pooled: dict[int, list[float]] = {}
+    for curve in curves:
+        for iteration, value in curve:
+            if isinstance(value, int | float) and np.isfinite(value):
+                pooled.setdefault(iteration, []).append(float(value))
+    if not pooled:
+        return None
+    x = sorted(pooled)
+    values = [pooled[i] for i in x]
+    return Series(
+        label, index, np.array(x), np.array([np.mean(v) for v in values]),
+        np.array([min(v) for v in values]), np.array([max(v) for v in values]),
+    )  # fmt: skip
+
+
+def curves(series: Sequence[Series], *, what: str, percent: bool = False, points: bool = False) -> Markup:
+    """Lines over iterations. `points` marks the measured places (for what is measured at a few looks only)."""
+    figure, axes = _figure(190)
+    for line in series:
+        axes.fill_between(line.x, line.low, line.high, color=colour(line.index), alpha=0.16, linewidth=0)
+        marker = "o" if points or len(line.x) == 1 else ""
+        style: Any = {"linestyle": DASHES[line.index % len(DASHES)], "marker": marker, "markersize": 3.6}
+        axes.plot(line.x, line.mean, color=colour(line.index), linewidth=1.7, **style)
+    if len(series) == 1:  # the last value, at the end of its line
+        last = number(float(series[0].mean[-1]), percent=percent)
+        end = (float(series[0].x[-1]), float(series[0].mean[-1]))
+        tone = colour(series[0].index)
+        axes.annotate(last, end, (6, 0), textcoords="offset points", va="center", color=tone, annotation_clip=False)
+    axes.margins(x=0.02)
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.set_xlabel("iteration")
+    _ticks(axes.yaxis, percent)
+    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
+    low, high = axes.get_ylim()
+    if percent:  # a rate that hardly moves should look so; and a margin beyond 0 or 100 % means nothing
+        pad = max(0.0, 0.1 - (high - low)) / 2
+        axes.set_ylim(max(low - pad, -0.01), min(high + pad, 1.01))
+    summary = "; ".join(
+        f"{line.label}: {number(float(line.mean[0]), percent=percent)} at iteration {line.x[0]}, "
+        f"{number(float(line.mean[-1]), percent=percent)} at iteration {line.x[-1]}"
+        for line in series
+    )
+    return _svg(figure, f"Line plot of {what} by iteration. {summary}.")
+
+
+def intervals(
+    rows: Sequence[tuple[str, Interval]], *, what: str, percent: bool = False, zero: bool = False, strong: str = ""
+) -> Markup:
+    """A forest plot: a dot and its interval per row, the label above it. `strong` names the row in colour."""
+    figure, axes = _figure(34 + 34 * len(rows))
+    for i, (label, value) in enumerate(rows):
+        tone = colour(0) if label == strong else MUTED
+        if value.low is not None and value.high is not None:
+            axes.plot([value.low, value.high], [i, i], color=tone, linewidth=2.2, solid_capstyle="round")
+        axes.plot([value.mean], [i], "o", color=tone, markersize=6)
+        axes.text(0, i - 0.27, _short(label), transform=axes.get_yaxis_transform(), va="bottom", color=INK)
+        text = number(value.mean, percent=percent, signed=zero)
+        axes.text(1, i - 0.27, text, transform=axes.get_yaxis_transform(), va="bottom", ha="right", color=tone)
+    if zero:
+        axes.axvline(0, color=INK, linewidth=0.9)
+    axes.set_ylim(len(rows) - 0.55, -0.95)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    _ticks(axes.xaxis, percent)
+    summary = "; ".join(
+        f"{label}: {number(v.mean, percent=percent, signed=zero)}"
+        + (f", from {number(v.low, percent=percent)} to {number(v.high, percent=percent)}" if v.low is not None else "")
+        for label, v in rows
+    )
+    return _svg(figure, f"Forest plot of {what}. {summary}.")
+
+
+def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool = False) -> Markup:
+    """Before (hollow) and after (filled) per seed, joined by a line. rows: (seed, before, after)."""
+    figure, axes = _figure(40 + 24 * len(rows))
+    for i, (_, before, after) in enumerate(rows):
+        axes.plot([before, after], [i, i], color=RULE, linewidth=3, solid_capstyle="round", zorder=1)
+        axes.plot([before], [i], "o", color=MUTED, markerfacecolor=PAPER, markersize=6, markeredgewidth=1.6)
+        axes.plot([after], [i], "o", color=colour(0), markersize=6.5)
+    axes.set_yticks(range(len(rows)), [_short(f"seed {seed}") for seed, _, _ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    _ticks(axes.xaxis, percent)
+    summary = "; ".join(
+        f"seed {seed}: {number(before, percent=percent)} before, {number(after, percent=percent)} after"
+        for seed, before, after in rows
+    )
+    return _svg(figure, f"Dot plot of {what} per seed. {summary}.")
+
+
+def legend(labels: Sequence[str]) -> Markup:
+    """The HTML legend of plots whose series come in this order; empty for a single series."""
+    if len(labels) < 2:
+        return Markup("")
+    items = Markup("").join(
+        Markup(
+            '<li><svg class="key" viewBox="0 0 26 8" aria-hidden="true"><line x1="0" y1="4" x2="26" y2="4" '
+            'stroke="var(--c{})" stroke-width="2.4" stroke-dasharray="{}"/></svg>{}</li>'
+        ).format(i % COLOURS, ("none", "8 3", "2.5 2.5", "9 3 2.5 3")[i % 4], label)
+        for i, label in enumerate(labels)
+    )
+    return Markup('<ul class="legend">{}</ul>').format(items)
+
+
+def _short(label: str, length: int = 44) -> str:
+    return label if len(label) <= length else label[: length - 1] + "…"
+
+
+def _ticks(axis: Any, percent: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(5))
+    if percent:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g}%".replace("-", "−")))
+
+
+def _style() -> dict[str, Any]:
+    return {
+        "svg.fonttype": "none", "svg.hashsalt": "palaestra", "text.parse_math": False, "axes.unicode_minus": True,
+        "font.size": 11, "font.family": "sans-serif", "text.color": MUTED, "axes.labelcolor": MUTED,
+        "axes.edgecolor": RULE, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.axisbelow": True, "xtick.major.size": 0, "ytick.major.size": 0,
+        "axes.linewidth": 1, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
+        "path.simplify": True,
+    }  # fmt: skip
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_extra("matplotlib", "report") from error
+    with matplotlib.rc_context(_style()):
+        figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
+        return figure, figure.subplots()
+
+
+def _svg(figure: Figure, description: str) -> Markup:
+    """The picture without what would leak into the page around it: global styles, ids, metadata, fixed size."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context(_style()):
+        figure.savefig(buffer, format="svg")
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, count=2, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"font-family: [^;\"]*(; )?", "", svg)
+    svg = re.sub(r"#[0-9a-f]{6}(?=[;\"])", lambda m: _VARIABLES.get(m[0], m[0]), svg)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    body = svg[svg.index(">") + 1 :]
+    own = hashlib.blake2b(body.encode(), digest_size=4).hexdigest()  # ids are unique in the page, and reproducible
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>x{own}-", body)
+    head = f'<svg class="plot" role="img" {box[0] if box else ""} aria-label="{escape(description)}">'
+    return Markup(head + re.sub(r"\s*\n\s*", " ", body))

@@ -1,0 +1,36 @@
+"""Softmax policies in a table and their policy gradient, for several independent runs at once.
+
+What the trials share. `theta` is float64[runs, states, actions]; a batch is flat: one entry per turn, of any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def softmax(theta: np.ndarray) -> np.ndarray:
+    """Probabilities, over the last axis."""
+    weights = np.exp(theta - theta.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def uniform(streams: Sequence[np.random.Generator], *shape: int) -> np.ndarray:
+    """Numbers in [0, 1), float64[runs, *shape], each run from its own stream."""
+    return np.stack([stream.random(shape) for stream in streams])
+
+
+def policy_gradient(
+    policy: np.ndarray, run: np.ndarray, state: np.ndarray, action: np.ndarray, advantage: np.ndarray
+) -> np.ndarray:
+    """Sum over turns of A · ∇θ log π(a|s), for each run: W(s,a) - π(a|s) · Σ W(s,·), W the advantages by state and action."""
+    cell = np.ravel_multi_index((run, state, action), policy.shape)
+    weight = np.bincount(cell, weights=advantage, minlength=policy.size).reshape(policy.shape)
+    return weight - policy * weight.sum(axis=-1, keepdims=True)
+
+
+def entropy_gradient(policy: np.ndarray) -> np.ndarray:
+    """∇θ H(π(·|s)) = -π · (log π + H), for each run and state."""
+    logs = np.log(policy)
+    return -policy * (logs - (policy * logs).sum(axis=-1, keepdims=True))

@@ -1,0 +1,406 @@
+"""`Turns`: all experience as one table, a row per turn of one agent.
+
+A thin, immutable wrapper around a polars DataFrame: a versioned schema that is checked, integer key codes that are
+computed once, Parquet in and out. Everything else that one may want to do to a table is polars' business: `turns.frame`.
+
+Two laws hold for keys everywhere:
+
+* a statistic never mixes training runs or iterations: every key is prefixed with `run` and `iteration` if the table has
+  them, so `over=()` is "the batch";
+* `episode` is a number inside its `group`, so the key `episode` is prefixed with `group` as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from palaestra.errors import MissingColumnError, SchemaError, StorageError, nearest
+
+if TYPE_CHECKING:
+    from palaestra.signals import Signal
+
+SCHEMA_VERSION = 1
+_VERSION_KEY = "palaestra.schema"
+
+IDS = pl.List(pl.Int32)
+FLOATS = pl.List(pl.Float32)
+
+
+class Column(NamedTuple):
+    """A column of the schema: its type, its meaning, and how a table that lacks it can get it."""
+
+    dtype: pl.DataType | type[pl.DataType]
+    meaning: str
+    remedy: str = "it is filled by a rollout; for your own logs add it with with_column()"
+
+
+SCHEMA: dict[str, Column] = {
+    "run": Column(pl.String, "training run (its seed); statistics never mix runs"),
+    "iteration": Column(pl.Int32, "training iteration; statistics never mix iterations"),
+    "group": Column(pl.Int32, "same task and same initial state", "number the episodes that share a task and a start"),
+    "episode": Column(pl.Int32, "one play-through, numbered within its group", "number the play-throughs of each group"),
+    "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number the rows of an episode"),
+    "agent": Column(pl.Categorical, "the seat in the env", "name the role that acted in each row"),
+    "policy": Column(pl.Categorical, "who filled the seat"),
+    "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
+    "observation": Column(pl.String, "what it saw, as text"),
+    "action": Column(pl.String, "what it did, as text"),
+    "features": Column(FLOATS, "what it saw, as numbers"),
+    "legal": Column(pl.List(pl.Boolean), "which discrete actions were legal"),
+    "valid": Column(pl.Boolean, "the action could be parsed and was legal"),
+    "reward": Column(pl.Float64, "received between this turn and the agent's next; null = not scored"),
+    "terminated": Column(pl.Boolean, "the episode ended by the env's rules"),
+    "truncated": Column(pl.Boolean, "the episode was cut off"),
+    "error": Column(pl.String, "why the episode failed, null if it did not"),
+    "success": Column(pl.Boolean, "the episode succeeded (for this agent)"),
+    "task": Column(pl.String, "name of the task; trials of one task are compared"),
+    "prompt_ids": Column(IDS, "tokens the model was given", "only language-model policies have tokens"),
+    "action_ids": Column(IDS, "tokens it sampled", "only language-model policies have tokens"),
+    "logprobs": Column(FLOATS, "log-probabilities of the sample, nats", "use a policy that reports log-probabilities"),
+    "entropies": Column(FLOATS, "entropy at each sampled token, nats", "use a policy that reports entropies"),
+    "tokens_in": Column(pl.Int32, "prompt tokens"),
+    "tokens_out": Column(pl.Int32, "sampled tokens"),
+    "cost": Column(pl.Float64, "price of the call"),
+    "duration": Column(pl.Float64, "seconds of the policy call"),
+    "seed": Column(pl.UInt64, "seed of the env's reset"),
+    "metadata": Column(pl.String, "JSON, whatever else the env said"),
+}
+
+SCOPE = ("run", "iteration")
+
+
+class Codes(NamedTuple):
+    """A key as dense integers: `ids` int64[rows] in [0, size)."""
+
+    ids: np.ndarray
+    size: int
+
+
+class Segments(NamedTuple):
+    """Rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are the rows of segment k.
+
+    `order` is None if the table already is in that order.
+    """
+
+    order: np.ndarray | None
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Per-token values: `values` float64[tokens] of all rows in sequence, `lengths` int64[rows]."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    def to_series(self, name: str) -> pl.Series:
+        """As a list column; NaN becomes null."""
+        offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        values = pa.array(self.values, from_pandas=True)
+        return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), values)))
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """The table. `Turns(data)` takes a polars, pandas or Arrow table or a mapping of columns, and checks it.
+
+    A table need not have every column of `SCHEMA`; a signal that needs one which is missing says so. Columns of other
+    names are kept as they are.
+
+    Raises:
+        SchemaError: a known column has a type that cannot be converted without loss.
+
+    >>> Turns({"group": [0, 0], "episode": [0, 1], "reward": [1, 0]}).columns
+    ['group', 'episode', 'reward']
+    """
+
+    frame: pl.DataFrame
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __init__(self, data: Any, *, _cache: dict[Any, Any] | None = None) -> None:
+        object.__setattr__(self, "frame", _conform(_to_frame(data)))
+        object.__setattr__(self, "_cache", _cache or {})
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return self.frame.columns
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return self.frame[self._require(name)]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Lets DuckDB, pandas, pyarrow and polars take the table as it is."""
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+    def _require(self, name: str, why: str = "") -> str:
+        if name not in self.frame.columns:
+            known = SCHEMA.get(name)
+            fix = f" ({known.meaning}); {known.remedy}" if known else nearest(name, self.frame.columns)
+            raise MissingColumnError(f"{why}column {name!r} is missing{fix}")
+        return name
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def key_columns(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """The columns that the keys stand for, scope included.
+
+        >>> Turns({"iteration": [0], "group": [0], "episode": [0]}).key_columns(["episode"])
+        ('iteration', 'group', 'episode')
+        """
+        columns = [name for name in SCOPE if name in self.frame.columns]
+        for key in keys:
+            if key == "episode" and "group" in self.frame.columns:
+                columns.append("group")
+            columns.append(self._require(key, f"key {key!r}: "))
+        return tuple(dict.fromkeys(columns))
+
+    def codes(self, *keys: str) -> Codes:
+        """Dense integer codes of a key, cached. No key means the batch; the key `row` makes every row its own."""
+        if "row" in keys:
+            return Codes(np.arange(len(self)), len(self))
+        return self._codes_of(self.key_columns(keys))
+
+    def _codes_of(self, columns: tuple[str, ...]) -> Codes:
+        if columns not in self._cache:
+            if len(columns) > 1:
+                codes = combine(self._codes_of(columns[:-1]), self._codes_of(columns[-1:]))
+            elif columns:
+                codes = _code_column(self.frame[columns[0]])
+            else:
+                codes = Codes(np.zeros(len(self), np.int64), min(len(self), 1))
+            self._cache[columns] = codes
+        return self._cache[columns]  # type: ignore[no-any-return]
+
+    def segments(self, *keys: str) -> Segments:
+        """Rows by key in the order of play (`turn`, then position in the table), cached."""
+        codes = self.codes(*keys)
+        cached = ("segments", *self.key_columns(k for k in keys if k != "row"), "row" in keys)
+        if cached not in self._cache:
+            turn = self.frame["turn"].to_numpy() if "turn" in self.frame.columns else None
+            self._cache[cached] = order_rows(codes, turn)
+        return self._cache[cached]  # type: ignore[no-any-return]
+
+    def divergent_groups(self) -> pl.DataFrame:
+        """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""
+        keys = list(self.key_columns(["group"]))
+        first = self.frame.filter(pl.col("turn") == pl.col("turn").min().over([*keys, "episode"]), pl.col("agent").is_not_null())
+        starts = first.group_by([*keys, "agent"]).agg(pl.col("state").n_unique().alias("starts"))
+        return starts.filter(pl.col("starts") > 1).select(keys).unique(maintain_order=True)
+
+    def broken_prefixes(self) -> np.ndarray:
+        """bool[rows]: the row's prompt does not extend the same agent's previous prompt and action in its episode.
+
+        True for every later turn of a policy that is shown a fresh prompt each turn; then nothing learned from the
+        concatenated history would be what was sampled.
+        """
+        segments = self.segments("episode", "agent")
+        order = np.arange(len(self)) if segments.order is None else segments.order
+        prompts, actions = self["prompt_ids"].to_list(), self["action_ids"].to_list()
+        broken = np.zeros(len(self), bool)
+        starts = set(segments.starts.tolist())
+        for position, row in enumerate(order):
+            if position in starts or prompts[row] is None:
+                continue
+            before = order[position - 1]
+            seen = (prompts[before] or []) + (actions[before] or [])
+            broken[row] = prompts[row][: len(seen)] != seen
+        return broken
+
+    # -- new tables from old ------------------------------------------------------------------------------------------
+
+    def with_column(self, **columns: Signal | pl.Expr | pl.Series | np.ndarray | Ragged | Sequence[Any]) -> Turns:
+        """A table with these columns added or replaced. Signals share what they have in common; NaN becomes null.
+
+        >>> from palaestra.signals import col
+        >>> Turns({"reward": [1.0, 3.0]}).with_column(double=2 * col("reward"))["double"].to_list()
+        [2.0, 6.0]
+        """
+        from palaestra.signals import Signal, evaluate  # signals stands above this module; only this door looks up
+
+        signals = {name: value for name, value in columns.items() if isinstance(value, Signal)}
+        values: dict[str, Any] = dict(columns) | dict(zip(signals, evaluate(self, *signals.values()), strict=True))
+        new = []
+        for name, value in values.items():
+            if isinstance(value, pl.Expr):
+                new.append(self.frame.select(value.alias(name))[name])
+            elif isinstance(value, Ragged):
+                new.append(value.to_series(name))
+            elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                new.append(pl.Series(name, value).fill_nan(None))
+            else:
+                new.append(pl.Series(name, value))
+        cache = {key: value for key, value in self._cache.items() if not set(key) & set(columns) and "turn" not in columns}
+        return Turns(self.frame.with_columns(new), _cache=cache)
+
+    def filter(self, condition: Signal | pl.Expr) -> Turns:
+        """The rows where the condition holds (missing counts as no)."""
+        from palaestra.signals import Signal, evaluate
+
+        if not isinstance(condition, Signal):
+            return Turns(self.frame.filter(condition))
+        mask = evaluate(self, condition)[0]
+        if isinstance(mask, Ragged):
+            raise SchemaError(f"filter needs one value per turn, {condition} has one per token; wrap it in per_turn()")
+        return Turns(self.frame.filter(pl.Series(np.nan_to_num(mask.astype(float)) != 0)))
+
+    @staticmethod
+    def concat(tables: Iterable[Turns]) -> Turns:
+        """One table below the other; a column that one of them lacks is null there."""
+        frames = [t.frame for t in tables]
+        return Turns(pl.concat(frames, how="diagonal_relaxed") if frames else empty())
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write one Parquet file (zstd), whole or not at all.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        path = Path(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.frame.write_parquet(temporary, compression="zstd", metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StorageError(f"cannot write {path}: {error}") from error
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> Turns:
+        """Read a Parquet file, or every Parquet file below a directory.
+
+        Raises:
+            SchemaError: a file was written by another version of the schema, or a column has a wrong type.
+            StorageError: a file is missing or damaged.
+        """
+        path = Path(path)
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not files:
+            raise StorageError(f"{path}: no Parquet files in this directory")
+        return Turns.concat(_load_file(file) for file in files)
+
+
+def _load_file(path: Path) -> Turns:
+    try:
+        version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
+        frame = pl.read_parquet(path, hive_partitioning=False)
+    except FileNotFoundError as error:
+        raise StorageError(f"{path}: no such file") from error
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise StorageError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    if version not in (None, str(SCHEMA_VERSION)):
+        raise SchemaError(
+            f"{path}: written with schema version {version}, this release reads version {SCHEMA_VERSION}; "
+            "load it with the release that wrote it, or write its columns again without the version mark"
+        )
+    try:
+        return Turns(frame)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+
+
+def empty() -> pl.DataFrame:
+    """A frame with every column of the schema and no row."""
+    return pl.DataFrame(schema={name: column.dtype for name, column in SCHEMA.items()})
+
+
+def _to_frame(data: Any) -> pl.DataFrame:
+    if isinstance(data, Turns):
+        return data.frame
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, pl.LazyFrame):
+        return data.collect()
+    if isinstance(data, Mapping | Sequence):
+        return pl.DataFrame(data, strict=False)
+    return pl.DataFrame(pl.from_dataframe(data) if not hasattr(data, "__arrow_c_stream__") else pl.DataFrame(data))
+
+
+def _conform(frame: pl.DataFrame) -> pl.DataFrame:
+    casts = []
+    for name in frame.columns:
+        expected = SCHEMA.get(name)
+        if expected is None or frame.schema[name] == expected.dtype:
+            continue
+        try:
+            casts.append(frame[name].cast(expected.dtype, strict=True))
+        except pl.exceptions.PolarsError as error:
+            raise SchemaError(
+                f"column {name!r} has type {frame.schema[name]}, expected {expected.dtype} ({expected.meaning}): "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    return frame.with_columns(casts) if casts else frame
+
+
+# -- integer codes ----------------------------------------------------------------------------------------------------
+
+
+def _code_column(series: pl.Series) -> Codes:
+    if series.dtype == pl.Categorical:
+        series = series.to_physical()
+    if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
+        return densify(series.to_numpy().astype(np.int64))
+    return code_array(series.to_arrow())
+
+
+def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
+    """Codes of any hashable column, in order of first appearance; missing is a key of its own."""
+    array = pa.array(values) if isinstance(values, np.ndarray) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    encoded = array.dictionary_encode(null_encoding="encode")
+    return Codes(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary))
+
+
+def densify(values: np.ndarray) -> Codes:
+    """Codes of int64 values: by counting if their range is small, else by hashing."""
+    if not len(values):
+        return Codes(values, 0)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 4 * len(values) + 1024:
+        return code_array(values)
+    shifted = values - low
+    used = np.zeros(span, bool)
+    used[shifted] = True
+    size = int(used.sum())
+    return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
+
+
+def combine(first: Codes, second: Codes) -> Codes:
+    """Codes of the pair of two keys."""
+    if first.size <= 1:
+        return second
+    if second.size <= 1:
+        return first
+    return densify(first.ids * second.size + second.ids)
+
+
+def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
+    """Sort rows by (code, turn, position); see `Segments`."""
+    ids = codes.ids
+    lengths = np.bincount(ids, minlength=codes.size)
+    steps = np.diff(ids)
+    ordered = bool((steps >= 0).all()) and (turn is None or bool(((np.diff(turn) >= 0) | (steps > 0)).all()))
+    order = None
+    if not ordered:
+        order = np.argsort(ids, kind="stable") if turn is None else np.lexsort((turn, ids))
+    return Segments(order, np.cumsum(lengths) - lengths, lengths)
