@@ -19,7 +19,7 @@ STYLES = {"works": "bold green", "partly": "yellow", "planned": "dim"}
 
 def table(rows: Sequence[System]) -> Table:
     """One line per system, in 80 columns; `where` is shown without the leading `palaestra.`."""
-    counts = Counter(row.status for row in rows)
+    counts: Counter[str] = Counter(row.status for row in rows)
     caption = " · ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     shown.add_column("id", justify="right", style="cyan", no_wrap=True)

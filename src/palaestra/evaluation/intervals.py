@@ -90,12 +90,11 @@ def clustered_variance(values: np.ndarray) -> tuple[float, float]:
     by_task = variance(deviation.sum(0)[seen.any(0)])
     if runs <= 1:
         return by_task, float(tasks - 1)
-    if count == tasks:
+    if tasks <= 1 or count == tasks:
         return by_run, float(runs - 1)
     total = max(by_run + by_task - variance(deviation[seen]), by_run, by_task)
-    if total == 0.0 or tasks < 2:
-        return (total, float(min(runs, tasks) - 1)) if tasks > 1 else (by_run, float(runs - 1))
-    freedom = total**2 / (by_run**2 / (runs - 1) + by_task**2 / (tasks - 1))
+    noise = by_run**2 / (runs - 1) + by_task**2 / (tasks - 1)
+    freedom = total**2 / noise if noise > 0 else 0.0
     return total, float(np.clip(freedom, min(runs, tasks) - 1, max(runs, tasks) - 1))
 
 

@@ -24,7 +24,7 @@ GROUP, ITERATIONS, RATE = 8, 150, 0.3
 
 
 class Play(NamedTuple):
-    """Episodes of all runs, one entry per turn: run, episode, turn, state (cell + 7 if it holds the key), action, reward."""
+    """Episodes of all runs, one entry per turn; state is the cell, + 7 with the key in hand."""
 
     run: np.ndarray
     episode: np.ndarray
@@ -35,9 +35,9 @@ class Play(NamedTuple):
 
     def turns(self) -> Turns:
         """The same as a table; all episodes of a run share the start, so they are one group."""
-        table = {"run": self.run.astype(str), "group": np.zeros_like(self.run), "agent": np.full(len(self.run), "walker")}
-        columns = {"episode": self.episode, "turn": self.turn, "state": self.state.astype(np.uint64)}
-        return Turns(table | columns | {"reward": self.reward})
+        group, walker = np.zeros_like(self.run), np.full(len(self.run), "walker")
+        where = {"run": self.run.astype(str), "group": group, "episode": self.episode, "turn": self.turn}
+        return Turns(where | {"agent": walker, "state": self.state.astype(np.uint64), "reward": self.reward})
 
 
 def play(policy: np.ndarray, streams: Sequence[np.random.Generator]) -> Play:
@@ -104,7 +104,7 @@ def worked() -> tuple[Turns, np.ndarray]:
     62,
     claim="Comparing what followed the same state adds signal to a sparse outcome: learning is faster, then shorter.",
     baseline="GRPO: the episode level alone, same episodes per iteration and learning rate",
-    criterion="worked advantages equal to 4 decimals; mean of the learning curve higher than GRPO's by > 2 standard errors",
+    criterion="worked advantages equal to 4 decimals; learning-curve mean higher than GRPO's by > 2 standard errors",
     seeds=tuple(range(10)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

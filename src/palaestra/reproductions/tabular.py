@@ -13,7 +13,7 @@ import numpy as np
 def softmax(theta: np.ndarray) -> np.ndarray:
     """Probabilities, over the last axis."""
     weights = np.exp(theta - theta.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def uniform(streams: Sequence[np.random.Generator], *shape: int) -> np.ndarray:
@@ -24,13 +24,13 @@ def uniform(streams: Sequence[np.random.Generator], *shape: int) -> np.ndarray:
 def policy_gradient(
     policy: np.ndarray, run: np.ndarray, state: np.ndarray, action: np.ndarray, advantage: np.ndarray
 ) -> np.ndarray:
-    """Sum over turns of A · ∇θ log π(a|s), for each run: W(s,a) - π(a|s) · Σ W(s,·), W the advantages by state and action."""
+    """Σ A · ∇θ log π(a|s) over turns, for each run: W(s,a) - π(a|s) · Σ W(s,·), W = advantages by (s, a)."""
     cell = np.ravel_multi_index((run, state, action), policy.shape)
     weight = np.bincount(cell, weights=advantage, minlength=policy.size).reshape(policy.shape)
-    return weight - policy * weight.sum(axis=-1, keepdims=True)
+    return np.asarray(weight - policy * weight.sum(axis=-1, keepdims=True))
 
 
 def entropy_gradient(policy: np.ndarray) -> np.ndarray:
     """∇θ H(π(·|s)) = -π · (log π + H), for each run and state."""
     logs = np.log(policy)
-    return -policy * (logs - (policy * logs).sum(axis=-1, keepdims=True))
+    return np.asarray(-policy * (logs - (policy * logs).sum(axis=-1, keepdims=True)))

@@ -1,0 +1,218 @@
+"""The command line. Results go to stdout, progress and errors to stderr; exit codes: 0 done, 1 failure, 2 bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from palaestra.errors import InputError, PalaestraError
+
+app = typer.Typer(
+    help="Train teams of agents with reinforcement learning, and prove that they got better.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out = Console()
+err = Console(stderr=True)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[FIELD=VALUE]…", help="e.g. train.iterations=20")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def show(data: Any) -> None:
+    """JSON on stdout, never wrapped."""
+    print(json.dumps(data, ensure_ascii=False, indent=2))
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="seeds at once [default: number of cores]")] = None,
+) -> None:
+    """Train a team, compare it with the team it started from, write the report."""
+    from palaestra.recipe import load
+    from palaestra.run import train as run_train
+
+    loaded = load(recipe, overrides or [])
+    directory = out or Path("runs") / loaded.name
+    summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
+    print(summary["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command()
+def compare(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    vary: Annotated[str, typer.Option(help="FIELD=VALUE,VALUE…, e.g. credit=grpo,dr_mas,gigpo")] = "",
+    seeds: Annotated[int, typer.Option(help="number of seeds of each variant")] = 3,
+    out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", help="runs at once [default: number of cores]")] = None,
+) -> None:
+    """Train variants of a recipe under one budget and say which differences are real."""
+    from palaestra.run import compare as run_compare
+
+    directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
+    result = run_compare(recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err)
+    for pair in result["pairs"]:
+        print(pair["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command()
+def evaluate(
+    path: Annotated[Path, typer.Argument(metavar="TURNS", help="Parquet table of turns, a directory of them, or a run")],
+    baseline: Annotated[str | None, typer.Option(help="system that the others are compared with")] = None,
+    as_json: Json = False,
+) -> None:
+    """Success, score, pass@k and paired differences of any table of turns."""
+    from palaestra.run import evaluate as run_evaluate
+
+    rows = run_evaluate(path, baseline)
+    if as_json:
+        return show(rows)
+    table = Table("system", "tasks × trials", "success", "score", "difference", "errors", "", box=None)
+    for row in rows:
+        table.add_row(*row["cells"])
+    out.print(table)
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="a directory that `train` or `compare` wrote")],
+) -> None:
+    """Write the HTML report of a run again."""
+    from palaestra.report import write_comparison, write_report
+
+    write = write_comparison if (directory / "comparison.json").exists() else write_report
+    print(write(directory))
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="print this recipe")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the recipes that ship, or print one."""
+    from palaestra.recipe import load, names
+
+    if name:
+        print(load(name).dump(), end="")
+        return
+    rows = [(each, load(each).description) for each in names()]
+    if as_json:
+        return show([{"name": each, "description": text} for each, text in rows])
+    table = Table("recipe", "what it trains and proves", box=None)
+    for each, text in rows:
+        table.add_row(each, " ".join(text.split()))
+    out.print(table)
+
+
+@app.command()
+def systems(
+    identity: Annotated[int | None, typer.Argument(metavar="[ID]", help="show this system")] = None,
+    as_json: Json = False,
+) -> None:
+    """The atlas: published systems and what each became here."""
+    from palaestra.atlas import system
+    from palaestra.atlas import systems as all_systems
+    from palaestra.atlas.render import render_system, render_systems
+
+    if as_json:
+        return show(system(identity).to_dict() if identity is not None else [each.to_dict() for each in all_systems()])
+    out.print(render_system(system(identity)) if identity is not None else render_systems(all_systems()))
+
+
+@app.command()
+def reproduce(
+    identity: Annotated[int | None, typer.Argument(metavar="[ID]", help="system to reproduce")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all systems that have a reproduction")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiment that shows that a system's mechanism works; exit 0 iff its criterion holds."""
+    from palaestra.reproductions import all_ids
+    from palaestra.reproductions import reproduce as run_one
+
+    if (identity is None) == (not everything):
+        raise InputError("reproduce: give the id of one system, or --all")
+    results = []
+    for each in all_ids() if everything else [identity]:
+        with err.status(f"reproducing [{each}]"):
+            results.append(run_one(each))
+        if not as_json:
+            row = results[-1].to_dict()
+            out.print(f"[{row['id']}] {row['claim']}", markup=False, highlight=False)
+            for field in ("baseline", "measured", "criterion"):
+                out.print(f"    {field}: {row[field]}", markup=False, highlight=False)
+            out.print(f"    {'holds' if row['holds'] else 'does NOT hold'} ({row['seconds']:.1f} s)", markup=False)
+    if as_json:
+        show([r.to_dict() for r in results] if everything else results[0].to_dict())
+    if not all(result.holds for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def apply(
+    expression: Annotated[str, typer.Argument(help='a signal, e.g. "gigpo(gamma=0.95)"')],
+    turns: Annotated[Path, typer.Argument(metavar="TURNS.parquet", help="a table of turns, or a directory of them")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="where to write the table with the new column")],
+    name: Annotated[str, typer.Option(help="name of the new column")] = "advantage",
+    explain: Annotated[bool, typer.Option(help="print what the signal ranged over")] = False,
+) -> None:
+    """Add any signal to any table of turns."""
+    from palaestra import Turns, parse
+
+    table = Turns.load(turns)
+    signal = parse(expression, columns=table.columns)
+    table = table.with_column(**{name: signal})
+    if explain:
+        print(signal.explain(table))
+    table.save(out)
+    print(f"{out}: {len(table)} turns, column {name!r}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: turns errors into one line and an exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except typer.Exit as leave:
+        code = leave.exit_code
+    except PalaestraError as error:
+        code = _fail(error, str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        err.print("interrupted; `--resume` goes on from the last checkpoint")
+        code = 130
+    except Exception as error:
+        from click import ClickException
+
+        if isinstance(error, ClickException):
+            code = _fail(error, error.format_message(), 2, debug)
+        else:
+            code = _fail(error, f"{type(error).__name__}: {error} (run again with --debug for the traceback)", 1, debug)
+    sys.exit(code or 0)
+
+
+def _fail(error: Exception, message: str, code: int, debug: bool) -> int:
+    if debug:
+        raise error
+    err.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""OpenSpiel games: turn-based and simultaneous, with chance drawn from the reset seed.
+
+The observation is the game's own information state in one short line, `p0` in front. In games of perfect information
+the board says all that matters, so it is shown instead of the move list. A game that only has observation strings
+(Hanabi, Pig) shows those: they are not complete histories. Left out: mean-field games and games with sampled chance
+(four of them; their randomness has its own seed inside the game), which are refused by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.discrete import Illegal, check_illegal, random_legal, read_turn
+from palaestra.errors import InputError, missing_extra, nearest
+
+Text = Callable[[Any, int], str]
+"""(pyspiel state, player) -> what that player reads."""
+
+LONGEST_NAMED_SPACE = 512
+"""Action spaces up to this size have all their names computed once; in larger ones illegal actions are called `#id`."""
+
+
+class OpenSpielEnv:
+    """One OpenSpiel game; agents are `player_0`, `player_1` ....
+
+    state: the pyspiel state, for exact work. game: the pyspiel game.
+    task: the name of the game, followed by the chance outcomes before the first decision (the deal).
+    """
+
+    def __init__(
+        self, name: str, *, illegal: Illegal = "lose", text: Text | None = None, success: float | None = None
+    ) -> None:
+        """Load the game.
+
+        Args:
+            name: OpenSpiel's name, parameters included: `"kuhn_poker(players=3)"`.
+            illegal: "lose" ends the episode: the offender's return becomes the game's minimum; in constant-sum games
+                the others share what is then missing from the sum (if everyone offended, everyone gets the minimum),
+                in games with one common payoff everyone gets the minimum, else the others keep what they have.
+                "random" plays a random legal action instead.
+            text: replaces the text of the observations.
+            success: an agent succeeds if its return reaches this number. Default: the maximum in games with one
+                common payoff, more than an equal share in constant-sum games, not reported in others.
+        """
+        check_illegal(illegal)
+        self.name = name
+        self.game = _load(name)
+        self._illegal = illegal
+        self._success = success
+        kind = self.game.get_type()
+        self._players = self.game.num_players()
+        self._actions = self.game.num_distinct_actions()
+        self._sum = self.game.utility_sum()
+        self._common = kind.utility == kind.utility.IDENTICAL
+        self._text = text or _text_of(kind)
+        self._tensor = _tensor_of(kind)
+        self.agents = tuple(f"player_{player}" for player in range(self._players))
+        self.task = ""
+        self.state = self.game.new_initial_state()
+        self._names = [_action_names(self.state, player, self._actions) for player in range(self._players)]
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Deal with `seed` and show the first decision."""
+        self._chance = np.random.default_rng(seed)
+        self._slips = np.random.default_rng((seed, 1))
+        self.state = self.game.new_initial_state()
+        self._settle()
+        deal = ",".join(map(str, self.state.history()))
+        self.task = f"{self.name}:{deal}" if deal else self.name
+        self._returns: list[float] = self.state.returns()
+        return self._observe()
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Play the actions of whoever was to act, then whatever chance adds."""
+        chosen = read_turn(actions, self._turn)
+        offenders = [agent for agent, action in chosen.items() if action is None]
+        if offenders and self._illegal == "lose":
+            totals, observations = self._forfeit(offenders), {}
+            self._turn = {}
+        else:
+            moves = {
+                agent: random_legal(self._turn[agent], self._slips) if action is None else action
+                for agent, action in chosen.items()
+            }
+            if self.state.is_simultaneous_node():
+                self.state.apply_actions([moves.get(agent, 0) for agent in self.agents])
+            else:
+                self.state.apply_action(*moves.values())
+            self._settle()
+            totals, observations = self.state.returns(), self._observe()
+        rewards: dict[str, float | None] = {
+            agent: now - before for agent, now, before in zip(self.agents, totals, self._returns, strict=True)
+        }
+        self._returns = totals
+        info: dict[str, Any] = {"valid": {agent: action is not None for agent, action in chosen.items()}}
+        if not observations and (success := self._succeeded(totals)) is not None:
+            info["success"] = success
+        return StepResult(observations, rewards, terminated=not observations, info=info)
+
+    def _settle(self) -> None:
+        """Draw chance outcomes until somebody has to decide."""
+        while self.state.is_chance_node():
+            left = self._chance.random()
+            for outcome, probability in self.state.chance_outcomes():  # noqa: B007  (the outcome is used after the loop)
+                left -= probability
+                if left < 0:
+                    break
+            self.state.apply_action(outcome)
+
+    def _observe(self) -> dict[str, Observation]:
+        state = self.state
+        self._turn: dict[str, Observation] = {}
+        if state.is_terminal():
+            return {}
+        players = range(self._players) if state.is_simultaneous_node() else (state.current_player(),)
+        for player in players:
+            legal = state.legal_actions(player)
+            if legal:  # in a simultaneous move some players may have nothing to decide
+                self._turn[self.agents[player]] = self._see(player, legal)
+        return dict(self._turn)
+
+    def _see(self, player: int, legal: Sequence[int]) -> Observation:
+        state, names = self.state, self._names[player]
+        mask = np.zeros(self._actions, dtype=bool)
+        mask[legal] = True
+        called = [state.action_to_string(player, action) for action in legal]
+        if any(names[action] != name for action, name in zip(legal, called, strict=True)):
+            # The game names its actions by the position (chess); other ids must not share a name with a legal one.
+            here = dict(zip(legal, called, strict=True))
+            names = tuple(here.get(action, f"#{action}") for action in range(self._actions))
+        array = np.array(getattr(state, self._tensor)(player), dtype=np.float32) if self._tensor else None
+        return Observation(text=self._text(state, player), choices=names, mask=mask, array=array)
+
+    def _forfeit(self, offenders: Sequence[str]) -> list[float]:
+        """Returns of all players after the offenders lost; see `illegal`."""
+        low = self.game.min_utility()
+        if self._common or len(offenders) == self._players:
+            return [low] * self._players
+        others = self._players - len(offenders)
+        share = None if self._sum is None else (self._sum - low * len(offenders)) / others
+        return [
+            low if agent in offenders else kept if share is None else share
+            for agent, kept in zip(self.agents, self._returns, strict=True)
+        ]
+
+    def _succeeded(self, totals: Sequence[float]) -> dict[str, bool] | None:
+        least = self._success
+        if least is None and self._common:
+            least = self.game.max_utility()
+        if least is not None:
+            return {agent: total >= least for agent, total in zip(self.agents, totals, strict=True)}
+        if self._sum is None:
+            return None
+        fair = self._sum / self._players
+        return {agent: total > fair for agent, total in zip(self.agents, totals, strict=True)}
+
+
+def _load(name: str) -> Any:
+    try:
+        import pyspiel
+    except ImportError:
+        raise missing_extra("OpenSpiel", "openspiel") from None
+    known = pyspiel.registered_names()
+    if (short := name.split("(")[0]) not in known:
+        raise InputError(f"OpenSpiel has no game {short!r}{nearest(short, known)}")
+    try:
+        game = pyspiel.load_game(name)
+    except pyspiel.SpielError as error:
+        raise InputError(f"OpenSpiel cannot load {name!r}: {error}") from None
+    kind = game.get_type()
+    if kind.dynamics == kind.dynamics.MEAN_FIELD or kind.chance_mode == kind.chance_mode.SAMPLED_STOCHASTIC:
+        what = "is a mean-field game" if kind.dynamics == kind.dynamics.MEAN_FIELD else "samples chance by a seed of its own"
+        raise InputError(f"OpenSpiel's {name!r} {what}, which this adapter does not support; choose another game")
+    return game
+
+
+def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
+    """Names as the game gives them at the start; `#id` where they depend on the position or clash."""
+    fallback = tuple(f"#{action}" for action in range(count))
+    if count > LONGEST_NAMED_SPACE:
+        return fallback
+    try:
+        names = tuple(state.action_to_string(player, action) for action in range(count))
+    except RuntimeError:
+        return fallback
+    return names if len({name.casefold() for name in names}) == count else fallback
+
+
+def _text_of(kind: Any) -> Text:
+    """The shortest text of this kind of game that still tells a player all it knows."""
+    if kind.short_name == "leduc_poker":
+        return _leduc
+    if kind.information == kind.information.ONE_SHOT:
+        return _seat
+    perfect = kind.information == kind.information.PERFECT_INFORMATION
+    if kind.provides_observation_string and (perfect or not kind.provides_information_state_string):
+        return _observation
+    if kind.provides_information_state_string:
+        return _information
+    raise InputError(f"OpenSpiel's {kind.short_name!r} has no observation or information state text; give text=")
+
+
+def _seat(state: Any, player: int) -> str:
+    return f"p{player}"
+
+
+def _information(state: Any, player: int) -> str:
+    return _one_line(state.information_state_string(player), player)
+
+
+def _observation(state: Any, player: int) -> str:
+    return _one_line(state.observation_string(player), player)
+
+
+def _one_line(text: str, player: int) -> str:
+    """`p0 xo./.x./...`: rows joined by `/`, with the seat in front unless the text already begins with it."""
+    line = "/".join(" ".join(row.split()) for row in text.strip().split("\n"))
+    return line if line.startswith(f"p{player}") else f"p{player} {line}".rstrip()
+
+
+_LEDUC = re.compile(r"\[Private: (\d+)\].*?(?:\[Public: (\d+)\])?\[Round1: ([\d ]*)\]\[Round2: ([\d ]*)\]")
+_LEDUC_MOVES = str.maketrans("012", "fcr", " ")
+
+
+def _leduc(state: Any, player: int) -> str:
+    """`p0 3 5 cr|c`: own card, public card (`-` before it is dealt), the moves of both rounds (fold, call, raise)."""
+    found = _LEDUC.search(state.information_state_string(player))
+    assert found is not None, "OpenSpiel changed the text of leduc_poker"
+    private, public, first, second = found.groups()
+    return f"p{player} {private} {public or '-'} {first.translate(_LEDUC_MOVES)}|{second.translate(_LEDUC_MOVES)}"
+
+
+def _tensor_of(kind: Any) -> str | None:
+    """The method of the state that gives the features of what `_text_of` shows."""
+    perfect = kind.information == kind.information.PERFECT_INFORMATION
+    if kind.provides_observation_tensor and (perfect or not kind.provides_information_state_tensor):
+        return "observation_tensor"
+    return "information_state_tensor" if kind.provides_information_state_tensor else None
+
+
+def openspiel(
+    name: str, *, illegal: Illegal = "lose", text: Text | None = None, success: float | None = None
+) -> EnvFactory:
+    """Factory of `OpenSpielEnv`; the game and its options are checked at once.
+
+    >>> env = openspiel("tiny_hanabi")()
+    >>> seen = env.reset(seed=0)["player_0"]
+    >>> seen.text, seen.legal
+    ('p0:d1', ('p0a0', 'p0a1', 'p0a2'))
+    """
+    factory = functools.partial(OpenSpielEnv, name, illegal=illegal, text=text, success=success)
+    factory()
+    return factory

@@ -1,0 +1,254 @@
+"""TextArena games, with every seat left to the team (no built-in opponents).
+
+TextArena seeds and draws from Python's global generator, keeps state from one reset to the next in some games and
+lets a player retry a bad move. Here every call runs on a seed of its own with the global state put back, every
+episode starts from a fresh copy of the game, and a move that the game's own rules reject is `valid=False`.
+For four games (Nim, TicTacToe, ConnectFour, KuhnPoker) the legal moves are offered as choices and a short text exists;
+in all others the action is free text. Left out: TextArena's wrappers, renderers and online play.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.discrete import imports_numpy, isolated
+from palaestra.errors import EnvError, InputError, missing_extra, nearest
+
+Text = Literal["full", "last", "short"] | Callable[[Any, int], str]
+"""What a player reads: all it was ever told; what is new since its last turn, rules left out; the position in a few
+characters; or a function of (TextArena game, player)."""
+
+
+class TextArenaEnv:
+    """One TextArena game; agents are `player_0`, `player_1` ....
+
+    game: the TextArena object, unwrapped. task: the id and the start of the game (for games without a view here, the
+    id and the seed: what they hide at the start cannot be seen from outside).
+    """
+
+    def __init__(
+        self, name: str, *, players: int = 2, observation: Text = "full", retries: int | None = None, **options: Any
+    ) -> None:
+        """Build the game.
+
+        Args:
+            name: TextArena's id, `"Nim-v0"`.
+            players: how many; each game allows its own numbers.
+            observation: see `Text`.
+            retries: bad moves in a row that a player may repeat before it loses; None keeps the game's own (mostly 1).
+            options: parameters of the game, `piles=[1, 2, 3]`.
+        """
+        self.name = name
+        self.agents = tuple(f"player_{player}" for player in range(players))
+        self.task = ""
+        self._original = _make(name, options)
+        self.game = self._original
+        self._view = _VIEWS.get(type(self.game).__name__)
+        if observation == "short" and self._view is None:
+            raise InputError(f"observation='short' exists for {', '.join(sorted(_VIEWS))}, not for {name!r}; "
+                             "give 'full', 'last' or a function of (game, player)")  # fmt: skip
+        if isinstance(observation, str) and observation not in ("full", "last", "short"):
+            raise InputError(f"observation={observation!r}{nearest(observation, ['full', 'last', 'short'])}")
+        self._observation = observation
+        self._retries = retries
+        self._numpy = imports_numpy(self.game)
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Start a fresh copy of the game on `seed`."""
+        self.game = copy.deepcopy(self._original)
+        self._seed, self._calls = seed, 0
+        try:
+            with isolated(seed, numpy=self._numpy):
+                self.game.reset(num_players=len(self.agents), seed=seed)
+        except AssertionError as error:
+            raise EnvError(f"TextArena's {self.name!r} cannot start with {len(self.agents)} players: {error}") from error
+        state = self.game.state
+        if self._retries is not None:
+            state.error_allowance = self._retries
+        self._watch(state)
+        self._heard: list[list[str]] = [[] for _ in self.agents]
+        self._choices = None if self._view is None else self._view.actions(self.game)
+        self.task = f"{self.name}:{seed if self._view is None else self._view.start(self.game)}".removesuffix(":")
+        return self._observe()
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Play the move of whoever was to act."""
+        if actions.keys() != self._turn.keys():
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._turn)}")
+        ((agent, action),) = actions.items()
+        text, self._invalid = self._say(action)
+        self._calls += 1
+        with isolated(self._seed * 1_000_003 + self._calls, numpy=self._numpy):
+            done, _ = self.game.step(action=text)
+            observations = {} if done else self._observe()
+        info: dict[str, Any] = {"valid": {agent: not self._invalid}}
+        if not done:
+            return StepResult(observations, info=info)
+        self._turn = {}
+        given = self.game.state.rewards
+        rewards = {
+            name: None if given is None else float(given.get(player, 0.0)) for player, name in enumerate(self.agents)
+        }
+        best = 1.0 if len(self.agents) == 1 else np.nextafter(0.0, 1.0)  # alone: solved; among others: more than a draw
+        info["success"] = {name: reward is not None and reward >= best for name, reward in rewards.items()}
+        if reason := self.game.state.game_info.get(0, {}).get("reason"):
+            info["reason"] = reason
+        return StepResult({}, rewards, terminated=True, info=info)
+
+    def _say(self, action: Action) -> tuple[str, bool]:
+        """The text of an action and whether it is already known to be illegal."""
+        if isinstance(action, str):
+            return action, False
+        if self._choices is not None and 0 <= action < len(self._choices):
+            return self._choices[action], False
+        return "", True
+
+    def _watch(self, state: Any) -> None:
+        """Notice when the game rejects a move: it always says so to its state."""
+        reject = state.set_invalid_move
+
+        def set_invalid_move(*args: Any, **kwargs: Any) -> Any:
+            self._invalid = True
+            return reject(*args, **kwargs)
+
+        state.set_invalid_move = set_invalid_move
+
+    def _observe(self) -> dict[str, Observation]:
+        player, messages = self.game.get_observation()
+        if self._observation == "last":
+            self._heard[player] = _lines(messages, prompt=False)
+        elif self._observation == "full":
+            self._heard[player] += _lines(messages, prompt=True)
+        if callable(self._observation):
+            text = self._observation(self.game, player)
+        elif self._observation == "short":
+            assert self._view is not None
+            text = self._view.text(self.game, player)
+        else:
+            text = "\n".join(self._heard[player])
+        mask = None
+        if self._view is not None and self._choices is not None:
+            legal = set(self._view.legal(self.game, player))
+            mask = np.array([name in legal for name in self._choices])
+        self._turn = {self.agents[player]: Observation(text=text, choices=self._choices, mask=mask)}
+        return dict(self._turn)
+
+
+def _lines(messages: Sequence[tuple[int, str, Any]], *, prompt: bool) -> list[str]:
+    """Messages as text; those of players begin with their name."""
+    return [
+        (f"Player {sender}: " if sender >= 0 else "") + message.strip()
+        for sender, message, kind in messages
+        if prompt or kind.name != "PROMPT"
+    ]
+
+
+def _make(name: str, options: Mapping[str, Any]) -> Any:
+    textarena = _textarena()
+    known = textarena.envs.registration.ENV_REGISTRY
+    if name not in known:
+        raise InputError(f"TextArena has no game {name!r}{nearest(name, known)}")
+    try:
+        with isolated(0):
+            game = textarena.make(name, **options)
+    except Exception as error:  # missing word lists, wrong options: whatever the game's constructor raises
+        first = str(error).strip().split("\n")[0]
+        raise InputError(f"TextArena cannot make {name!r} with {dict(options)}: {type(error).__name__}: {first}") from error
+    while isinstance(game, textarena.Wrapper):
+        game = game.env
+    return game
+
+
+def _textarena() -> Any:
+    try:
+        with isolated(0):  # importing it draws from the global generator
+            import textarena
+    except ImportError:
+        raise missing_extra("TextArena", "textarena") from None
+    return textarena
+
+
+def textarena(
+    name: str, *, players: int = 2, observation: Text = "full", retries: int | None = None, **options: Any
+) -> EnvFactory:
+    """Factory of `TextArenaEnv`; the id, the options and the number of players are checked at once.
+
+    >>> env = textarena("Nim-v0", observation="short", piles=[1, 2])()
+    >>> seen = env.reset(seed=0)["player_0"]
+    >>> seen.text, seen.legal
+    ('1 2', ('[0 1]', '[1 1]', '[1 2]'))
+    """
+    factory = functools.partial(TextArenaEnv, name, players=players, observation=observation, retries=retries, **options)
+    factory().reset(0)
+    return factory
+
+
+@dataclass(frozen=True)
+class View:
+    """How one game looks to a small model: functions of the TextArena object (and the player)."""
+
+    text: Callable[[Any, int], str]
+    actions: Callable[[Any], tuple[str, ...]]
+    legal: Callable[[Any, int], list[str]]
+    start: Callable[[Any], str]
+
+
+def _nim_moves(piles: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"[{pile} {count}]" for pile, size in enumerate(piles) for count in range(1, size + 1))
+
+
+def _nim_piles(game: Any) -> str:
+    return " ".join(map(str, game.state.game_state["piles"]))
+
+
+def _own_marks(rows: Sequence[Sequence[str]], mine: str) -> str:
+    """`x.o/.../...`: x is the reader, o the other player, whatever the game calls them."""
+    return "/".join("".join("." if mark in ("", ".") else "x" if mark == mine else "o" for mark in row) for row in rows)
+
+
+def _board(game: Any) -> list[list[str]]:
+    board: list[list[str]] = game.state.game_state["board"]
+    return board
+
+
+def _kuhn_text(game: Any, player: int) -> str:
+    """`Q check|bet 1/3 -1`: own card, what may be done, round, own chips."""
+    state = game.state.game_state
+    moves = "|".join(state["current_legal_action_tree"])
+    chips = state["player_chips"][player]
+    return f"{'JQK'[state['player_cards'][player]]} {moves} {state['current_round']}/{game.max_rounds} {chips}"
+
+
+_VIEWS = {
+    "NimEnv": View(
+        text=lambda game, player: _nim_piles(game),
+        actions=lambda game: _nim_moves(game.initial_piles),
+        legal=lambda game, player: list(_nim_moves(game.state.game_state["piles"])),
+        start=_nim_piles,
+    ),
+    "TicTacToeEnv": View(
+        text=lambda game, player: _own_marks(_board(game), "OX"[player]),
+        actions=lambda game: tuple(f"[{cell}]" for cell in range(9)),
+        legal=lambda game, player: [f"[{cell}]" for cell in range(9) if not _board(game)[cell // 3][cell % 3]],
+        start=lambda game: "",
+    ),
+    "ConnectFourEnv": View(
+        text=lambda game, player: _own_marks(_board(game), "XO"[player]),
+        actions=lambda game: tuple(f"[col {column}]" for column in range(game.num_cols)),
+        legal=lambda game, player: [f"[col {c}]" for c in range(game.num_cols) if _board(game)[0][c] == "."],
+        start=lambda game: "",
+    ),
+    "KuhnPokerEnv": View(
+        text=_kuhn_text,
+        actions=lambda game: ("[check]", "[bet]", "[call]", "[fold]"),
+        legal=lambda game, player: [f"[{move}]" for move in game.state.game_state["current_legal_action_tree"]],
+        start=lambda game: "".join("JQK"[game.state.game_state["player_cards"][player]] for player in range(2)),
+    ),
+}

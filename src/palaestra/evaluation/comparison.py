@@ -1,0 +1,177 @@
+"""The table of proof: every system beside the baseline, with intervals, errors and one sentence that says what holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from statsmodels.stats.multitest import multipletests
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.difference import Difference, paired_difference, runs_needed
+from palaestra.evaluation.intervals import (
+    Estimate,
+    cells,
+    matrix,
+    mean_interval,
+    mean_of_cells,
+    pass_at_k,
+    pass_hat_k,
+    success_interval,
+)
+from palaestra.evaluation.trials import error_kind
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """One row of the comparison.
+
+    trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
+    pass_at_k, pass_hat_k: for k = 1 and k = `trials`. difference: to the baseline in `value`, its p corrected by Holm
+    over the systems; None for the baseline itself. tokens, cost: means per trial over trials where they are known.
+    """
+
+    system: str
+    value: str
+    tasks: int
+    trials: int
+    runs: int
+    episodes: int
+    unscored: int
+    errors: dict[str, int]
+    success: Estimate
+    score: Estimate
+    pass_at_k: dict[int, Estimate]
+    pass_hat_k: dict[int, Estimate]
+    difference: Difference | None
+    turns: float | None
+    tokens: float | None
+    cost: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested values for JSON."""
+        row: dict[str, Any] = dict(self.__dict__)
+        for name in ("success", "score", "difference"):
+            row[name] = None if row[name] is None else row[name].to_dict()
+        for name in ("pass_at_k", "pass_hat_k"):
+            row[name] = {str(k): estimate.to_dict() for k, estimate in row[name].items()}
+        return row
+
+
+def comparison_table(
+    trials: pl.DataFrame,
+    *,
+    baseline: str = "before",
+    value: str = "success",
+    resamples: int = 5000,
+    seed: int = 0,
+) -> list[SystemResult]:
+    """One `SystemResult` per system of `trials`, the baseline first, the others by name.
+
+    value: what is compared, "success" or "score" (games without a notion of success).
+
+    Raises:
+        InputError: there is no such baseline.
+    """
+    systems = trials["system"].unique().sort().to_list()
+    if baseline not in systems:
+        raise InputError(f"no system {baseline!r} to compare with{nearest(baseline, systems)}")
+    others = [system for system in systems if system != baseline]
+    found = {
+        system: paired_difference(trials, system, baseline, value=value, resamples=resamples, seed=seed)
+        for system in others
+    }
+    corrected = holm([found[system].p for system in others])
+    differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
+    per_task = trials.group_by("system", "run", "task").len()["len"].mode().max()
+    assert isinstance(per_task, int)
+    return [
+        _system(trials.filter(pl.col("system") == system), value, per_task, differences.get(system))
+        for system in [baseline, *others]
+    ]
+
+
+def _system(trials: pl.DataFrame, value: str, per_task: int, difference: Difference | None) -> SystemResult:
+    kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
+    scored = trials.filter(pl.col("success").is_not_null())
+    counts = scored.group_by("run", "task").agg(n=pl.len(), c=pl.col("success").sum()).sort("run", "task")
+    at_k, hat_k = {}, {}
+    for k in sorted({1, per_task}):
+        for reducer, table in ((pass_at_k, at_k), (pass_hat_k, hat_k)):
+            reduced = counts.with_columns(mean=pl.Series(reducer(counts["n"], counts["c"], k), dtype=pl.Float64))
+            table[k] = mean_of_cells(matrix(reduced, "mean"), n=len(scored))
+
+    def mean(column: pl.Expr) -> float | None:
+        result = trials.select(column.mean()).item()
+        return None if result is None else float(result)
+
+    return SystemResult(
+        system=trials["system"][0],
+        value=value,
+        tasks=trials["task"].n_unique(),
+        trials=per_task,
+        runs=trials["run"].n_unique(),
+        episodes=len(trials),
+        unscored=trials[value].null_count(),
+        errors=dict(kinds.iter_rows()),
+        success=success_interval(trials),
+        score=mean_interval(trials),
+        pass_at_k=at_k,
+        pass_hat_k=hat_k,
+        difference=difference,
+        turns=mean(pl.col("turns")),
+        tokens=mean(pl.col("tokens_in") + pl.col("tokens_out")),
+        cost=mean(pl.col("cost")),
+    )
+
+
+def holm(pvalues: list[float]) -> list[float]:
+    """Holm's step-down correction for several comparisons; NaN (no comparison) stays NaN and is not counted.
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(pvalues, dtype=np.float64)
+    known = np.isfinite(p)
+    if known.any():
+        p[known] = multipletests(p[known], method="holm")[1]
+    return [float(x) for x in p]
+
+
+def verdict(row: SystemResult, *, alpha: float = 0.05) -> str:
+    """One sentence: better, worse, or cannot tell. Better or worse needs the interval clear of 0 *and* p <= alpha.
+
+    Success is said in points (percentage points), a score in its own unit.
+    """
+    d = row.difference
+    if d is None:
+        return "the baseline"
+    if not d.n:
+        return f"cannot tell: no task has a {row.value} on both sides ({d.dropped} dropped)"
+    points = row.value == "success"
+
+    def say(x: float, sign: str = "+") -> str:
+        return f"{100 * x:{sign}.1f}" if points else f"{x:{sign}.3g}"
+
+    unit = " points" if points else ""
+    runs = f", {d.runs} runs" if d.runs > 1 else ""
+    size = f"{row.tasks} task{'s' * (row.tasks > 1)} x {row.trials} trial{'s' * (row.trials > 1)}{runs}"
+    dropped = f", {d.dropped} dropped" if d.dropped else ""
+    if not math.isfinite(d.low):
+        return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval"
+    found = f"{say(d.mean)}{unit} (95 % interval {say(d.low)} to {say(d.high)}, {size}{dropped})"
+    if (d.low > 0 or d.high < 0) and d.p <= alpha:
+        return f"{'better' if d.mean > 0 else 'worse'} by {found}"
+    clear = d.low > 0 or d.high < 0
+    reason = f"p = {d.p:.2g} after correction" if clear else "the interval contains 0"
+    answer = f"cannot tell: {reason}: {found}"
+    if d.runs > 1:
+        return f"{answer}; only a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
+    if abs(d.mean) > 1e-9 and d.sd > 0:
+        needed = runs_needed(d.sd, d.mean, paired=True)
+        if needed > d.clusters:
+            return f"{answer}; a difference of {say(abs(d.mean), '')}{unit} would need about {needed} tasks"
+    return answer

@@ -1,0 +1,195 @@
+"""Is one system better than another on the same tasks? Paired, clustered by task and run, with what could be detected.
+
+Left out: unpaired comparisons (give both systems the same tasks), equivalence tests, rankings of many systems.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.intervals import Estimate, cells, clustered_variance, matrix
+
+_BLOCK = 1 << 22  # bootstrap draws held in memory at once
+
+
+@dataclass(frozen=True)
+class Difference(Estimate):
+    """`mean` = mean over cells (run, task) of system minus baseline; n = trials of the system in those cells.
+
+    p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
+    detectable: the true difference that this design finds with 80 % power at 5 %. sd: of one cell's difference.
+    """
+
+    p: float
+    dropped: int
+    detectable: float
+    sd: float
+
+
+def paired_difference(
+    trials: pl.DataFrame,
+    a: str,
+    b: str,
+    *,
+    value: str = "success",
+    level: float = 0.95,
+    resamples: int = 5000,
+    seed: int = 0,
+) -> Difference:
+    """Mean of `a` minus `b` over the cells (run, task) that both have, with a clustered bootstrap interval.
+
+    The bootstrap resamples tasks, and with several runs also whole runs (crossed: Owen 2007). It gives the shape
+    of the interval; the width is that of Student's t with the clustered variance, because plain percentiles and BCa
+    are too narrow at 30 tasks. Simulated with 30 and 100 tasks x 1, 4, 8 trials, over five populations of tasks (700 or 1000
+    data sets each): percentile covers 92-96 %, BCa 91-96 %, this 93-96 %.
+    If all differences are equal there is nothing to resample; for a success rate the margin then is Wilson's upper
+    limit for 0 of that many tasks.
+
+    p: one run: sign-flip permutation test over tasks (`sign_flip_pvalue`), with one trial per task McNemar's exact test.
+    Several runs: t test with the clustered variance, so that runs count as units too.
+
+    Raises:
+        InputError: `a` or `b` is not a system of `trials`.
+    """
+    both = cells(trials.filter(pl.col("system") == _known(trials, a)), value).join(
+        cells(trials.filter(pl.col("system") == _known(trials, b)), value), on=["run", "task"], how="full", coalesce=True
+    )
+    paired = both.drop_nulls().with_columns(difference=pl.col("mean") - pl.col("mean_right")).sort("run", "task")
+    dropped, n = len(both) - len(paired), int(paired["n"].sum())
+    if paired.is_empty():
+        nan = math.nan
+        return Difference(nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan)
+
+    values = matrix(paired, "difference")
+    runs, tasks = values.shape
+    flat = paired["difference"].to_numpy()
+    rng = np.random.default_rng(seed)
+    mean, sd = float(flat.mean()), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
+    variance, freedom = clustered_variance(values)
+    margin = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(variance) if freedom >= 1 else math.nan
+    low, high = mean - margin, mean + margin
+    if margin > 0:
+        means = bootstrap_means(values, resamples=resamples, rng=rng)
+        left, right = np.quantile(means, [(1 - level) / 2, (1 + level) / 2]) - mean
+        if right > left:
+            low, high = mean + margin * 2 * left / (right - left), mean + margin * 2 * right / (right - left)
+    elif margin == 0 and trials.schema[value] == pl.Boolean:
+        margin = float(proportion_confint(0, tasks, alpha=1 - level, method="wilson")[1])
+        low, high = mean - margin, mean + margin
+    if trials.schema[value] == pl.Boolean:
+        low, high = max(low, -1.0), min(high, 1.0)
+
+    if runs == 1 or not variance > 0:
+        p = sign_flip_pvalue(np.nanmean(values, axis=0), resamples=resamples, rng=rng)
+    else:
+        p = float(2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom))
+    method = "bootstrap, clustered by " + ("task" if runs == 1 else "task and run")
+    detectable = detectable_difference(math.sqrt(variance)) if freedom >= 1 else math.nan
+    return Difference(
+        mean, low, high, n, tasks, runs, method, p=p, dropped=dropped, detectable=detectable, sd=sd
+    )
+
+
+def bootstrap_means(values: np.ndarray, *, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """float64[resamples]: means of float64[runs, tasks] after drawing runs and tasks with replacement; NaN is absent."""
+    runs, tasks = values.shape
+    weights = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples).astype(np.float64)
+    seen = np.isfinite(values)
+    whole = bool(seen.all())
+    means = np.empty(resamples)
+    step = max(1, _BLOCK // tasks)
+    for start in range(0, resamples, step):
+        part = weights[start : start + step]
+        drawn = rng.integers(0, tasks, (len(part), tasks), dtype=np.int32)
+        if runs == 1 and whole:
+            means[start : start + step] = values[0][drawn].mean(1)
+            continue
+        total = np.take_along_axis(part @ np.where(seen, values, 0.0), drawn, 1).sum(1)
+        count = np.take_along_axis(part @ seen.astype(np.float64), drawn, 1).sum(1)
+        with np.errstate(invalid="ignore"):
+            means[start : start + step] = total / count
+    return means[np.isfinite(means)]
+
+
+def sign_flip_pvalue(differences: np.ndarray, *, resamples: int = 5000, rng: np.random.Generator | None = None) -> float:
+    """Two-sided p that the mean of paired differences is 0, if before and after could be swapped in every task.
+
+    Exact when the differences are multiples of some 1/m, m <= 64 (success rates with equal trials: the null
+    distribution is a convolution of binomials; with one trial per task this is McNemar's exact test), and when at most
+    12 are not 0 (all 2^n sign patterns). Otherwise `resamples` random patterns, (hits + 1) / (resamples + 1).
+
+    >>> sign_flip_pvalue(np.repeat([1.0, -1.0, 0.0], [34, 19, 147])).__round__(4)
+    0.0534
+    """
+    differences = differences[np.isfinite(differences) & (differences != 0)]
+    if not len(differences):
+        return 1.0
+    observed = abs(differences.sum())
+    for scale in range(1, 65):
+        steps = np.rint(differences * scale)
+        if np.allclose(differences * scale, steps, rtol=0, atol=1e-6):
+            return _lattice_pvalue(steps.astype(np.int64))
+    if len(differences) <= 12:
+        signs = (np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1) * 2.0 - 1.0
+        return float((np.abs(signs @ differences) >= observed - 1e-12).mean())
+    rng = np.random.default_rng(0) if rng is None else rng
+    hits = 0
+    step = max(1, _BLOCK // len(differences))
+    for start in range(0, resamples, step):
+        flips = rng.integers(0, 2, (min(step, resamples - start), len(differences)), dtype=np.int8)
+        hits += int((np.abs(flips * 2.0 @ differences - differences.sum()) >= observed - 1e-12).sum())
+    return (hits + 1) / (resamples + 1)
+
+
+def _lattice_pvalue(steps: np.ndarray) -> float:
+    """P(|Σ ±step| >= |Σ step|): the m steps of one size s add s·(2·Binomial(m, 1/2) - m)."""
+    null = np.ones(1)
+    for size, count in zip(*np.unique(np.abs(steps), return_counts=True), strict=True):
+        sums = np.zeros(2 * size * count + 1)
+        sums[:: 2 * size] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+        null = np.convolve(null, sums)
+    reach = np.abs(steps).sum()
+    return float(min(1.0, null[np.abs(np.arange(-reach, reach + 1)) >= abs(steps.sum())].sum()))
+
+
+def detectable_difference(standard_error: float, *, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The true difference that a two-sided test finds with `power`: (z_{1-alpha/2} + z_power) · standard error.
+
+    For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
+    with success rate p: √(2p(1-p)/n).
+    """
+    return float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * standard_error
+
+
+def runs_needed(
+    sigma: float, delta: float, *, power: float = 0.8, alpha: float = 0.05, paired: bool = False
+) -> int:
+    """How many units show a difference of `delta`: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉. (2602.07150)
+
+    Unpaired (c = 2): runs of *each* system, sigma = standard deviation of a run's score. Paired (c = 1): tasks, sigma =
+    standard deviation of a task's difference.
+
+    >>> runs_needed(1.5, 1), runs_needed(1.5, 2), runs_needed(1.5, 2, power=0.95)
+    (36, 9, 15)
+    """
+    if not (sigma >= 0 and delta != 0 and 0 < power < 1 and 0 < alpha < 1):
+        raise InputError(
+            f"runs_needed: sigma={sigma}, delta={delta}, power={power}, alpha={alpha}: sigma must not be negative, delta "
+            "not 0, power and alpha between 0 and 1"
+        )
+    needed = (1 if paired else 2) * (detectable_difference(sigma, power=power, alpha=alpha) / delta) ** 2
+    return max(1, math.ceil(needed - 1e-9))
+
+
+def _known(trials: pl.DataFrame, system: str) -> str:
+    systems = trials["system"].unique().to_list()
+    if system not in systems:
+        raise InputError(f"no system {system!r} in the trials{nearest(system, systems)}")
+    return system

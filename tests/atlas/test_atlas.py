@@ -1,0 +1,100 @@
+"""The atlas claims only what exists."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from palaestra import reproductions
+from palaestra.atlas import FAMILIES, System, system, systems
+from palaestra.errors import InputError
+from palaestra.parse import parse
+
+CLAIMING = [entry for entry in systems() if entry.status != "planned"]
+
+
+def test_every_id_is_present_exactly_once() -> None:
+    assert [entry.id for entry in systems()] == list(range(1, 220))
+
+
+def test_names_and_titles_are_unique_and_families_are_all_used() -> None:
+    names = [entry.name.casefold() for entry in systems()]
+    assert len(set(names)) == len({entry.title for entry in systems()}) == 219
+    assert {entry.family for entry in systems()} == set(FAMILIES)
+    assert all(0 < len(entry.name) <= 30 for entry in systems())
+
+
+def test_arxiv_ids_look_like_arxiv_ids_and_belong_to_one_system() -> None:
+    ids = [entry.arxiv for entry in systems() if entry.arxiv]
+    assert len(ids) > 150 and len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"\d{4}\.\d{5}", each) for each in ids)
+
+
+@pytest.mark.parametrize("entry", CLAIMING, ids=lambda entry: entry.name)
+def test_what_a_row_claims_can_be_imported_parsed_and_run(entry: System) -> None:
+    for name in entry.where:
+        module, _, attribute = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), attribute)), name
+    if entry.expression is not None:
+        assert parse(entry.expression).explain()
+    if entry.status == "works":
+        assert entry.reproduce == f"palaestra reproduce {entry.id}"
+        assert reproductions.find(entry.id).id == entry.id
+
+
+def test_every_reproduction_belongs_to_a_system_that_says_so() -> None:
+    assert reproductions.all_ids() == [entry.id for entry in systems() if entry.reproduce]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"status": "planned", "where": ["palaestra.credit.x"]}, "a planned system has no where"),
+        ({"status": "planned", "reproduce": "palaestra reproduce 1"}, "a planned system has no where"),
+        ({"status": "partly"}, "says where it lives"),
+        ({"status": "works", "where": ["palaestra.credit.x"]}, "has reproduce, verified and note"),
+        ({"status": "done"}, "Input should be 'works', 'partly' or 'planned'"),
+        ({"lives": "here"}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_row_that_claims_too_much_or_too_little_is_refused(fields: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        System(id=1, name="A", title="B", family="credit", **fields)  # type: ignore[arg-type]
+
+
+def test_systems_are_found_by_id_and_by_name() -> None:
+    assert system(18) is system("18") is system("dr. mas")
+    assert system(148).name != system(69).name  # two methods are called SPO
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (0, "there is no system 0; ids run from 1 to 219"),
+        (220, "there is no system 220; ids run from 1 to 219"),
+        ("gipgo", "there is no system named 'gipgo'; did you mean 'GiGPO' or"),
+        ("qqqqqqqq", "there is no system named 'qqqqqqqq'; `palaestra systems` lists all of them"),
+    ],
+)
+def test_an_unknown_system_is_named_with_the_nearest(key: int | str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        system(key)
+    assert str(caught.value).startswith(message)
+
+
+def test_json_has_exactly_the_promised_fields() -> None:
+    rows = json.loads(json.dumps([entry.to_dict() for entry in systems()]))
+    assert {tuple(sorted(row)) for row in rows} == {("family", "id", "name", "reproduce", "status", "where")}
+    assert rows[17] == {
+        "id": 18,
+        "name": "Dr. MAS",
+        "family": "credit",
+        "status": "works",
+        "where": ["palaestra.credit.dr_mas"],
+        "reproduce": "palaestra reproduce 18",
+    }
+    assert rows[0]["where"] == [] and rows[0]["reproduce"] is None

@@ -1,0 +1,53 @@
+"""The atlas in a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console, RenderableType
+
+from palaestra.atlas import system, systems
+from palaestra.atlas.render import page, table
+
+
+def printed(what: RenderableType, width: int = 80) -> list[str]:
+    console = Console(file=StringIO(), width=width)
+    console.print(what)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_the_table_has_a_line_per_system_in_eighty_columns() -> None:
+    lines = printed(table(systems()))
+    assert max(map(len, lines)) <= 80
+    for entry in systems():
+        (line,) = [line for line in lines if line.split()[:1] == [str(entry.id)] and entry.name in line]
+        assert entry.family in line and entry.status in line
+    counts = {status: sum(entry.status == status for entry in systems()) for status in ("works", "planned")}
+    assert f"{counts['works']} works" in lines[-1] and f"{counts['planned']} planned" in lines[-1]
+
+
+def test_the_table_shows_where_a_system_lives_on_its_line() -> None:
+    (line,) = [line for line in printed(table([system(18)])) if "Dr. MAS" in line]
+    assert "credit.dr_mas" in line
+
+
+def test_a_page_says_what_where_how_and_how_to_check() -> None:
+    text = "\n".join(printed(page(system(62)), width=100))
+    for part in (
+        "[62] GiGPO",
+        "Group-in-Group Policy Optimization",
+        "2505.10978",
+        "works",
+        "palaestra.credit.gigpo",
+        "gigpo()",
+        "standardise over (group, state)",
+        'palaestra apply "gigpo()" TURNS.parquet -o OUT.parquet',
+        "palaestra reproduce 62",
+    ):
+        assert part in text
+
+
+def test_a_planned_page_promises_nothing() -> None:
+    text = "\n".join(printed(page(system(1))))
+    assert "planned" in text and "Not built yet" in text
+    assert "palaestra reproduce" not in text and "where" not in text
