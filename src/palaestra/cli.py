@@ -128,11 +128,11 @@ def systems(
     """The atlas: published systems and what each became here."""
     from palaestra.atlas import system
     from palaestra.atlas import systems as all_systems
-    from palaestra.atlas.render import render_system, render_systems
+    from palaestra.atlas.render import page, table
 
     if as_json:
         return show(system(identity).to_dict() if identity is not None else [each.to_dict() for each in all_systems()])
-    out.print(render_system(system(identity)) if identity is not None else render_systems(all_systems()))
+    out.print(page(system(identity)) if identity is not None else table(all_systems()))
 
 
 @app.command()
@@ -198,12 +198,9 @@ def main(arguments: list[str] | None = None) -> None:
         err.print("interrupted; `--resume` goes on from the last checkpoint")
         code = 130
     except Exception as error:
-        from click import ClickException
-
-        if isinstance(error, ClickException):
-            code = _fail(error, error.format_message(), 2, debug)
-        else:
-            code = _fail(error, f"{type(error).__name__}: {error} (run again with --debug for the traceback)", 1, debug)
+        usage = getattr(error, "format_message", None)  # what typer raises for a wrong command line
+        unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
+        code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     sys.exit(code or 0)
 
 

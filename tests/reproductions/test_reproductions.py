@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,11 +14,10 @@ from palaestra.reproductions import Outcome, all_ids, find, reproduce, reproduct
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system 900 whose module is the test itself."""
     monkeypatch.setattr(reproductions, "_modules", lambda: {900: "tabular"})
     monkeypatch.setattr(reproductions, "_registry", {})
-    yield
 
 
 def test_ids_come_from_file_names() -> None:

@@ -26,8 +26,9 @@ class System(BaseModel):
 
     id: its number here, for ever. name: what people call it; title: of the paper. arxiv: the paper's id, if known.
     status: `works` (its mechanism is here and its reproduction holds), `partly` (some of it is) or `planned`.
-    where: dotted names of the Python objects. expression: how to write it in a recipe. reproduce: the command.
-    verified: what the mechanism was checked against, the authors' `code`, the paper's `text`, or neither
+    where: dotted names of the Python objects. expression: what the first of them stands for, as recipe text.
+    reproduce: the command.
+    verified: where the mechanism was read, in the authors' `code`, in the paper's `text`, or in neither
     (`reconstruction`). note: one line on what the reproduction shows.
     """
 

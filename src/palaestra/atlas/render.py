@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,6 +14,11 @@ from rich.text import Text
 from palaestra.atlas import System
 
 STYLES = {"works": "bold green", "partly": "yellow", "planned": "dim"}
+SOURCES = {
+    "code": "as in the authors' code",
+    "text": "as in the text of the paper",
+    "reconstruction": "reconstructed from what is public",
+}
 
 
 def table(rows: Sequence[System]) -> Table:
@@ -47,32 +51,18 @@ def page(entry: System) -> RenderableType:
     for name in entry.where:
         facts.add_row("where", Text(name, "cyan"))
     if entry.verified:
-        against = {
-            "code": "the authors' code",
-            "text": "the text of the paper",
-            "reconstruction": "nothing: a reconstruction from what is public",
-        }
-        facts.add_row("checked against", against[entry.verified])
+        facts.add_row("mechanism", SOURCES[entry.verified])
     if entry.note:
         facts.add_row("shown", Text(entry.note))
     parts: list[RenderableType] = [facts]
     if entry.expression:
-        parts += [Text("\nin one expression", "dim"), Text(f"  {entry.expression}", "bold"), _tree(entry)]
-        apply = f'palaestra apply "{entry.expression}" TURNS.parquet -o OUT.parquet'
-        parts += [Text("\nadd it to any table of turns", "dim"), Text(f"  {apply}", "cyan")]
+        call = f"{entry.where[0].rpartition('.')[2]}()"
+        parts += [Text("\nin one expression", "dim"), Text(f"{call} = {entry.expression}", "bold")]
+        apply = f'palaestra apply "{call}" TURNS.parquet -o OUT.parquet'
+        parts += [Text("\nadd it to any table of turns", "dim"), Text(apply, "cyan")]
     if entry.reproduce:
-        parts += [Text("\ncheck it yourself", "dim"), Text(f"  {entry.reproduce}", "cyan")]
+        parts += [Text("\ncheck it yourself", "dim"), Text(entry.reproduce, "cyan")]
     elif entry.status == "planned":
         parts.append(Text("\nNot built yet. CONTRIBUTING.md shows how to add a system.", "dim"))
     title = Text.assemble((f"[{entry.id}] ", "cyan"), (entry.name, "bold"))
     return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, padding=(1, 2), width=100)
-
-
-def _tree(entry: System) -> Text:
-    """The composition that the name stands for, as the signal itself prints it."""
-    from palaestra.parse import parse
-
-    for name in entry.where:
-        import_module(name.rpartition(".")[0])  # importing a module is what makes its names known to the parser
-    lines = parse(str(entry.expression)).explain().splitlines()
-    return Text("\n".join(f"  {line}" for line in lines), "dim")
