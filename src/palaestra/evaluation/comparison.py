@@ -1,4 +1,7 @@
-"""The table of proof: every system beside the baseline, with intervals, errors and one sentence that says what holds."""
+"""The table of proof: every system beside the baseline, with intervals, errors and one sentence of verdict.
+
+Left out: rankings (there is one baseline) and plots (the report draws).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from palaestra.errors import InputError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference, runs_needed
 from palaestra.evaluation.intervals import (
     Estimate,
-    cells,
     matrix,
     mean_interval,
     mean_of_cells,
@@ -98,7 +100,8 @@ def _system(trials: pl.DataFrame, value: str, per_task: int, difference: Differe
     kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
     scored = trials.filter(pl.col("success").is_not_null())
     counts = scored.group_by("run", "task").agg(n=pl.len(), c=pl.col("success").sum()).sort("run", "task")
-    at_k, hat_k = {}, {}
+    at_k: dict[int, Estimate] = {}
+    hat_k: dict[int, Estimate] = {}
     for k in sorted({1, per_task}):
         for reducer, table in ((pass_at_k, at_k), (pass_hat_k, hat_k)):
             reduced = counts.with_columns(mean=pl.Series(reducer(counts["n"], counts["c"], k), dtype=pl.Float64))

@@ -79,6 +79,7 @@ def trials(
     frame = frame.with_columns(
         pl.col("system").cast(pl.String),
         pl.col("run").cast(pl.String).fill_null("run"),
+        pl.col("iteration", "group").fill_null(0),
         pl.col("agent").cast(pl.String),
         judged=(judged & pl.col("agent").is_not_null()).fill_null(False),
     )

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import polars as pl
+import pytest
+from statsmodels.stats.multitest import multipletests
+
+from palaestra.errors import InputError
+from palaestra.evaluation import comparison_table, holm, pass_hat_k, verdict
+
+Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
+
+
+@pytest.fixture
+def frame(make_trials: Maker) -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    p = rng.random((200, 1)) * 0.6
+    return make_trials(
+        {
+            "before": rng.random((200, 4)) < p,
+            "after": rng.random((200, 4)) < p + 0.2,
+            "random": rng.random((200, 4)) < 0.05,
+            "single": rng.random((200, 4)) < p + 0.01,
+        }
+    )
+
+
+def test_table_has_every_system_baseline_first(frame: pl.DataFrame) -> None:
+    table = {row.system: row for row in comparison_table(frame)}
+    assert list(table) == ["before", "after", "random", "single"]
+    assert table["before"].difference is None
+    after = table["after"]
+    success = frame.filter(pl.col("system") == "after")["success"].to_numpy().reshape(200, 4)
+    assert after.success.mean == pytest.approx(success.mean())
+    assert (after.tasks, after.trials, after.runs, after.episodes) == (200, 4, 1, 800)
+    assert after.pass_at_k[1].mean == pytest.approx(success.mean())
+    assert after.pass_at_k[4].mean == pytest.approx(success.any(1).mean())
+    assert after.pass_hat_k[4].mean == pytest.approx(success.all(1).mean())
+    assert after.pass_hat_k[4].mean == pytest.approx(pass_hat_k(4, success.sum(1), 4).mean())
+    assert (after.turns, after.tokens, after.cost) == (2, 13, 0.5)
+    assert after.success.low < after.success.mean < after.success.high
+    json.dumps([row.to_dict() for row in table.values()], allow_nan=False)
+
+
+def test_p_values_are_corrected_over_systems(make_trials: Maker) -> None:
+    ups = {"one": 6, "two": 7, "three": 8}  # exact p = 2 / 2^up
+    tasks = np.arange(40)[:, None]
+    frame = make_trials({"before": tasks < 0} | {name: tasks < up for name, up in ups.items()})
+    raw = [2 / 2 ** ups[name] for name in sorted(ups)]
+    corrected = [row.difference.p for row in comparison_table(frame) if row.difference]
+    assert corrected == pytest.approx(list(multipletests(raw, method="holm")[1]))
+    assert corrected == pytest.approx([2 / 2**6, 3 * 2 / 2**8, 2 * 2 / 2**7])
+    assert holm([0.01, float("nan"), 0.04]) == pytest.approx([0.02, float("nan"), 0.04], nan_ok=True)
+    assert holm([]) == []
+
+
+def test_verdicts(frame: pl.DataFrame) -> None:
+    rows = {row.system: row for row in comparison_table(frame)}
+    assert verdict(rows["before"]) == "the baseline"
+    d = rows["after"].difference
+    assert d is not None
+    assert verdict(rows["after"]) == (
+        f"better by {100 * d.mean:+.1f} points "
+        f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}, 200 tasks x 4 trials)"
+    )
+    assert verdict(rows["random"]).startswith("worse by -")
+    assert verdict(rows["single"]).startswith("cannot tell: the interval contains 0")
+
+
+def test_cannot_tell_says_how_many_tasks_would_do(make_trials: Maker) -> None:
+    rng = np.random.default_rng(3)
+    p = rng.random((40, 1)) * 0.8
+    rows = comparison_table(make_trials({"before": rng.random((40, 2)) < p, "after": rng.random((40, 2)) < p + 0.05}))
+    text = verdict(rows[1])
+    d = rows[1].difference
+    assert d is not None
+    needed = int(text.split("about ")[1].split(" ")[0])
+    assert text.startswith("cannot tell")
+    assert needed == pytest.approx(7.849 * (d.sd / d.mean) ** 2, abs=1)
+    assert needed > 40
+
+
+def test_an_interval_clear_of_zero_is_not_enough_after_correction(make_trials: Maker) -> None:
+    tasks = np.arange(30)[:, None]
+    rows = comparison_table(make_trials({"before": tasks < 0, "after": tasks < 5, "other": tasks < 0}))
+    d = rows[1].difference
+    assert d is not None
+    assert d.low > 0
+    assert d.p > 0.05
+    assert "p = " in verdict(rows[1])
+    assert verdict(rows[1]).startswith("cannot tell")
+
+
+def test_errors_are_counted_by_kind_and_unscored_trials_reported(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.ones((4, 2), bool), "after": np.ones((4, 2), bool)}).with_row_index()
+    frame = frame.with_columns(
+        error=pl.when(pl.col("index") < 2).then(pl.lit("env: ValueError: x"))
+        .when(pl.col("index") == 2).then(pl.lit("reward: KeyError: y")),
+        success=pl.when(pl.col("index") != 2).then(pl.col("index") >= 2),
+    )  # fmt: skip
+    before, after = comparison_table(frame)
+    assert before.errors == {"env": 2, "reward": 1}
+    assert before.unscored == 1
+    assert after.errors == {}
+    assert after.difference is not None
+    assert after.difference.clusters == 4
+
+
+def test_score_is_compared_in_its_own_unit_and_several_runs_are_said(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(5, 30, 2))
+    rows = comparison_table(
+        make_trials({"before": before, "after": before + rng.normal(2, 0.5, (5, 30, 2))}), value="score"
+    )
+    assert verdict(rows[1]).startswith("better by +2")
+    assert "30 tasks x 2 trials, 5 runs)" in verdict(rows[1])
+    same = comparison_table(make_trials({"before": before, "after": rng.normal(size=(5, 30, 2))}), value="score")
+    assert "would be found 4 times out of 5" in verdict(same[1])
+
+
+def test_nothing_in_common_and_missing_baseline(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.ones((3, 1), bool), "after": np.ones((3, 1), bool)})
+    apart = frame.with_columns(task=pl.col("system") + pl.col("task"))
+    assert verdict(comparison_table(apart)[1]) == "cannot tell: no task has a success on both sides (6 dropped)"
+    with pytest.raises(InputError, match="'befor' to compare with; did you mean 'before'"):
+        comparison_table(frame, baseline="befor")
+
+
+def test_games_without_success_are_compared_by_score(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.zeros((1, 20)), "after": np.tile([1.0, 2.0], (1, 10))})
+    before, after = comparison_table(frame.with_columns(success=pl.lit(None, pl.Boolean)), value="score")
+    assert after.success.n == 0
+    assert np.isnan(after.pass_hat_k[20].mean)
+    assert verdict(after).startswith("better by +1.5 ")
+    assert "1 task x 20 trials" in verdict(after)
+    json.dumps([before.to_dict(), after.to_dict()], allow_nan=False)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from palaestra.errors import InputError
+from palaestra.evaluation import detectable_difference, paired_difference, runs_needed, sign_flip_pvalue
+from palaestra.evaluation.difference import bootstrap_means
+
+Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
+
+
+def discordant(up: int, down: int, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+    before = np.arange(tasks) < down
+    after = np.roll(np.arange(tasks) < up, down)
+    return before[:, None], after[:, None]
+
+
+def test_worked_case_of_200_paired_tasks(make_trials: Maker) -> None:
+    before, after = discordant(34, 19, 200)
+    found = paired_difference(make_trials({"before": before, "after": after}), "after", "before")
+    assert found.mean == pytest.approx(0.075)
+    assert found.p == pytest.approx(stats.binomtest(19, 53).pvalue)
+    assert found.p == pytest.approx(0.0534, abs=1e-4)
+    se = found.detectable / float(detectable_difference(1.0, freedom=199))
+    assert se == pytest.approx(0.0361, abs=2e-4)
+    assert found.low < 0.005 < 0.14 < found.high
+    assert (found.n, found.clusters, found.dropped) == (200, 200, 0)
+
+
+def test_pairing_is_by_task_and_not_by_row(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random((80, 1))
+    frame = make_trials({"before": rng.random((80, 4)) < p, "after": rng.random((80, 4)) < np.clip(p + 0.1, 0, 1)})
+    found = paired_difference(frame, "after", "before")
+    shuffled = paired_difference(frame.sample(fraction=1, shuffle=True, seed=1), "after", "before")
+    assert found == shuffled
+    assert paired_difference(frame, "before", "after").mean == pytest.approx(-found.mean)
+    broken = frame.with_columns(
+        task=pl.when(pl.col("system") == "after").then(pl.col("task").str.replace("task-", "task-1")).otherwise("task")
+    )
+    assert paired_difference(broken, "after", "before").dropped > 80
+
+
+def test_pairs_with_one_side_missing_are_dropped_and_counted(make_trials: Maker) -> None:
+    before, after = discordant(5, 0, 20)
+    frame = make_trials({"before": before, "after": after})
+    holed = frame.with_columns(
+        success=pl.when(~((pl.col("task") == "task-0") & (pl.col("system") == "after"))).then("success")
+    ).filter((pl.col("task") != "task-1") | (pl.col("system") == "after"))
+    found = paired_difference(holed, "after", "before")
+    assert (found.dropped, found.clusters) == (2, 18)
+    assert found.mean == pytest.approx(3 / 18)
+    none = paired_difference(
+        frame.filter((pl.col("task") == "task-3") == (pl.col("system") == "after")), "after", "before"
+    )
+    assert none.n == 0
+    assert np.isnan(none.mean)
+
+
+def test_interval_clears_zero_only_with_evidence(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    p = rng.random((100, 1)) * 0.6
+    frame = make_trials(
+        {"a": rng.random((100, 4)) < p, "b": rng.random((100, 4)) < p + 0.3, "c": rng.random((100, 4)) < p}
+    )
+    better, same = paired_difference(frame, "b", "a"), paired_difference(frame, "c", "a")
+    assert better.low > 0.2
+    assert better.p < 1e-6
+    assert same.low < 0 < same.high
+    assert same.p > 0.05
+
+
+@pytest.mark.parametrize(("tasks", "m"), [(30, 1), (30, 4), (100, 8)])
+def test_interval_covers(make_trials: Maker, tasks: int, m: int) -> None:
+    rng = np.random.default_rng(tasks + m)
+    hits = 0
+    for _ in range(250):
+        p = rng.beta(0.5, 0.5, (tasks, 1)) * 0.7
+        q = p + 0.3 * (rng.random((tasks, 1)) < 0.5)
+        frame = make_trials({"a": rng.random((tasks, m)) < p, "b": rng.random((tasks, m)) < q})
+        found = paired_difference(frame, "b", "a", resamples=400)
+        hits += found.low <= 0.15 <= found.high
+    assert 0.905 <= hits / 250 <= 0.985
+
+
+def test_runs_are_units_too(make_trials: Maker) -> None:
+    rng = np.random.default_rng(2)
+    before = rng.normal(size=(5, 60, 1))
+    gain = np.array([0.6, -0.4, 0.5, -0.5, 0.1])[:, None, None]
+    frame = make_trials({"before": before, "after": before + gain + 0.05 * rng.normal(size=before.shape)})
+    found = paired_difference(frame, "after", "before", value="score")
+    assert found.runs == 5
+    assert found.low < -0.3
+    assert found.high > 0.3
+    assert found.p > 0.5
+    # five runs that each prove it for themselves say more together than one
+    steady = make_trials({"before": before, "after": before + 0.3 + 0.5 * rng.normal(size=before.shape)})
+    single = paired_difference(steady.filter(pl.col("run") == "0"), "after", "before", value="score")
+    joint = paired_difference(steady, "after", "before", value="score")
+    assert joint.high - joint.low < 0.8 * (single.high - single.low)
+    assert joint.p < 1e-4
+
+
+def test_tasks_that_differ_by_run_leave_runs_as_the_units(make_trials: Maker) -> None:
+    before = np.zeros((4, 50, 1))
+    frame = make_trials({"before": before, "after": before + np.array([0.1, 0.2, 0.3, 0.4])[:, None, None]})
+    frame = frame.with_columns(task=pl.col("run") + pl.col("task"))
+    found = paired_difference(frame, "after", "before", value="score")
+    low, high = stats.t.interval(0.95, 3, 0.25, stats.sem([0.1, 0.2, 0.3, 0.4]))
+    assert found.high - found.low == pytest.approx(high - low)
+    assert found.p == pytest.approx(stats.ttest_1samp([0.1, 0.2, 0.3, 0.4], 0).pvalue)
+
+
+def test_equal_differences_do_not_claim_certainty(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.zeros((30, 1), bool), "b": np.zeros((30, 1), bool), "c": np.ones((30, 1), bool)})
+    same, all_of_them = paired_difference(frame, "b", "a"), paired_difference(frame, "c", "a")
+    assert (same.mean, same.p) == (0, 1)
+    assert same.high == pytest.approx(0.1135, abs=1e-4)
+    assert all_of_them.low == pytest.approx(1 - 0.1135, abs=1e-4)
+    assert all_of_them.high == 1
+    assert all_of_them.p == pytest.approx(2 * 0.5**30)
+    third = np.tile([True, False, False], (33, 1))  # equal up to rounding
+    found = paired_difference(make_trials({"a": np.zeros((33, 3), bool), "b": third}), "b", "a")
+    assert found.high - found.low > 0.2
+
+
+def test_one_task_pairs_its_trials(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"a": rng.random((1, 60)) < 0.2, "b": rng.random((1, 60)) < 0.8})
+    found = paired_difference(frame, "b", "a")
+    assert found.clusters == 60
+    assert found.low > 0.3
+    one = paired_difference(make_trials({"a": np.zeros((1, 1)), "b": np.ones((1, 1))}), "b", "a", value="score")
+    assert (one.mean, one.p) == (1, 1)
+    assert np.isnan(one.low)
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [[0.25, 0.5, -0.25, 1.0, 0.75, 0.0, 0.5], [0.3137, 1.7, -0.2511, 0.9, 0.77, 0.1], [1 / 7, 3 / 8, -1 / 56]],
+)
+def test_sign_flip_enumerates(differences: list[float]) -> None:
+    d = np.array(differences)
+    patterns = np.array(list(itertools.product([-1, 1], repeat=len(d))))
+    exact = (np.abs(patterns @ d) >= abs(d.sum()) - 1e-9).mean()
+    assert sign_flip_pvalue(d) == pytest.approx(exact)
+    assert sign_flip_pvalue(-d) == pytest.approx(exact)
+
+
+def test_sign_flip_by_sampling_agrees_with_all_patterns() -> None:
+    d = np.random.default_rng(0).normal(0.4, 1, 16)
+    patterns = np.array(list(itertools.product([-1.0, 1.0], repeat=16)))
+    exact = (np.abs(patterns @ d) >= abs(d.sum()) - 1e-12).mean()
+    sampled = sign_flip_pvalue(d, resamples=20_000, rng=np.random.default_rng(1))
+    assert 0.001 < exact < 0.9
+    assert sampled == pytest.approx(exact, abs=4 * np.sqrt(exact / 20_000))
+    assert sign_flip_pvalue(np.array([])) == 1
+    assert sign_flip_pvalue(np.random.default_rng(0).normal(3, 1, 100), resamples=999) == pytest.approx(0.001)
+
+
+def test_bootstrap_has_the_right_spread_with_holes_and_runs() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(1, 200))
+    means = bootstrap_means(values, resamples=4000, rng=rng)
+    assert means.std() == pytest.approx(values.std() / np.sqrt(200), rel=0.05)
+    crossed = rng.normal(size=(30, 1)) + rng.normal(size=(1, 40))
+    spread = np.sqrt(crossed.mean(1).var() / 30 + crossed.mean(0).var() / 40)
+    assert bootstrap_means(crossed, resamples=4000, rng=rng).std() == pytest.approx(spread, rel=0.06)
+    holed = np.where(rng.random((30, 40)) < 0.05, np.nan, 7.0)
+    assert np.allclose(bootstrap_means(holed, resamples=100, rng=rng), 7.0)
+
+
+def test_same_seed_same_interval_and_fast(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"a": rng.random((1000, 8)) < 0.4, "b": rng.random((1000, 8)) < 0.45})
+    start = time.process_time()
+    first = paired_difference(frame, "b", "a", resamples=10_000, seed=3)
+    assert time.process_time() - start < 1.0
+    assert first == paired_difference(frame, "b", "a", resamples=10_000, seed=3)
+    assert first.low != paired_difference(frame, "b", "a", resamples=10_000, seed=4).low
+
+
+def test_power_reproduces_the_card() -> None:
+    assert [runs_needed(1.5, delta) for delta in (1, 2, 3)] == [36, 9, 4]
+    assert runs_needed(1.5, 2, power=0.95) == 15
+    assert runs_needed(0.4, 0.1, paired=True) == int(np.ceil(7.849 * 16))
+    tasks = 120
+    needed = detectable_difference(0.4 / np.sqrt(tasks))
+    assert runs_needed(0.4, needed, paired=True) == tasks
+    rng = np.random.default_rng(0)
+    x = rng.normal(needed, 0.4, (4000, tasks))
+    assert (stats.ttest_1samp(x, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.02)
+    with pytest.raises(InputError, match="delta"):
+        runs_needed(1, 0)
+
+
+def test_unknown_system_is_named(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.ones((3, 1)), "after": np.ones((3, 1))})
+    with pytest.raises(InputError, match="'afer' in the trials; did you mean 'after'"):
+        paired_difference(frame, "afer", "before")

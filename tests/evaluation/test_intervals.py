@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation import mean_interval, pass_at_k, pass_hat_k, success_interval
+from palaestra.evaluation.intervals import clustered_variance
+
+Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
+
+
+def outcomes(successes: int, tasks: int) -> np.ndarray:
+    return (np.arange(tasks) < successes)[:, None]
+
+
+@pytest.mark.parametrize(("c", "n", "low", "high"), [(0, 30, 0.0, 0.1135), (1, 15, 0.0119, 0.2982)])
+def test_wilson_with_one_trial_per_task(make_trials: Maker, c: int, n: int, low: float, high: float) -> None:
+    found = success_interval(make_trials({"a": outcomes(c, n)}))
+    assert found.low == pytest.approx(low, abs=1e-4)
+    assert found.high == pytest.approx(high, abs=1e-4)
+    assert (found.n, found.clusters, found.runs) == (n, n, 1)
+
+
+def test_repeating_the_same_outcomes_adds_no_information(make_trials: Maker) -> None:
+    once = success_interval(make_trials({"a": outcomes(20, 50)}))
+    eight = success_interval(make_trials({"a": np.repeat(outcomes(20, 50), 8, axis=1)}))
+    assert eight.n == 400
+    assert eight.high - eight.low == pytest.approx(once.high - once.low, rel=0.06)
+    for c in (0, 50):
+        ends = [success_interval(make_trials({"a": np.repeat(outcomes(c, 50), m, axis=1)})) for m in (1, 8)]
+        assert ends[0].low == pytest.approx(ends[1].low)
+        assert ends[0].high == pytest.approx(ends[1].high)
+
+
+def test_independent_trials_narrow_the_interval(make_trials: Maker) -> None:
+    x = np.random.default_rng(0).random((100, 8)) < 0.4
+    wide = success_interval(make_trials({"a": x[:, :1]}))
+    narrow = success_interval(make_trials({"a": x}))
+    assert narrow.high - narrow.low < 0.45 * (wide.high - wide.low)
+
+
+def test_one_task_is_judged_by_its_trials(make_trials: Maker) -> None:
+    x = np.arange(30)[None] < 0
+    found = success_interval(make_trials({"a": x}))
+    assert found.clusters == 30
+    assert found.high == pytest.approx(0.1135, abs=1e-4)
+    scores = mean_interval(make_trials({"a": np.array([[1.0, 2.0, 3.0]])}))
+    assert scores.high - scores.mean == pytest.approx(stats.t.ppf(0.975, 2) * 1 / math.sqrt(3))
+
+
+def test_runs_that_differ_widen_the_interval(make_trials: Maker) -> None:
+    x = np.zeros((4, 50, 1), bool)
+    x[:2] = True
+    found = success_interval(make_trials({"a": x}))
+    assert found.runs == 4
+    assert found.low < 0.15
+    assert found.high > 0.85
+
+
+def test_mean_interval_matches_t_and_skips_missing_values(make_trials: Maker) -> None:
+    values = np.random.default_rng(1).normal(2, 1, (20, 1))
+    frame = make_trials({"a": values})
+    found = mean_interval(frame)
+    low, high = stats.t.interval(0.95, 19, values.mean(), stats.sem(values[:, 0]))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    holed = frame.with_columns(score=pl.when(pl.col("task") != "task-3").then("score"))
+    assert mean_interval(holed).mean == pytest.approx(np.delete(values, 3).mean())
+    assert mean_interval(holed).n == 19
+
+
+def test_unequal_trials_count_tasks_equally(make_trials: Maker) -> None:
+    frame = pl.concat([make_trials({"a": np.array([[0.0], [0.0]])}), make_trials({"a": np.full((2, 9), 1.0)})])
+    frame = frame.filter((pl.col("task") == "task-0") | (pl.col("score") == 0))
+    assert mean_interval(frame).mean == pytest.approx((0.9 + 0.0) / 2)
+
+
+def test_clustered_variance_by_hand() -> None:
+    values = np.array([[1.0, 2.0, 6.0]])
+    assert clustered_variance(values) == (pytest.approx(values.var(ddof=1) / 3), 2)
+    nested = np.array([[1.0, 2.0, np.nan, np.nan], [np.nan, np.nan, 5.0, 6.0]])
+    assert clustered_variance(nested) == (pytest.approx(np.var([1.5, 5.5], ddof=1) / 2), 1)
+    alike = np.array([[1.0, 5.0, np.nan, np.nan], [np.nan, np.nan, 0.0, 7.0]])  # tasks vary more than runs
+    assert clustered_variance(alike) == (pytest.approx(np.var([3.0, 3.5], ddof=1) / 2), 1)
+
+
+def test_clustered_variance_is_unbiased_for_crossed_runs_and_tasks() -> None:
+    rng = np.random.default_rng(0)
+    truth = 0.1**2 / 40 + 0.1**2 / 50 + 1 / 2000
+    draws = [
+        clustered_variance(0.1 * rng.normal(size=(40, 1)) + 0.1 * rng.normal(size=50) + rng.normal(size=(40, 50)))
+        for _ in range(300)
+    ]
+    assert np.mean([v for v, _ in draws]) == pytest.approx(truth, rel=0.08)
+    assert all(39 <= freedom <= 49 for _, freedom in draws)
+    assert math.isnan(clustered_variance(np.array([[1.0]]))[0])
+
+
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, 45))))
+def test_pass_at_k_is_exact(nck: tuple[int, int, int]) -> None:
+    n, c, k = nck
+    at, hat = float(pass_at_k(n, c, k)), float(pass_hat_k(n, c, k))
+    if n < k:
+        assert math.isnan(at)
+        assert math.isnan(hat)
+    else:
+        assert at == pytest.approx(float(1 - Fraction(comb(n - c, k), comb(n, k))), abs=1e-12)
+        assert hat == pytest.approx(float(Fraction(comb(c, k), comb(n, k))), abs=1e-12)
+
+
+def test_pass_at_k_broadcasts_and_is_unbiased() -> None:
+    assert pass_at_k([10, 10], [7, 0], [[1], [5]]).shape == (2, 2)
+    assert pass_hat_k(2000, 1999, 1000) == pytest.approx(0.5)
+    rng = np.random.default_rng(0)
+    p = rng.random(40_000)
+    c = rng.binomial(8, p)
+    assert pass_at_k(8, c, 4).mean() == pytest.approx((1 - (1 - p) ** 4).mean(), abs=0.004)
+    assert pass_hat_k(8, c, 4).mean() == pytest.approx((p**4).mean(), abs=0.004)
+    with pytest.raises(InputError):
+        pass_at_k(3, 4, 1)
+    with pytest.raises(InputError):
+        pass_hat_k(3, 2, 0)
+
+
+@pytest.mark.parametrize(("tasks", "m"), [(30, 1), (30, 8), (100, 4)])
+def test_success_interval_covers(make_trials: Maker, tasks: int, m: int) -> None:
+    rng = np.random.default_rng(tasks + m)
+    hits = 0
+    for _ in range(250):
+        p = rng.beta(0.5, 0.8, (tasks, 1))
+        found = success_interval(make_trials({"a": rng.random((tasks, m)) < p}))
+        hits += found.low <= 0.5 / 1.3 <= found.high
+    assert 0.905 <= hits / 250 <= 0.99
+
+
+def test_estimates_are_json_and_bad_columns_are_named(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.array([[1.0]])})
+    found = mean_interval(frame).to_dict()
+    assert found["mean"] == 1.0
+    assert found["low"] is None
+    json.dumps(found, allow_nan=False)
+    with pytest.raises(MissingColumnError, match=r"'scor'; did you mean 'score'"):
+        mean_interval(frame, value="scor")
+    empty = success_interval(frame.with_columns(success=pl.lit(None, pl.Boolean)))
+    assert empty.n == 0
+    assert math.isnan(empty.mean)

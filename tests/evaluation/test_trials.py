@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation import trials
+from palaestra.turns import Turns
+
+
+def turns(*rows: dict) -> pl.DataFrame:
+    """Turn rows with the defaults of a finished, successful episode of one agent."""
+    base = {
+        "run": "0", "iteration": 0, "group": 0, "episode": 0, "turn": 0, "agent": "a", "task": "t", "success": True,
+        "reward": 1.0, "error": None, "tokens_in": 4, "tokens_out": 2, "cost": 0.1,
+    }  # fmt: skip
+    schema = {"reward": pl.Float64, "cost": pl.Float64, "error": pl.String, "success": pl.Boolean, "run": pl.String}
+    return pl.DataFrame([base | row for row in rows], schema_overrides=schema)
+
+
+def test_score_is_the_mean_over_agents_of_their_returns() -> None:
+    frame = turns(
+        {"agent": "a", "turn": 0, "reward": 1.0},
+        {"agent": "a", "turn": 2, "reward": 2.0},
+        {"agent": "b", "turn": 1, "reward": 5.0},
+        {"agent": "b", "turn": 3, "reward": None},
+    )
+    assert trials(frame).row(0, named=True) == {
+        "system": "system", "run": "0", "task": "t", "trial": 0, "success": True, "score": 4.0, "error": None,
+        "turns": 4, "tokens_in": 16, "tokens_out": 8, "cost": pytest.approx(0.4),
+    }  # fmt: skip
+
+
+def test_not_scored_is_null_and_not_zero() -> None:
+    frame = turns(
+        {"agent": "a", "reward": None},
+        {"agent": "b", "reward": 3.0},
+        {"episode": 1, "reward": None, "success": None},
+    )
+    table = trials(frame)
+    assert table["score"].to_list() == [3.0, None]
+    assert table["success"].to_list() == [True, None]
+
+
+def test_seat_is_chosen_by_where_and_absent_seats_are_unscored() -> None:
+    frame = turns(
+        {"agent": "a", "success": True, "reward": 1.0},
+        {"agent": "b", "success": False, "reward": -1.0},
+        {"episode": 1, "agent": "b", "success": True, "reward": 1.0},
+    )
+    seat = trials(frame, where=pl.col("agent") == "a")
+    assert seat["success"].to_list() == [True, None]
+    assert seat["score"].to_list() == [1.0, None]
+    assert seat["turns"].to_list() == [1, 0]
+    assert seat["tokens_in"].to_list() == [4, None]
+    assert trials(frame)["success"].to_list() == [False, True]
+    assert trials(frame, agents="any")["success"].to_list() == [True, True]
+
+
+def test_errors_fail_by_default_unless_scoring_failed() -> None:
+    kinds = ["env: ValueError: x", "env-timeout: s", "policy: HTTPError: 500", "reward: ValueError: nan", None]
+    frame = turns(*({"episode": i, "error": e, "success": True, "reward": 0.5} for i, e in enumerate(kinds)))
+    default = trials(frame)
+    assert default["success"].to_list() == [False, False, False, None, True]
+    assert default["score"].to_list() == [None, None, None, None, 0.5]
+    assert default["error"].to_list() == kinds
+    assert trials(frame, errors="exclude")["success"].to_list() == [None, None, None, None, True]
+
+
+def test_an_episode_that_nobody_played_is_a_failed_trial_of_its_group_s_task() -> None:
+    nobody = {"agent": None, "task": None, "success": None, "reward": None, "error": "env: OSError: disk", "cost": None}
+    frame = turns({"group": 7}, {"group": 7, "episode": 1, **nobody}, {"group": 8, **nobody})
+    table = trials(frame)
+    assert table["task"].to_list() == ["group 8", "t", "t"]
+    assert table["success"].to_list() == [False, True, False]
+    assert table["turns"].to_list() == [0, 1, 0]
+
+
+def test_trials_are_numbered_inside_system_run_and_task() -> None:
+    frame = turns(
+        {"group": 0, "episode": 1, "task": "x"},
+        {"group": 0, "episode": 0, "task": "x"},
+        {"group": 1, "episode": 0, "task": "y"},
+        {"group": 2, "episode": 0, "task": "x"},
+    ).with_columns(system=pl.lit("before"))
+    assert trials(frame).select("system", "task", "trial").rows() == [
+        ("before", "x", 0), ("before", "x", 1), ("before", "x", 2), ("before", "y", 0),
+    ]  # fmt: skip
+
+
+def test_cost_with_an_unknown_part_is_unknown_but_scripted_agents_are_free() -> None:
+    scripted = {"agent": "b", "tokens_in": None, "tokens_out": None, "cost": None}
+    table = trials(turns({}, scripted, {"episode": 1}, {"episode": 1, "agent": "b", "cost": None}))
+    assert table["cost"].to_list() == [pytest.approx(0.1), None]
+    assert table["tokens_in"].to_list() == [4, 8]
+
+
+def test_reads_turns_and_null_scope_columns() -> None:
+    frame = turns({}, {"episode": 1, "success": False, "reward": 0.0}).with_columns(
+        pl.lit(None, pl.String).alias("run"), pl.lit(None, pl.Int32).alias("iteration")
+    )
+    table = trials(Turns(frame))
+    assert table["success"].to_list() == [True, False]
+    assert table["score"].to_list() == [1.0, 0.0]
+
+
+def test_score_column() -> None:
+    frame = turns({}, {"agent": "b"}).with_columns(quality=pl.Series([0.2, 0.6]))
+    assert trials(frame, score="quality")["score"].to_list() == [pytest.approx(0.4)]
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(MissingColumnError, match=r"'success'"):
+        trials(turns({}).drop("success"))
+    with pytest.raises(MissingColumnError, match=r"'qualty'"):
+        trials(turns({}), score="qualty")
+    with pytest.raises(InputError, match=r"errors='drop'"):
+        trials(turns({}), errors="drop")  # type: ignore[arg-type]
