@@ -56,7 +56,9 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
             case "mlp":
                 first = next(iter(factory().reset(0).values()))
                 if first.array is None or first.choices is None:
-                    raise RecipeError(f"{field}: this env shows text only; a policy of kind 'mlp' needs arrays and choices")
+                    raise RecipeError(
+                        f"{field}: this env shows text only; kind 'mlp' needs arrays and choices"
+                    )
                 return MLPPolicy(len(first.array), len(first.choices), name=name, seed=seed, **options)
             case "random":
                 return ScriptedPolicy(make_teacher("random", options, field), name=name)
@@ -93,7 +95,7 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
 def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str) -> Team:
     """Every seat filled by one scripted play."""
     script = ScriptedPolicy(make_teacher(teacher, options, field), name=f"script-{teacher.rpartition(':')[2]}")
-    return Team({agent: script for agent in agents_of(factory)})
+    return Team(dict.fromkeys(agents_of(factory), script))
 
 
 def versions() -> dict[str, str]:
@@ -109,5 +111,3 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-

@@ -73,7 +73,7 @@ def compare(
 
 @app.command()
 def evaluate(
-    path: Annotated[Path, typer.Argument(metavar="TURNS", help="Parquet table of turns, a directory of them, or a run")],
+    path: Annotated[Path, typer.Argument(metavar="TURNS", help="table of turns, directory of them, or a run")],
     baseline: Annotated[str | None, typer.Option(help="system that the others are compared with")] = None,
     as_json: Json = False,
 ) -> None:
@@ -82,11 +82,25 @@ def evaluate(
 
     rows = run_evaluate(path, baseline)
     if as_json:
-        return show(rows)
-    table = Table("system", "tasks × trials", "success", "score", "difference", "errors", "", box=None)
+        show(rows)
+        return
+    table = Table("system", "tasks × trials", "success", "score", "errors", "against the baseline", box=None)
     for row in rows:
-        table.add_row(*row["cells"])
+        size = f"{row['tasks']} × {row['trials']}"
+        errors = str(sum(row["errors"].values()))
+        table.add_row(
+            row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors, row["verdict"]
+        )
     out.print(table)
+
+
+def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> str:
+    if estimate["mean"] is None:
+        return "–"
+    mean, low, high = (
+        f"{scale * estimate[key]:.3g}" if estimate[key] is not None else "?" for key in ("mean", "low", "high")
+    )
+    return f"{mean}{unit} [{low}, {high}]"
 
 
 @app.command()
@@ -113,7 +127,8 @@ def recipes(
         return
     rows = [(each, load(each).description) for each in names()]
     if as_json:
-        return show([{"name": each, "description": text} for each, text in rows])
+        show([{"name": each, "description": text} for each, text in rows])
+        return
     table = Table("recipe", "what it trains and proves", box=None)
     for each, text in rows:
         table.add_row(each, " ".join(text.split()))
@@ -130,9 +145,12 @@ def systems(
     from palaestra.atlas import systems as all_systems
     from palaestra.atlas.render import page, table
 
-    if as_json:
-        return show(system(identity).to_dict() if identity is not None else [each.to_dict() for each in all_systems()])
-    out.print(page(system(identity)) if identity is not None else table(all_systems()))
+    if identity is not None:
+        one = system(identity)
+        show(one.to_dict()) if as_json else out.print(page(one))
+    else:
+        everything = all_systems()
+        show([each.to_dict() for each in everything]) if as_json else out.print(table(everything))
 
 
 @app.command()
@@ -148,7 +166,7 @@ def reproduce(
     if (identity is None) == (not everything):
         raise InputError("reproduce: give the id of one system, or --all")
     results = []
-    for each in all_ids() if everything else [identity]:
+    for each in [identity] if identity is not None else all_ids():
         with err.status(f"reproducing [{each}]"):
             results.append(run_one(each))
         if not as_json:

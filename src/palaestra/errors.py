@@ -1,7 +1,7 @@
 """What can go wrong, by the boundary at which it went wrong.
 
 Every error that a user can cause says what was found, where, what was expected and the nearest valid name.
-A bad *episode* never raises: it is a row of `Turns` with its `error` column set. These classes are for what has to stop.
+A bad *episode* never raises: it is rows of `Turns` with `error` set. These classes are for what has to stop.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def _notes(node: Signal, evaluation: Evaluation) -> str:
     if not len(counts):
         return "   [no samples]"
     sizes = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}–{counts.max()}"
-    note = f"   [{len(counts):,} keys, {sizes} samples each, {_share(samples.stds(0)[samples.counts() > 0] == 0)} constant"
+    constant = _share(samples.stds(0)[samples.counts() > 0] == 0)
+    note = f"   [{len(counts):,} keys, {sizes} samples each, {constant} constant"
     if node.op in ("standardise", "centre", "leave_one_out"):
         note += f", {_share(counts == 1)} with one sample, {_share(values == 0)} of rows zero"
     return note + "]"
@@ -86,4 +87,3 @@ def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
         sizes[name] = sizes.get(name, 0.0) + (float(np.abs(flat).mean()) if len(flat) else 0.0)
     whole = sum(sizes.values())
     return {name: size / whole if whole else 0.0 for name, size in sizes.items()}
-

@@ -13,22 +13,23 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import ExpressionError, RewardError
-from palaestra.signals import Signal, Value
+from palaestra.signals import Signal, Value, short
 from palaestra.turns import Codes, Ragged, Segments, Turns, code_array, combine, order_rows
 
 TIE = 2.5e-7
-"""A key whose standard deviation is below this share of its root mean square is constant (two float32 ulps)."""
+"""A key whose standard deviation is below this share of its root mean square is constant (two float32 ulps).
+
+Dividing by a deviation below it is dividing by noise as well: `standardise` takes the scale of a signal to be about 1.
+"""
 
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "neg": np.negative, "not": np.logical_not, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign,
-    "is_missing": np.isnan,
+    "neg": np.negative, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign, "is_missing": np.isnan,
 }  # fmt: skip
-_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or"}
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 class Samples(NamedTuple):
@@ -39,14 +40,19 @@ class Samples(NamedTuple):
     size: int
 
     def counts(self) -> np.ndarray:
+        """Samples of each key."""
         return np.bincount(self.keys, minlength=self.size)
 
     def sums(self) -> np.ndarray:
+        """Their sum; 0 where there are none."""
         return np.bincount(self.keys, self.values, self.size)
 
     def means(self) -> np.ndarray:
-        with np.errstate(invalid="ignore"):
-            return self.sums() / self.counts()
+        """Their mean; NaN where there are none."""
+        counts = self.counts()
+        means = np.full(self.size, np.nan)
+        np.divide(self.sums(), counts, out=means, where=counts > 0)
+        return means
 
     def stds(self, ddof: int) -> np.ndarray:
         """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
@@ -58,6 +64,10 @@ class Samples(NamedTuple):
         return np.where(constant | (counts <= ddof), 0.0, std)
 
 
+KERNELS: dict[str, Callable[[Evaluation, Signal], Value]] = {}
+"""How nodes of other modules are computed, by `op`: what the algebra has no word for (`credit.ranking`)."""
+
+
 class Evaluation:
     """One table, and every node evaluated on it so far."""
 
@@ -66,6 +76,7 @@ class Evaluation:
         self.done: dict[str, Value] = {}
 
     def __call__(self, node: Signal) -> Value:
+        """The value of a node."""
         if node.text not in self.done:
             self.done[node.text] = self._compute(node)
         return self.done[node.text]
@@ -78,28 +89,33 @@ class Evaluation:
             return self._column(node)
         if op == "expr":
             return self._expression(node)
-        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing"):
+        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing", "and", "or", "not"):
             return self._elementwise(node)
         if op in ("per_turn", "per_token"):
             return self._change_grain(node)
         if op in ("shift", "cumulative"):
             return self._along(node)
+        if op in KERNELS:
+            return KERNELS[op](self, node)
         return self._statistic(node)
 
     # -- leaves -------------------------------------------------------------------------------------------------------
 
     def _column(self, node: Signal) -> Value:
         name = node.options["name"]
-        self.turns._require(name, f"{node}: ")
+        self.turns._require(name)
         return self._numbers(self.turns.frame[name], node)
 
     def _expression(self, node: Signal) -> Value:
         for name in node.needs():
-            self.turns._require(name, f"{node}: ")
-        series = self.turns.frame.select(node.options["expr"].alias("value"))["value"]
+            self.turns._require(name)
+        try:
+            series = self.turns.frame.select(node.options["expr"].alias("value"))["value"]
+        except pl.exceptions.PolarsError as error:
+            raise ExpressionError(f"{node}: {str(error).splitlines()[0]}") from error
         if len(series) != len(self.turns):
             raise ExpressionError(
-                f"{node} gives {len(series)} values for {len(self.turns)} rows; aggregate with mean(), total() … over a key"
+                f"{short(node)} gives {len(series)} values for {len(self.turns)} rows; it must give one for each row"
             )
         return self._numbers(series, node)
 
@@ -107,17 +123,16 @@ class Evaluation:
         lengths = None
         if isinstance(series.dtype, pl.List):
             lengths = series.list.len().fill_null(0).to_numpy().astype(np.int64)
-            series = series.filter(pl.Series(lengths > 0)).explode()
+            series = series.filter(pl.Series(lengths > 0, dtype=pl.Boolean)).explode()
         if series.dtype == pl.Boolean and not series.null_count():
             values = series.to_numpy()
         elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
             values = series.cast(pl.Float64).to_numpy()
-            missing = series.is_null().sum()
-            if np.count_nonzero(~np.isfinite(values)) > missing:
-                bad = np.flatnonzero(~np.isfinite(values) & ~series.is_null().to_numpy())
-                raise RewardError(f"{node} is not finite in {len(bad)} rows, first rows {bad[:5].tolist()}: fix or null them")
+            if np.count_nonzero(~np.isfinite(values)) > series.null_count():
+                bad = _rows(~np.isfinite(values) & ~series.is_null().to_numpy(), lengths)
+                raise RewardError(f"{short(node)} is not finite in {_first(bad)}: fix the values or make them null")
         else:
-            raise ExpressionError(f"{node} holds {series.dtype}, a signal needs numbers; compare it first, e.g. pl.col(…) == …")
+            raise ExpressionError(f"{short(node)} holds {series.dtype}, not numbers; compare it, e.g. pl.col(…) == 'a'")
         return values if lengths is None else Ragged(values, lengths)
 
     # -- row by row ---------------------------------------------------------------------------------------------------
@@ -132,7 +147,8 @@ class Evaluation:
             if not np.array_equal(other.lengths, lengths):
                 row = int(np.flatnonzero(other.lengths != lengths)[0])
                 raise ExpressionError(
-                    f"{node}: per-token values differ in length, first in row {row} ({lengths[row]} and {other.lengths[row]} tokens)"
+                    f"{short(node)}: per-token values differ in length, first in row {row}: "
+                    f"{lengths[row]} and {other.lengths[row]} tokens"
                 )
         flat = [value.values if isinstance(value, Ragged) else np.repeat(value, lengths) for value in values]
         return flat, lengths
@@ -141,13 +157,15 @@ class Evaluation:
         inputs, lengths = self._align(node)
         with np.errstate(all="ignore"):
             result = _apply(node, inputs)
-        if result.dtype != bool:
+        if result.dtype != bool and node.op != "where":
             bad = ~np.isfinite(result)
             for value in inputs if bad.any() else []:  # a missing input gives a missing result
                 bad &= np.isfinite(value)
             if bad.any():
-                rows = np.flatnonzero(bad)
-                raise ExpressionError(f"{node} is not finite at {len(rows)} positions, first {rows[:5].tolist()}")
+                why = "divides by zero" if node.op == "div" else "is not finite"
+                raise ExpressionError(
+                    f"{short(node)} {why} in {_first(_rows(bad, lengths))}; guard it with where() or clip()"
+                )
         return result if lengths is None else Ragged(result, lengths)
 
     def _change_grain(self, node: Signal) -> Value:
@@ -155,10 +173,10 @@ class Evaluation:
         if node.op == "per_token":
             like = self(node.inputs[1])
             if isinstance(value, Ragged) or not isinstance(like, Ragged):
-                raise ExpressionError(f"{node}: needs a per-turn value and a per-token `like`")
+                raise ExpressionError(f"{short(node)}: needs a per-turn value and a per-token `like`")
             return Ragged(np.repeat(value, like.lengths), like.lengths)
         if not isinstance(value, Ragged):
-            raise ExpressionError(f"{node}: {node.inputs[0]} already has one value per turn")
+            raise ExpressionError(f"{short(node)}: {node.inputs[0]} already has one value per turn")
         rows = Codes(np.arange(len(value.lengths)), len(value.lengths))
         samples = _reduce(value.values.astype(float), Codes(np.repeat(rows.ids, value.lengths), rows.size), None)
         return _SUMMARIES[node.options["how"]](samples)
@@ -177,6 +195,7 @@ class Evaluation:
         return codes
 
     def segments(self, over: tuple[str | Signal, ...]) -> Segments:
+        """Rows of such a key in the order of play."""
         names = [key for key in over if isinstance(key, str)]
         if len(names) == len(over):
             return self.turns.segments(*names)
@@ -190,17 +209,17 @@ class Evaluation:
         if node.op == "rank":
             result = _rank(x, codes, keep, node.options["ties"])
         else:
-            samples, own = self._samples(x, codes, keep, node.options["unit"], lengths)
+            samples, own = self._samples(node, x, codes, keep, lengths)
             result = _finish(node, x, own, codes, keep, samples)
         return result if lengths is None else Ragged(result, lengths)
 
     def samples(self, node: Signal) -> Samples:
         """What a statistic counted, for `explain`."""
         x, codes, keep, lengths = self._inputs(node)
-        return self._samples(x, codes, keep, node.options["unit"], lengths)[0]
+        return self._samples(node, x, codes, keep, lengths)[0]
 
     def _inputs(self, node: Signal) -> tuple[np.ndarray, Codes, np.ndarray, np.ndarray | None]:
-        """Values, key codes and mask of those that count, all of the value's grain; tokens per row if it is per token."""
+        """Values, key codes and mask of what counts, all of the value's grain; tokens per row if it is per token."""
         value, codes = self(node.inputs[0]), self.codes(node.options["over"])
         mask = None if node.options["where"] is None else self(node.options["where"])
         lengths = None
@@ -212,16 +231,19 @@ class Evaluation:
             value = value.values
         if isinstance(mask, Ragged):
             if lengths is None or not np.array_equal(mask.lengths, lengths):
-                raise ExpressionError(f"{node}: where= has one value per token, {node.inputs[0]} does not match it")
+                raise ExpressionError(
+                    f"{short(node)}: where= has one value per token, {node.inputs[0]} does not match it"
+                )
             mask = mask.values
         x = value.astype(float)
         keep = ~np.isnan(x) if mask is None else ~np.isnan(x) & (np.nan_to_num(mask.astype(float)) != 0)
         return x, codes, keep, lengths
 
     def _samples(
-        self, x: np.ndarray, codes: Codes, keep: np.ndarray, unit: str, lengths: np.ndarray | None
+        self, node: Signal, x: np.ndarray, codes: Codes, keep: np.ndarray, lengths: np.ndarray | None
     ) -> tuple[Samples, np.ndarray]:
         """What the statistic counts, and for each position the sample that it belongs to."""
+        unit = node.options["unit"]
         taken = None if keep.all() else keep
         if unit == "row":
             return _reduce(x, codes, taken), x
@@ -229,8 +251,9 @@ class Evaluation:
             inner = self.turns.codes("episode")
             if lengths is not None:
                 inner = Codes(np.repeat(inner.ids, lengths), inner.size)
-        else:
-            inner = code_array(x)
+        else:  # the same sum in another order must not be another value
+            with np.errstate(over="ignore"):
+                inner = code_array(x.astype(np.float32))
         pair = combine(codes, inner)
         means = _reduce(x, pair, taken).means()
         key = np.zeros(pair.size, np.int64)
@@ -250,7 +273,11 @@ class Evaluation:
             x = value.astype(float)
         order = segments.order
         ordered = x if order is None else x[order]
-        ordered = _shifted(ordered, segments, node) if node.op == "shift" else _scanned(ordered, segments, node)
+        if node.op == "shift":
+            ordered = _shifted(ordered, segments, node.options["n"], node.options["fill"])
+        else:
+            how = node.options
+            ordered = _scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
         if order is not None:
             result = np.empty_like(ordered)
             result[order] = ordered
@@ -258,28 +285,55 @@ class Evaluation:
         return ordered if lengths is None else Ragged(ordered, lengths)
 
 
+def _rows(mask: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+    """Rows of the table that a mask over values points at."""
+    marked = np.flatnonzero(mask)
+    return marked if lengths is None else np.unique(np.repeat(np.arange(len(lengths)), lengths)[marked])
+
+
+def _first(rows: np.ndarray) -> str:
+    return f"{len(rows)} rows, first {rows[:5].tolist()}" if len(rows) > 1 else f"row {rows[0]}"
+
+
 def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
     op = node.op
     if op in ("and", "or", "not"):
-        inputs = [value if value.dtype == bool else np.nan_to_num(value) != 0 for value in inputs]
-    elif op not in ("is_missing", "where"):
-        inputs = [value.astype(float, copy=False) for value in inputs]
+        return _logic(op, *inputs)
+    if op == "where":
+        condition, then = inputs[:2]
+        result = np.where(_truth(condition) == 1, then, inputs[2] if len(inputs) > 2 else np.nan)
+        return _with_missing(result, np.isnan(condition)) if condition.dtype != bool else result
+    inputs = [value.astype(float, copy=False) for value in inputs]
     if op in _BINARY:
-        result = _BINARY[op](inputs[0], inputs[1])
-        return result & ~np.isnan(inputs[0]) & ~np.isnan(inputs[1]) if op in _COMPARISONS - {"and", "or"} else result
-    if op == "is_missing":
-        return np.isnan(inputs[0].astype(float, copy=False))
+        result = _BINARY[op](*inputs)
+        return _with_missing(result, np.isnan(inputs[0]) | np.isnan(inputs[1])) if op in _COMPARISONS else result
     if op in _UNARY:
         return _UNARY[op](inputs[0])
     if op == "clip":
-        return np.clip(inputs[0], node.options["low"], node.options["high"])
-    if op == "fill_missing":
-        return np.where(np.isnan(inputs[0]), inputs[1], inputs[0])
-    condition, then, otherwise = inputs
-    result = np.where(np.nan_to_num(condition) != 0, then, otherwise)
-    if condition.dtype != bool and np.isnan(condition).any():
-        result = np.where(np.isnan(condition), np.nan, result)
-    return result
+        clipped: np.ndarray = np.clip(inputs[0], node.options["low"], node.options["high"])
+        return clipped
+    return np.where(np.isnan(inputs[0]), inputs[1], inputs[0])
+
+
+def _truth(value: np.ndarray) -> np.ndarray:
+    """1, 0 or NaN."""
+    return value if value.dtype == bool else np.where(np.isnan(value), np.nan, value != 0)
+
+
+def _with_missing(result: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    return np.where(missing, np.nan, result) if missing.any() else result
+
+
+def _logic(op: str, *inputs: np.ndarray) -> np.ndarray:
+    """and, or, not with missing values: the answer is missing where it depends on one (Kleene)."""
+    values = [_truth(value) for value in inputs]
+    if op == "not":
+        result, missing = values[0] != 1, np.isnan(values[0])
+    else:
+        decides = op == "or"
+        result = np.logical_or(*(v == 1 for v in values)) if decides else np.logical_and(*(v == 1 for v in values))
+        missing = np.isnan(values[0] + values[1]) & ~np.logical_or(*(v == decides for v in values))
+    return _with_missing(result, missing)
 
 
 def _reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
@@ -312,13 +366,16 @@ _SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
 def _finish(
     node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
 ) -> np.ndarray:
+    """From samples to one value per position: what they give, or what `x` is relative to them."""
     options: dict[str, Any] = node.options
+    result: np.ndarray
     if node.op in _SUMMARIES:
-        return _SUMMARIES[node.op](samples)[codes.ids]
-    if node.op == "std":
-        return samples.stds(options["ddof"])[codes.ids]
-    if node.op == "quantile":
-        return _quantile(samples, options["q"])[codes.ids]
+        result = _SUMMARIES[node.op](samples)[codes.ids]
+        return result
+    if node.op in ("std", "quantile"):
+        per_key = samples.stds(options["ddof"]) if node.op == "std" else _quantile(samples, options["q"])
+        result = per_key[codes.ids]
+        return result
     counts = samples.counts()[codes.ids]
     inside = keep & ~np.isnan(own)
     baseline = samples.means()[codes.ids]
@@ -329,13 +386,14 @@ def _finish(
     result = x - baseline
     if node.op == "standardise":
         std = samples.stds(options["ddof"])
-        with np.errstate(divide="ignore"):
-            result *= np.where(std == 0, 0.0, 1.0 / (std + options["eps"]))[codes.ids]
-    else:  # rounding must not turn a constant key into noise; rows outside `where` are still compared with it
-        result[(samples.stds(0) == 0)[codes.ids] & inside] = 0.0
+        result *= np.divide(1.0, std + options["eps"], out=np.zeros(samples.size), where=std > TIE)[codes.ids]
+    else:  # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
+        flat = (samples.stds(0) == 0)[codes.ids] & inside
+        result[flat & (np.abs(x - own) <= TIE * np.abs(own))] = 0.0
     alone = (counts == 0) | ((counts == 1) & (inside | (node.op == "standardise")))
     if alone.any():
-        result[alone] = x[alone] if options["singleton"] == "raw" else np.where(np.isnan(x[alone]), np.nan, 0.0)
+        deviation = 1.0 + options.get("eps", 0.0)  # raw: as if the mean were 0 and the deviation 1
+        result[alone] = x[alone] / deviation if options["singleton"] == "raw" else 0.0 * x[alone]
     return result
 
 
@@ -388,8 +446,7 @@ def _token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
     return Segments(order, bounds[segments.starts], sizes)
 
 
-def _shifted(x: np.ndarray, segments: Segments, node: Signal) -> np.ndarray:
-    n, fill = node.options["n"], node.options["fill"]
+def _shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
     position = np.arange(len(x)) - np.repeat(segments.starts, segments.lengths)
     size = np.repeat(segments.lengths, segments.lengths)
     inside = (position >= n) & (position - n < size)
@@ -397,10 +454,14 @@ def _shifted(x: np.ndarray, segments: Segments, node: Signal) -> np.ndarray:
     return np.where(inside, x[source], np.nan if fill is None else fill)
 
 
-def _scanned(x: np.ndarray, segments: Segments, node: Signal) -> np.ndarray:
-    """All segments advance together, one position at a time; the longest come first so that the active ones are a prefix."""
-    gamma, reverse = node.options["gamma"], node.options["reverse"]
-    x = np.where(np.isnan(x), 0.0, x)
+def _scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
+    """Running sums. All segments advance at once, a position at a time; longest first, so the active are a prefix."""
+    missing = np.isnan(x)
+    if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
+        sums = _scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)
+        scored = _scanned((~missing).astype(float), segments, 1.0, reverse, exclusive)
+        length = _scanned(np.ones(len(x)), segments, 1.0, reverse, exclusive)
+        return np.where((scored == 0) & (length > 0), np.nan, sums)
     result = x.copy()
     by_length = np.argsort(-segments.lengths, kind="stable")
     lengths = segments.lengths[by_length]
@@ -408,7 +469,6 @@ def _scanned(x: np.ndarray, segments: Segments, node: Signal) -> np.ndarray:
     step = -1 if reverse else 1
     active = np.searchsorted(-lengths, -np.arange(1, (lengths[0] if len(lengths) else 0) + 1), side="right")
     carry = np.zeros(len(lengths))
-    exclusive = node.options["exclusive"]
     for position, number in enumerate(active):
         at = starts[:number] + step * position
         before = gamma * carry[:number]

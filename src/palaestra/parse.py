@@ -15,7 +15,7 @@ from palaestra.errors import ExpressionError, nearest
 from palaestra.signals import REGISTRY, Signal, as_signal, col, signature
 from palaestra.turns import SCHEMA
 
-MAX_LENGTH = 10_000
+MAX_LENGTH = 20_000
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -30,26 +30,32 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 def parse(text: str, *, columns: Iterable[str] = ()) -> Signal:
     """The signal that a piece of recipe text describes.
 
-    A bare name is a registered signal (called without arguments), a column of the schema, or one of `columns`; any other
-    column is `col("name")`. Strings are column names, or options such as unit="episode".
+    A bare name is a registered signal (called without arguments), a column of the schema, or one of `columns`; any
+    other column is `col("name")`. Strings are column names, or options such as unit="episode".
 
     Raises:
         ExpressionError: the text is not an expression, uses something else than the above, names something unknown
             (the message gives the nearest known names), or gives a function arguments that it does not take.
 
     >>> parse("0.5 * col('a') + clip(reward, -1, 1)")
-    0.5 * col('a') + clip(col('reward'), low=-1, high=1)
+    0.5 * col('a') + clip(col('reward'), low=-1.0, high=1.0)
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"expression of {len(text)} characters; the limit is {MAX_LENGTH}")
+    text = text.strip()
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        result = _Builder(text, frozenset(columns)).build(tree.body)
+        tree = ast.parse(text, mode="eval")
+        return as_signal(_Builder(text, frozenset(columns)).build(tree.body))
     except SyntaxError as error:
-        raise ExpressionError(f"cannot read {text!r}: {error.msg} at column {error.offset}") from error
-    except RecursionError as error:
+        raise ExpressionError(f"cannot read {_cut(text)!r}: {error.msg} at column {error.offset}") from error
+    except ValueError as error:
+        raise ExpressionError(f"cannot read {_cut(text)!r}: {error}") from error
+    except (RecursionError, MemoryError) as error:
         raise ExpressionError(f"expression is nested too deeply: {text[:60]}…") from error
-    return as_signal(result)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 class _Builder:
@@ -58,8 +64,9 @@ class _Builder:
         self.columns = columns
 
     def fail(self, node: ast.AST, message: str) -> ExpressionError:
-        piece = ast.get_source_segment(self.text.strip(), node) or self.text
-        return ExpressionError(f"{piece!r} in {self.text.strip()!r}: {message}" if piece != self.text else f"{piece!r}: {message}")
+        piece = ast.get_source_segment(self.text, node) or self.text
+        where = f" in {_cut(self.text)!r}" if piece != self.text else ""
+        return ExpressionError(f"{_cut(piece)!r}{where}: {message}")
 
     def build(self, node: ast.expr) -> Any:
         match node:
@@ -70,9 +77,10 @@ class _Builder:
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return tuple(self.build(item) for item in items)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return self.operate(node, _BINARY[type(op)], self.build(left), self.build(right))
+                return self.operate(node, _BINARY[type(op)], self.operand(left), self.operand(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self.signal_or_number(operand)
+                value = self.build(operand)
+                return -value if isinstance(value, int | float) else -as_signal(value)
             case ast.UnaryOp(op=ast.Invert() | ast.Not(), operand=operand):
                 return ~as_signal(self.build(operand))
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
@@ -87,17 +95,23 @@ class _Builder:
                 return combined
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
                 return self.call(node, name, args, keywords)
-        raise self.fail(node, f"{type(node).__name__} is not allowed; use arithmetic, comparisons, literals and registered names")
+        known = "arithmetic, comparisons, literals and registered names"
+        raise self.fail(node, f"{type(node).__name__} is not allowed; use {known}")
 
-    def signal_or_number(self, node: ast.expr) -> Any:
+    def operand(self, node: ast.expr) -> Signal | float:
+        """A signal, or a plain number so that options may be computed: gamma=1 - 0.05. Floats, which cannot explode."""
         value = self.build(node)
-        return as_signal(value) if isinstance(value, str) else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                return float(value)
+            except OverflowError as error:
+                raise self.fail(node, str(error)) from error
+        return as_signal(value)
 
     def operate(self, node: ast.expr, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-        left, right = (as_signal(v) if isinstance(v, str) else v for v in (left, right))
+        if function in (operator.and_, operator.or_):
+            left = as_signal(left)
         try:
-            if function is operator.pow and not isinstance(left, Signal) and not isinstance(right, Signal):
-                return float(left) ** float(right)  # integers could grow without bound
             return function(left, right)
         except (ArithmeticError, TypeError) as error:
             raise self.fail(node, str(error)) from error

@@ -77,7 +77,7 @@ class TrainPart(_Part):
     timeout: float | None = Field(60.0, description="seconds that one step of the env may take")
     retries: int = Field(1, ge=0, description="times a failed episode is played again")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
-    average: bool = Field(False, description="evaluate the average of the policies over the iterations as well")
+    threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
 
 
 class ControlPart(_Part):
@@ -98,8 +98,8 @@ class EvaluationPart(_Part):
     look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
     look_trials: int = Field(2, ge=1)
     agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
-    metrics: tuple[str, ...] = Field((), description="registered exact measures, e.g. exploitability")
-    opponents: dict[str, PolicyPart] = Field({}, description="who fills these seats in evaluation")
+    measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
+    metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = {}
 
 
@@ -145,6 +145,11 @@ class Recipe(_Part):
                 raise ValueError(f"team.{agent}: no policy {policy!r}{nearest(policy, self.policies)}")
         if not self.seeds:
             raise ValueError("seeds: give at least one seed")
+        measures = ("success", "score", *self.evaluation.metrics)
+        if self.evaluation.measure not in measures:
+            raise ValueError(
+                f"evaluation.measure: {self.evaluation.measure!r}{nearest(self.evaluation.measure, measures)}"
+            )
         return self
 
     def dump(self) -> str:
@@ -185,8 +190,12 @@ def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
 
 
 def override(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
-    """A recipe with some fields replaced; nested mappings are merged, null removes."""
-    return validate(_merge(recipe.model_dump(mode="json"), changes), recipe.name)
+    """A recipe with some fields replaced; nested mappings are merged, null takes a seat, policy or control away."""
+    data = _merge(recipe.model_dump(mode="json"), changes)
+    for names in (data["team"], data["policies"], data["evaluation"]["controls"]):
+        for name in [name for name, value in names.items() if value is None]:
+            del names[name]
+    return validate(data, recipe.name)
 
 
 def _merge(base: Any, changes: Any) -> Any:
@@ -233,7 +242,9 @@ def _sentence(error: Any) -> str:
         case "extra_forbidden":
             known = _fields(error["loc"][:-1])
             close = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.0) if known else []
-            return f"{field}: unknown field" + (f"; did you mean {close[0]!r}? fields here: {', '.join(known)}" if close else "")
+            return f"{field}: unknown field" + (
+                f"; did you mean {close[0]!r}? fields here: {', '.join(known)}" if close else ""
+            )
         case "missing":
             return f"{field}: this field is required"
         case "value_error":

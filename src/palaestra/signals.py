@@ -5,38 +5,46 @@ boolean mask; a missing value is NaN inside and null in the table. Rewards, cred
 
 Why not plain polars expressions: a statistic of a statistic must first finish the inner one. A nested polars window
 evaluates the inner window inside the outer one's rows, which silently changes the meaning. Here every node is
-evaluated once, on the whole table, before its parents (`kernels`). Statistics run over cached integer codes in NumPy: the
-result does not depend on the number of threads, to the bit.
+evaluated once, on the whole table, before its parents (`kernels`). Statistics run over cached integer codes in NumPy:
+the result does not depend on the number of threads, to the bit.
 
 How statistics count (`unit`): `row` = every value is a sample (a turn, or a token of a per-token signal), `episode` =
-each episode counts once, with its mean over its rows in that key; `unique` = each distinct value counts once.
-`where` removes rows from the statistic and its count, not from the result. `singleton` is what a key with one sample
-yields: `zero`, or `raw` (the value passes through). A key without variance yields exactly 0.
+each episode counts once, with its mean over its rows in that key; `unique` = each distinct value counts once (distinct
+as float32, so that the order of a sum does not matter). `where` removes rows from the statistic and its count, not from
+the result. `singleton` is what a key with one sample yields: `zero`, or `raw` (the value passes through). A key without
+variance yields exactly 0.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, ParamSpec
+import json
+import math
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, ParamSpec, get_args
 
 import numpy as np
 import polars as pl
 
-from palaestra.errors import ExpressionError
+from palaestra.errors import ExpressionError, MissingColumnError, nearest
 from palaestra.turns import Ragged, Turns
 
 Value = np.ndarray | Ragged
 Unit = Literal["row", "episode", "unique"]
 Singleton = Literal["zero", "raw"]
+Summary = Literal["mean", "total", "highest", "lowest"]
+Ties = Literal["average", "min", "max", "dense", "ordinal"]
 P = ParamSpec("P")
 
 
 class Signal:
-    """A node: `op` names its kernel, `inputs` are signals, `options` are plain values. Build it with functions and operators.
+    """A node: `op` names its kernel, `inputs` are signals, `options` are plain values.
 
-    `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves). Signals with equal text are evaluated once.
+    Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves).
+    Signals with equal text are evaluated once.
 
     >>> 0.5 * col("reward") + 1
     0.5 * col('reward') + 1.0
@@ -47,7 +55,10 @@ class Signal:
     def __init__(self, op: str, *inputs: Signal, label: str | None = None, **options: Any) -> None:
         self.op = op
         self.inputs = inputs
-        self.options = options
+        self.options = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+        for key, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ExpressionError(f"{op}: {key}={value} is not finite")
         self.label = label
         self.text = _text(self)
 
@@ -58,7 +69,7 @@ class Signal:
         return hash(self.text)
 
     def __bool__(self) -> bool:
-        raise ExpressionError(f"{self} has no truth value on its own; use & | ~ and where(), not 'and', 'or', 'not', 'if'")
+        raise ExpressionError(f"{self} has no truth value; use & | ~ and where(), not 'and', 'or', 'not', 'if'")
 
     def evaluate(self, turns: Turns) -> Value:
         """One float64 (or bool) per turn, or `Ragged`; NaN = missing.
@@ -83,41 +94,50 @@ class Signal:
         return contributions(self, turns)
 
     def needs(self) -> set[str]:
-        """Columns that the table must have for the leaves (keys of statistics not included)."""
-        own = {self.options["name"]} if self.op == "col" else set()
+        """Columns that the table must have, keys included."""
+        own = {key for key in self.options.get("over") or () if isinstance(key, str) and key != "row"}
+        if self.options.get("unit") == "episode":
+            own.add("episode")
+        if self.op == "col":
+            own.add(self.options["name"])
         if self.op == "expr":
-            own = set(self.options["expr"].meta.root_names())
-        return own.union(*(child.needs() for child in self.inputs))
+            own.update(self.options["expr"].meta.root_names())
+        return own.union(*(child.needs() for child in children(self)))
 
     def __add__(self, other: SignalLike) -> Signal:
-        return Signal("add", self, as_signal(other))
+        return _arithmetic("add", self, other)
 
     def __radd__(self, other: SignalLike) -> Signal:
-        return Signal("add", as_signal(other), self)
+        return _arithmetic("add", other, self)
 
     def __sub__(self, other: SignalLike) -> Signal:
-        return Signal("sub", self, as_signal(other))
+        return _arithmetic("sub", self, other)
 
     def __rsub__(self, other: SignalLike) -> Signal:
-        return Signal("sub", as_signal(other), self)
+        return _arithmetic("sub", other, self)
 
     def __mul__(self, other: SignalLike) -> Signal:
-        return Signal("mul", self, as_signal(other))
+        return _arithmetic("mul", self, other)
 
     def __rmul__(self, other: SignalLike) -> Signal:
-        return Signal("mul", as_signal(other), self)
+        return _arithmetic("mul", other, self)
 
     def __truediv__(self, other: SignalLike) -> Signal:
-        return Signal("div", self, as_signal(other))
+        return _arithmetic("div", self, other)
 
     def __rtruediv__(self, other: SignalLike) -> Signal:
-        return Signal("div", as_signal(other), self)
+        return _arithmetic("div", other, self)
 
     def __pow__(self, other: SignalLike) -> Signal:
-        return Signal("pow", self, as_signal(other))
+        return _arithmetic("pow", self, other)
+
+    def __rpow__(self, other: SignalLike) -> Signal:
+        return _arithmetic("pow", other, self)
 
     def __neg__(self) -> Signal:
-        return Signal("neg", self)
+        if self.op == "neg":
+            return self.inputs[0]
+        return lit(-self.options["value"]) if self.op == "lit" else Signal("neg", self)
 
     def __and__(self, other: SignalLike) -> Signal:
         return Signal("and", self, as_signal(other))
@@ -148,7 +168,22 @@ class Signal:
 
 
 SignalLike = Signal | pl.Expr | str | float | int | bool
-Keys = str | Signal | tuple[str | Signal, ...]
+Keys = str | Signal | pl.Expr | Sequence[str | Signal | pl.Expr]
+
+_FOLD = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow}
+
+
+def _arithmetic(op: str, left: SignalLike, right: SignalLike) -> Signal:
+    """Two constants are computed at once, as they are when their text is parsed."""
+    a, b = as_signal(left), as_signal(right)
+    if a.op == b.op == "lit":
+        try:
+            value = _FOLD[op](float(a.options["value"]), float(b.options["value"]))
+            return lit(value)
+        except (ArithmeticError, TypeError) as error:
+            raise ExpressionError(f"{a} {_INFIX[op]} {b}: {error}") from error
+    return Signal(op, a, b)
+
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "and": "&", "or": "|",
@@ -159,14 +194,15 @@ _INFIX = {
 def _text(node: Signal, show: Callable[[Signal], str] = str) -> str:
     def inner(child: Signal) -> str:
         text = show(child)
-        return f"({text})" if (child.op in _INFIX or child.op == "neg") and text != child.label else text
+        signed = child.op == "neg" or (node.op == "pow" and text[0] in "-~")  # ** binds tighter than a sign
+        return f"({text})" if (child.op in _INFIX or signed) and text != child.label else text
 
     if node.op == "lit":
         return repr(node.options["value"])
     if node.op == "col":
         return f"col({node.options['name']!r})"
     if node.op == "expr":
-        return f"expr[{node.options['expr']}]"
+        return f"expr[{node.options['expr']} #{node.options['digest']}]"
     if node.op in _INFIX:
         left, right = node.inputs
         loose = ("add", "mul") if node.op == "add" else ()  # a + b * c needs no parentheses
@@ -227,49 +263,107 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
 @register()
 def col(name: str) -> Signal:
     """A column of the table: numbers, booleans, or lists of numbers (per token)."""
+    if not isinstance(name, str):
+        raise ExpressionError(f"col({name!r}): the name of a column is text")
     return Signal("col", name=name)
 
 
 def lit(value: float) -> Signal:
-    """A constant."""
-    return Signal("lit", value=value if isinstance(value, bool) else float(value))
+    """A constant. A missing value is what `where(condition, then)` gives where the condition does not hold."""
+    return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
 
 
 def as_signal(value: object) -> Signal:
     """A signal from what people write: a column name, a number, a polars expression, or a signal.
 
     Raises:
-        ExpressionError: the expression has a window (`.over`), whose nesting would change its meaning.
+        ExpressionError: the expression looks beyond its own row (a window, an aggregate, a shift …), which would
+            change its meaning inside another statistic and mix episodes and runs.
     """
     if isinstance(value, Signal):
         return value
     if isinstance(value, str):
         return col(value)
     if isinstance(value, pl.Expr):
-        if '"Over"' in value.meta.serialize(format="json") or '"Window"' in value.meta.serialize(format="json"):
-            raise ExpressionError(f"{value}: a polars window cannot be a leaf; use mean(), total() … with over=")
-        return Signal("expr", expr=value)
-    if isinstance(value, int | float | bool | np.number):
-        return lit(float(value) if not isinstance(value, bool) else value)
+        return _expression(value)
+    if isinstance(value, int | float | np.number | np.bool_):
+        try:
+            return lit(value)  # type: ignore[arg-type]
+        except OverflowError as error:
+            raise ExpressionError(f"a constant is too large: {error}") from error
     raise ExpressionError(f"{value!r} is not a signal: give a column name, a number, a polars expression or a Signal")
 
 
+_ACROSS_ROWS = {
+    "Agg", "CumCount", "CumMax", "CumMin", "CumProd", "CumSum", "Diff", "EwmMean", "EwmMeanBy", "EwmStd", "EwmVar",
+    "Explode", "FillNullWithStrategy", "Filter", "Gather", "Interpolate", "InterpolateBy", "IsDuplicated",
+    "IsFirstDistinct", "IsLastDistinct", "IsUnique", "Len", "Mode", "Over", "PctChange", "QCut", "Quantile", "RLEID",
+    "Random", "Rank", "Reverse", "Rolling", "RollingExpr", "RollingExprBy", "Shift", "Slice", "Sort", "SortBy",
+}  # fmt: skip
+_WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "StructExpr", "TemporalExpr", "evaluation"}
+
+
+def _expression(expr: pl.Expr) -> Signal:
+    try:
+        tree = expr.meta.serialize(format="json")
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise ExpressionError(f"{expr}: polars cannot say what it does ({error}); use with_column() instead") from error
+    across = sorted(_ACROSS_ROWS.intersection(_polars_names(json.loads(tree))))
+    if across or expr.meta.has_multiple_outputs():
+        why = f"looks across rows ({', '.join(across)})" if across else "stands for several columns"
+        raise ExpressionError(
+            f"{expr}: a polars window or aggregate cannot be a leaf, and this one {why}; "
+            "use mean(), total(), shift(), cumulative() … with over="
+        )
+    return Signal("expr", expr=expr, digest=f"{zlib.crc32(tree.encode()):08x}")  # what polars prints is not the whole
+
+
+def _polars_names(node: Any) -> Iterator[str]:
+    """Names of nodes and functions in a serialised expression, without what stays inside one value."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, list):
+        for child in node:
+            yield from _polars_names(child)
+    elif isinstance(node, dict):
+        for name, child in node.items():
+            yield name
+            if name == "Alias":
+                yield from _polars_names(child[0])
+            elif name not in _WITHIN_ROWS:
+                yield from _polars_names(child)
+
+
 def _keys(over: Keys) -> tuple[str | Signal, ...]:
-    return over if isinstance(over, tuple) else (over,)
+    """Names of columns stay names, also when written as `col(name)`; anything else is a computed key."""
+    keys = (over,) if isinstance(over, str | Signal | pl.Expr) else tuple(over)
+    signals = (key if isinstance(key, str) else as_signal(key) for key in keys)
+    return tuple(key.options["name"] if isinstance(key, Signal) and key.op == "col" else key for key in signals)
+
+
+def _choice(op: str, option: str, value: object, choices: Any) -> None:
+    known = get_args(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ExpressionError(f"{op}: {option}={value!r} is not one of {known}{nearest(str(value), known)}")
 
 
 # -- row by row -------------------------------------------------------------------------------------------------------
 
 
 @register()
-def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike) -> Signal:
-    """`then` on rows where the condition holds, else `otherwise`. A missing condition gives a missing value."""
-    return Signal("where", as_signal(condition), as_signal(then), as_signal(otherwise))
+def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None = None) -> Signal:
+    """`then` on rows where the condition holds, `otherwise` on the others; missing where the condition is missing.
+
+    Without `otherwise` the others are missing too: they take no part in statistics and are not trained on.
+    """
+    branches = [then] if otherwise is None else [then, otherwise]
+    return Signal("where", as_signal(condition), *map(as_signal, branches))
 
 
 @register()
 def clip(x: SignalLike, low: float | None = None, high: float | None = None) -> Signal:
     """x limited to [low, high]; either end may be open."""
+    low, high = (None if end is None else float(end) for end in (low, high))
     return Signal("clip", as_signal(x), low=low, high=high)
 
 
@@ -310,8 +404,9 @@ def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
 
 
 @register()
-def per_turn(x: SignalLike, how: Literal["mean", "total", "highest", "lowest"] = "mean") -> Signal:
-    """One value per turn from one per token: their mean, total, maximum or minimum; missing for a turn without tokens."""
+def per_turn(x: SignalLike, how: Summary = "mean") -> Signal:
+    """One value per turn from one per token: mean, total, highest or lowest; missing for a turn without tokens."""
+    _choice("per_turn", "how", how, Summary)
     return Signal("per_turn", as_signal(x), how=how)
 
 
@@ -325,8 +420,13 @@ def per_token(x: SignalLike, like: SignalLike = "logprobs") -> Signal:
 
 
 def _statistic(op: str, x: SignalLike, over: Keys, unit: Unit, where: SignalLike | None, **options: Any) -> Signal:
-    if unit not in ("row", "episode", "unique"):
-        raise ExpressionError(f"{op}: unit={unit!r} is not one of 'row', 'episode', 'unique'")
+    _choice(op, "unit", unit, Unit)
+    if "singleton" in options:
+        _choice(op, "singleton", options["singleton"], Singleton)
+    if "ddof" in options:
+        options["ddof"] = operator.index(options["ddof"])
+    if "eps" in options:
+        options["eps"] = float(options["eps"])
     mask = None if where is None else as_signal(where)
     return Signal(op, as_signal(x), over=_keys(over), unit=unit, where=mask, **options)
 
@@ -385,11 +485,12 @@ def rank(
     x: SignalLike,
     *,
     over: Keys,
-    ties: Literal["average", "min", "max", "dense", "ordinal"] = "average",
+    ties: Ties = "average",
     where: SignalLike | None = None,
 ) -> Signal:
     """Rank of x in its key from 1 (smallest); rows outside `where` have none. Ties as in scipy.stats.rankdata."""
-    return _statistic("rank", x, over, "row", where, ties=ties)
+    _choice("rank", "ties", ties, Ties)
+    return Signal("rank", as_signal(x), over=_keys(over), where=None if where is None else as_signal(where), ties=ties)
 
 
 @register()
@@ -403,13 +504,13 @@ def standardise(
     eps: float = 1e-6,
     singleton: Singleton = "zero",
 ) -> Signal:
-    """(x - mean) / (std + eps) over each key.
+    """(x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), as if mean and std were 0 and 1.
 
     >>> turns = Turns({"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 0.0]})
     >>> standardise("reward", over="group", eps=0).evaluate(turns)
     array([ 1.5, -0.5, -0.5, -0.5])
     """
-    return _statistic("standardise", x, over, unit, where, ddof=ddof, eps=float(eps), singleton=singleton)
+    return _statistic("standardise", x, over, unit, where, ddof=ddof, eps=eps, singleton=singleton)
 
 
 @register()
@@ -424,7 +525,10 @@ def centre(
 def leave_one_out(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """x - mean of the *other* samples of the key = n/(n-1) · (x - mean). Rows outside `where` have all samples as others."""
+    """x - mean of the *other* samples of the key = n/(n-1) · (x - mean).
+
+    Rows outside `where` have all samples as others.
+    """
     return _statistic("leave_one_out", x, over, unit, where, singleton=singleton)
 
 
@@ -433,8 +537,12 @@ def leave_one_out(
 
 @register()
 def shift(x: SignalLike, n: int = 1, *, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
-    """The value n turns ago (n < 0: ahead) of the same agent, or of anyone with over="episode"; `fill` beyond the ends."""
-    return Signal("shift", as_signal(x), n=int(n), over=_keys(over), fill=fill)
+    """The value n turns ago (n < 0: ahead) of the same agent, or of anyone with over="episode".
+
+    fill: what stands beyond the ends; missing if left out.
+    """
+    beyond = None if fill is None else float(fill)
+    return Signal("shift", as_signal(x), n=operator.index(n), over=_keys(over), fill=beyond)
 
 
 @register()
@@ -448,11 +556,11 @@ def cumulative(
 ) -> Signal:
     """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
 
-    exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum). Missing values add nothing.
+    exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum, 0 at the end). Missing values add
+    nothing, and a sum over nothing but missing values is missing.
     """
-    return Signal(
-        "cumulative", as_signal(x), gamma=float(gamma), reverse=reverse, exclusive=exclusive, over=_keys(over)
-    )
+    options: dict[str, Any] = {"gamma": float(gamma), "reverse": bool(reverse), "exclusive": bool(exclusive)}
+    return Signal("cumulative", as_signal(x), **options, over=_keys(over))
 
 
 # -- evaluation and trees ---------------------------------------------------------------------------------------------
@@ -463,7 +571,15 @@ def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
     from palaestra.kernels import Evaluation  # kernels know the tree; the tree knows them only when it is run
 
     evaluation = Evaluation(turns)
-    return [evaluation(signal) for signal in signals]
+    values = []
+    for signal in signals:
+        try:
+            values.append(evaluation(signal))
+        except MissingColumnError as error:
+            raise MissingColumnError(f"{short(signal)}: {error}") from error
+        except RecursionError as error:
+            raise ExpressionError("expression is nested too deeply; put parts of it into columns first") from error
+    return values
 
 
 def walk(signal: Signal) -> Iterator[Signal]:

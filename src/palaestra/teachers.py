@@ -6,7 +6,9 @@ A teacher is a function from its options to a function from a `Request` to an ac
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -60,5 +62,59 @@ def random_legal() -> Play:
     def play(request: Request) -> Action:
         legal = request.observation.legal
         return legal[int(request.rng.integers(len(legal)))] if legal else ""
+
+    return play
+
+
+@teacher("answers")
+def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
+    """Knows the answer to short reasoning-gym questions with this probability (one number, or one per role).
+
+    The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
+    """
+    from palaestra.envs.questions import solve
+    from palaestra.workflows.pipeline import teacher as role
+
+    plays = (
+        {agent: role(solve, accuracy=share) for agent, share in accuracy.items()} if isinstance(accuracy, dict) else {}
+    )
+    default = role(solve, accuracy=accuracy if isinstance(accuracy, float | int) else 1.0)
+
+    def play(request: Request) -> Action:
+        return plays.get(request.agent, default)(request)
+
+    return play
+
+
+@teacher("kuhn")
+def kuhn(slope: float = 0.25) -> Play:
+    """Kuhn poker with an eye on the card and nothing else: bets with probability 1/2 - slope, 1/2, 1/2 + slope.
+
+    A teacher that ignores its card leaves the model that imitates it blind to the card for hundreds of steps.
+    """
+
+    def play(request: Request) -> Action:
+        card = int(
+            next(sign for sign in request.observation.text.removeprefix("p0").removeprefix("p1") if sign in "012")
+        )
+        return int(request.rng.random() < 0.5 + slope * (card - 1))
+
+    return play
+
+
+@teacher("nim")
+def nim(skill: float = 0.0) -> Play:
+    """Nim from the short text (`3 4 5`, whoever takes the last object wins): with probability `skill` the winning move
+    (Bouton 1901: make the exclusive or of the piles 0) if there is one, else a random legal move."""
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        if request.rng.random() < skill:
+            piles = [int(number) for number in request.observation.text.split()]
+            balance = functools.reduce(operator.xor, piles)
+            for pile, size in enumerate(piles):
+                if size ^ balance < size:
+                    return f"[{pile} {size - (size ^ balance)}]"
+        return legal[int(request.rng.integers(len(legal)))]
 
     return play

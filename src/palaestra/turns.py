@@ -1,7 +1,8 @@
 """`Turns`: all experience as one table, a row per turn of one agent.
 
 A thin, immutable wrapper around a polars DataFrame: a versioned schema that is checked, integer key codes that are
-computed once, Parquet in and out. Everything else that one may want to do to a table is polars' business: `turns.frame`.
+computed once, Parquet in and out. Everything else that one may want to do to a table is polars' business:
+`turns.frame`.
 
 Two laws hold for keys everywhere:
 
@@ -12,6 +13,7 @@ Two laws hold for keys everywhere:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,9 +47,9 @@ class Column(NamedTuple):
 SCHEMA: dict[str, Column] = {
     "run": Column(pl.String, "training run (its seed); statistics never mix runs"),
     "iteration": Column(pl.Int32, "training iteration; statistics never mix iterations"),
-    "group": Column(pl.Int32, "same task and same initial state", "number the episodes that share a task and a start"),
-    "episode": Column(pl.Int32, "one play-through, numbered within its group", "number the play-throughs of each group"),
-    "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number the rows of an episode"),
+    "group": Column(pl.Int32, "same task and same initial state", "number the tasks, e.g. pl.col('uid').rank('dense')"),
+    "episode": Column(pl.Int32, "one play-through, numbered within its group", "number each group's play-throughs"),
+    "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number an episode's rows"),
     "agent": Column(pl.Categorical, "the seat in the env", "name the role that acted in each row"),
     "policy": Column(pl.Categorical, "who filled the seat"),
     "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
@@ -197,8 +199,11 @@ class Turns:
 
     def divergent_groups(self) -> pl.DataFrame:
         """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""
+        for name in ("episode", "turn", "agent", "state"):
+            self._require(name, "divergent_groups: ")
         keys = list(self.key_columns(["group"]))
-        first = self.frame.filter(pl.col("turn") == pl.col("turn").min().over([*keys, "episode"]), pl.col("agent").is_not_null())
+        opening = pl.col("turn") == pl.col("turn").min().over([*keys, "episode"])
+        first = self.frame.filter(opening, pl.col("agent").is_not_null())
         starts = first.group_by([*keys, "agent"]).agg(pl.col("state").n_unique().alias("starts"))
         return starts.filter(pl.col("starts") > 1).select(keys).unique(maintain_order=True)
 
@@ -237,14 +242,16 @@ class Turns:
         new = []
         for name, value in values.items():
             if isinstance(value, pl.Expr):
-                new.append(self.frame.select(value.alias(name))[name])
+                new.append(self.frame.with_columns(value.alias(name))[name])
             elif isinstance(value, Ragged):
                 new.append(value.to_series(name))
             elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 new.append(pl.Series(name, value).fill_nan(None))
             else:
                 new.append(pl.Series(name, value))
-        cache = {key: value for key, value in self._cache.items() if not set(key) & set(columns) and "turn" not in columns}
+            if not isinstance(value, pl.Expr) and len(new[-1]) != len(self):
+                raise SchemaError(f"column {name!r} has {len(new[-1])} values for {len(self)} rows")
+        cache = {} if "turn" in columns else {k: v for k, v in self._cache.items() if not set(k) & set(columns)}
         return Turns(self.frame.with_columns(new), _cache=cache)
 
     def filter(self, condition: Signal | pl.Expr) -> Turns:
@@ -262,7 +269,10 @@ class Turns:
     def concat(tables: Iterable[Turns]) -> Turns:
         """One table below the other; a column that one of them lacks is null there."""
         frames = [t.frame for t in tables]
-        return Turns(pl.concat(frames, how="diagonal_relaxed") if frames else empty())
+        try:
+            return Turns(pl.concat(frames, how="diagonal_relaxed") if frames else empty())
+        except pl.exceptions.PolarsError as error:
+            raise SchemaError(f"tables that do not fit together: {error}; rename or cast the column first") from error
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -278,8 +288,9 @@ class Turns:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.frame.write_parquet(temporary, compression="zstd", metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
             os.replace(temporary, path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
             raise StorageError(f"cannot write {path}: {error}") from error
         return path
 
@@ -304,7 +315,7 @@ def _load_file(path: Path) -> Turns:
         frame = pl.read_parquet(path, hive_partitioning=False)
     except FileNotFoundError as error:
         raise StorageError(f"{path}: no such file") from error
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise StorageError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if version not in (None, str(SCHEMA_VERSION)):
         raise SchemaError(
@@ -329,9 +340,13 @@ def _to_frame(data: Any) -> pl.DataFrame:
         return data
     if isinstance(data, pl.LazyFrame):
         return data.collect()
-    if isinstance(data, Mapping | Sequence):
+    if isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes):
         return pl.DataFrame(data, strict=False)
-    return pl.DataFrame(pl.from_dataframe(data) if not hasattr(data, "__arrow_c_stream__") else pl.DataFrame(data))
+    if hasattr(data, "__arrow_c_stream__"):
+        return pl.DataFrame(data)
+    if hasattr(data, "__dataframe__"):
+        return pl.from_dataframe(data)
+    raise SchemaError(f"a table cannot be made of {type(data).__name__}: give a DataFrame, an Arrow table or columns")
 
 
 def _conform(frame: pl.DataFrame) -> pl.DataFrame:
@@ -340,14 +355,25 @@ def _conform(frame: pl.DataFrame) -> pl.DataFrame:
         expected = SCHEMA.get(name)
         if expected is None or frame.schema[name] == expected.dtype:
             continue
+        wrong = f"column {name!r} has type {frame.schema[name]}, expected {expected.dtype} ({expected.meaning})"
         try:
-            casts.append(frame[name].cast(expected.dtype, strict=True))
+            series = frame[name].cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
-            raise SchemaError(
-                f"column {name!r} has type {frame.schema[name]}, expected {expected.dtype} ({expected.meaning}): "
-                f"{str(error).splitlines()[0]}"
-            ) from error
+            fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
+            raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
+        if _cuts_numbers(frame[name], series):
+            raise SchemaError(f"{wrong}: its values would change")
+        casts.append(series)
     return frame.with_columns(casts) if casts else frame
+
+
+def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
+    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value."""
+    if isinstance(before.dtype, pl.List) and isinstance(after.dtype, pl.List):
+        before, after = before.explode(), after.explode()
+    if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
+        return False
+    return not (after.cast(before.dtype) == before).all()
 
 
 # -- integer codes ----------------------------------------------------------------------------------------------------
@@ -358,15 +384,20 @@ def _code_column(series: pl.Series) -> Codes:
         series = series.to_physical()
     if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
         return densify(series.to_numpy().astype(np.int64))
-    return code_array(series.to_arrow())
+    return code_array(series.to_numpy() if series.dtype.is_float() else series.to_arrow())
 
 
 def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
     """Codes of any hashable column, in order of first appearance; missing is a key of its own."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        values = values + 0.0  # -0 and 0 are one key
     array = pa.array(values) if isinstance(values, np.ndarray) else values
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    encoded = array.dictionary_encode(null_encoding="encode")
+    try:
+        encoded = array.dictionary_encode(null_encoding="encode")
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(f"a column of {array.type} cannot be a key; use numbers, text or truth values") from error
     return Codes(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary))
 
 
@@ -402,5 +433,7 @@ def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
     ordered = bool((steps >= 0).all()) and (turn is None or bool(((np.diff(turn) >= 0) | (steps > 0)).all()))
     order = None
     if not ordered:
-        order = np.argsort(ids, kind="stable") if turn is None else np.lexsort((turn, ids))
+        order = np.argsort(ids, kind="stable")
+        if turn is not None and not ((np.diff(turn[order]) >= 0) | (np.diff(ids[order]) > 0)).all():
+            order = np.lexsort((turn, ids))
     return Segments(order, np.cumsum(lengths) - lengths, lengths)

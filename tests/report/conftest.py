@@ -22,7 +22,7 @@ env:
 team:
   solver: {policy: lm, parameters: 190000}
   checker: {policy: lm, parameters: 190000}
-credit: 0.7 * standardise(episode_return(), over="group") + 0.3 * standardise(return_to_go(0.95), over=("group", "state"))
+credit: 0.7 * standardise(episode_return(), over="group") + 0.3 * centre(return_to_go(0.95), over="state")
 training: {iterations: 100, groups: 16, group_size: 8, learning_rate: 0.0003}
 evaluation: {tasks: 120, trials: 4, every: 10}
 """
@@ -41,19 +41,34 @@ def metric_row(rng: np.random.Generator, i: int, iterations: int, lift: float) -
         look = {"success": held, "low": held - 0.04, "high": held + 0.04, "score": held + 0.05, "n": 480}
     policies = {
         name: {
-            "loss": rng.normal(0, 0.02), "kl": 0.08 * t * (1 + k) + rng.random() * 0.004, "grad_norm": 0.5 + rng.random() * 0.3,
-            "entropy": 1.1 - (0.5 + 0.2 * k) * t + rng.normal(0, 0.02), "clip_fraction": 0.05 + rng.random() * 0.03,
-            "zero_credit": float(np.clip(0.28 + 0.25 * t * k + rng.normal(0, 0.02), 0, 1)), "illegal": 0.06 * np.exp(-4 * t),
-            "distinct_actions": 0.35 - 0.12 * t + rng.normal(0, 0.01), "rows": 128,
+            "loss": rng.normal(0, 0.02),
+            "kl": 0.08 * t * (1 + k) + rng.random() * 0.004,
+            "grad_norm": 0.5 + rng.random() * 0.3,
+            "entropy": 1.1 - (0.5 + 0.2 * k) * t + rng.normal(0, 0.02),
+            "clip_fraction": 0.05 + rng.random() * 0.03,
+            "zero_credit": float(np.clip(0.28 + 0.25 * t * k + rng.normal(0, 0.02), 0, 1)),
+            "illegal": 0.06 * np.exp(-4 * t),
+            "distinct_actions": 0.35 - 0.12 * t + rng.normal(0, 0.01),
+            "rows": 128,
         }
         for k, name in enumerate(POLICIES)
-    }  # fmt: skip
+    }
     return {
-        "iteration": i, "wall_seconds": 0.9 * (i + 1), "cpu_seconds": 1.4 * (i + 1), "episodes": 128, "turns": 256,
-        "errors": {"env": 1} if i % 25 == 3 else {}, "reward": success + 0.08, "success": success, "policies": policies,
-        "evaluation": look, "metrics": {"exploitability": 0.35 * np.exp(-2 * t) + 0.04} if look else {},
-        "alarms": [f"entropy of checker fell to {0.41 - i / 1000:.3f} nats"] if i > 0.9 * iterations and lift < 0 else [],
-    }  # fmt: skip
+        "iteration": i,
+        "wall_seconds": 0.9 * (i + 1),
+        "cpu_seconds": 1.4 * (i + 1),
+        "episodes": 128,
+        "turns": 256,
+        "errors": {"env": 1} if i % 25 == 3 else {},
+        "reward": success + 0.08,
+        "success": success,
+        "policies": policies,
+        "evaluation": look,
+        "metrics": {"exploitability": 0.35 * np.exp(-2 * t) + 0.04} if look else {},
+        "alarms": [f"entropy of checker fell to {0.41 - i / 1000:.3f} nats"]
+        if i > 0.9 * iterations and lift < 0
+        else [],
+    }
 
 
 def episode_rows(
@@ -63,18 +78,39 @@ def episode_rows(
     task = ("chain_sum", "basic_arithmetic", "letter_counting")[kind % 3] + f"-{group}"
     question = f"State the final answer to the following arithmetic problem: {a} + {b} - {c} ="
     if group % 4 == 1:
-        question += "\n" + "Think about carrying digits and check every step of the sum before you answer. " * 9 + f"\n{HOSTILE}"
+        question += (
+            "\n"
+            + "Think about carrying digits and check every step of the sum before you answer. " * 9
+            + f"\n{HOSTILE}"
+        )
     answer = a + b - c if win else a + b - c + int(rng.integers(1, 30))
-    facts = {"group": group, "episode": episode, "task": task, "terminated": not error, "truncated": False, "error": error}
+    facts = {
+        "group": group,
+        "episode": episode,
+        "task": task,
+        "terminated": not error,
+        "truncated": False,
+        "error": error,
+    }
     if error and episode % 2:  # failed before anyone acted
         return [{**facts, "turn": 0, "success": None}]
-    turns = [("solver", question, str(answer - (3 if win else 0)), 0.0), ("checker", f"{question}\nThe solver says: {answer - 3}. Accept or replace?", f"replace {answer}", float(win))]
+    turns = [
+        ("solver", question, str(answer - (3 if win else 0)), 0.0),
+        ("checker", f"{question}\nThe solver says: {answer - 3}. Accept or replace?", f"replace {answer}", float(win)),
+    ]
     rows = []
     for turn, (agent, seen, did, reward) in enumerate(turns):
         row = {
-            **facts, "turn": turn, "agent": agent, "policy": agent, "observation": seen, "action": did,
-            "valid": bool(rng.random() > 0.05), "reward": None if error else reward, "success": None if error else win,
-        }  # fmt: skip
+            **facts,
+            "turn": turn,
+            "agent": agent,
+            "policy": agent,
+            "observation": seen,
+            "action": did,
+            "valid": bool(rng.random() > 0.05),
+            "reward": None if error else reward,
+            "success": None if error else win,
+        }
         if advantage:
             row["advantage"] = float(rng.normal(0.8 if win else -0.6, 0.5)) * (turn + 0.5)
         rows.append(row)
@@ -83,13 +119,26 @@ def episode_rows(
 
 def turns_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     types = {
-        "iteration": pl.Int32, "group": pl.Int32, "episode": pl.Int32, "turn": pl.Int32, "agent": pl.Categorical,
-        "policy": pl.Categorical, "observation": pl.String, "action": pl.String, "valid": pl.Boolean, "reward": pl.Float64,
-        "terminated": pl.Boolean, "truncated": pl.Boolean, "error": pl.String, "success": pl.Boolean, "task": pl.String,
-        "advantage": pl.Float64, "system": pl.String,
-    }  # fmt: skip
+        "iteration": pl.Int32,
+        "group": pl.Int32,
+        "episode": pl.Int32,
+        "turn": pl.Int32,
+        "agent": pl.Categorical,
+        "policy": pl.Categorical,
+        "observation": pl.String,
+        "action": pl.String,
+        "valid": pl.Boolean,
+        "reward": pl.Float64,
+        "terminated": pl.Boolean,
+        "truncated": pl.Boolean,
+        "error": pl.String,
+        "success": pl.Boolean,
+        "task": pl.String,
+        "advantage": pl.Float64,
+        "system": pl.String,
+    }
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    return frame.cast({name: dtype for name, dtype in types.items() if name in frame.columns})  # type: ignore[arg-type]
+    return frame.cast({name: dtype for name, dtype in types.items() if name in frame.columns})
 
 
 def write_seed(folder: Path, seed: int, iterations: int, tasks: int, trials: int) -> None:
@@ -116,7 +165,7 @@ def write_seed(folder: Path, seed: int, iterations: int, tasks: int, trials: int
     turns_frame(held).write_parquet(folder / "evaluation.parquet")
     terms = {
         '0.7 * standardise(episode_return(), over="group")': 0.62 + lift,
-        '0.3 * standardise(return_to_go(0.95), over=("group", "state"))': 0.38 - lift,
+        '0.3 * centre(return_to_go(0.95), over="state")': 0.38 - lift,
     }
     (folder / "contributions.json").write_text(json.dumps(terms))
 
@@ -124,36 +173,86 @@ def write_seed(folder: Path, seed: int, iterations: int, tasks: int, trials: int
 def table_row(system: str, mean: float, tasks: int, trials: int) -> dict[str, Any]:
     gain = mean - 0.312
     return {
-        "system": system, "n_tasks": tasks, "trials": trials, "success": interval(mean, 0.022), "score": interval(mean + 0.05, 0.02),
-        "pass_at_k": {str(k): min(1.0, mean * k**0.4) for k in (1, 2, 4)}, "pass_hat_k": {str(k): mean**k for k in (1, 2, 4)},
-        "difference": None if system == "before" else interval(gain, 0.034), "p": None if system == "before" else 0.0001,
-        "detectable": 0.041, "errors": 3 if system == "after" else 0,
-        "verdict": "" if system == "before" else f"{'better' if gain > 0 else 'worse'} than before by {100 * abs(gain):.1f} points (95% interval excludes 0).",
-    }  # fmt: skip
+        "system": system,
+        "n_tasks": tasks,
+        "trials": trials,
+        "success": interval(mean, 0.022),
+        "score": interval(mean + 0.05, 0.02),
+        "pass_at_k": {str(k): min(1.0, mean * k**0.4) for k in (1, 2, 4)},
+        "pass_hat_k": {str(k): mean**k for k in (1, 2, 4)},
+        "difference": None if system == "before" else interval(gain, 0.034),
+        "p": None if system == "before" else 0.0001,
+        "detectable": 0.041,
+        "errors": 3 if system == "after" else 0,
+        "verdict": ""
+        if system == "before"
+        else f"{'better' if gain > 0 else 'worse'} than before by {100 * abs(gain):.1f} points (interval excludes 0).",
+    }
 
 
-def make_run(path: Path, *, seeds: int = 3, iterations: int = 30, tasks: int = 12, trials: int = 4, gain: float = 0.228) -> Path:
+def make_run(
+    path: Path,
+    *,
+    seeds: int = 3,
+    iterations: int = 30,
+    tasks: int = 12,
+    trials: int = 4,
+    gain: float = 0.228,
+    first: int = 0,
+) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     (path / "recipe.yaml").write_text(RECIPE)
-    (path / "environment.json").write_text(json.dumps({"versions": {"palaestra": "0.1.0", "polars": "2.1.0", "torch": "2.13.0"}, "platform": "Linux, x86_64, 2 cores", "python": "3.11.9"}))  # fmt: skip
+    (path / "environment.json").write_text(
+        json.dumps(
+            {
+                "versions": {"palaestra": "0.1.0", "polars": "2.1.0", "torch": "2.13.0"},
+                "platform": "Linux, x86_64, 2 cores",
+                "python": "3.11.9",
+            }
+        )
+    )
     for seed in range(seeds):
-        write_seed(path / f"seed-{seed}", seed, iterations, tasks, trials)
+        write_seed(path / f"seed-{seed}", first + seed, iterations, tasks, trials)
     after = 0.312 + gain
     summary = {
-        "recipe": "solver-checker", "description": "two roles on three reasoning-gym datasets", "seeds": list(range(seeds)),
-        "n_tasks": tasks, "trials": trials, "before": interval(0.312, 0.021), "after": interval(after, 0.024),
+        "recipe": "solver-checker",
+        "description": "two roles on three reasoning-gym datasets",
+        "seeds": list(range(seeds)),
+        "n_tasks": tasks,
+        "trials": trials,
+        "before": interval(0.312, 0.021),
+        "after": interval(after, 0.024),
         "difference": interval(gain, 0.034),
         "controls": {
-            "single": {**interval(0.44, 0.022), "difference": interval(0.128, 0.03), "note": "One agent with the token budget of both roles."},
+            "single": {
+                **interval(0.44, 0.022),
+                "difference": interval(0.128, 0.03),
+                "note": "One agent with the token budget of both roles.",
+            },
             "random": {**interval(0.02, 0.006), "difference": interval(-0.292, 0.02), "note": "Random digits."},
         },
-        "table": [table_row(s, m, tasks, trials) for s, m in (("before", 0.312), ("after", after), ("random", 0.02), ("scripted", 0.42), ("single", 0.44))],
-        "per_seed": [{"seed": s, "before": 0.3 + s / 100, "after": after - 0.03 + s / 80, "difference": interval(gain - 0.02, 0.06)} for s in range(seeds)],
-        "verdict": f"The trained team solves {100 * gain:.1f} points more of the held-out tasks than the team it started from.",
-        "metrics": {"exploitability": [{"seed": s, "before": 0.39 - s / 100, "after": 0.08 + s / 200} for s in range(seeds)]},
-        "wall_seconds": 412.3, "cpu_seconds": 731.0, "seconds_to_proof": {str(s): 40.0 + 7 * s for s in range(seeds)},
+        "table": [
+            table_row(s, m, tasks, trials)
+            for s, m in (("before", 0.312), ("after", after), ("random", 0.02), ("scripted", 0.42), ("single", 0.44))
+        ],
+        "per_seed": [
+            {
+                "seed": s,
+                "before": 0.3 + s / 100,
+                "after": after - 0.03 + s / 80,
+                "difference": interval(gain - 0.02, 0.06),
+            }
+            for s in range(seeds)
+        ],
+        "verdict": f"The trained team solves {100 * gain:.1f} points more of the held-out tasks than before training.",
+        "metrics": {
+            "exploitability": [{"seed": s, "before": 0.39 - s / 100, "after": 0.08 + s / 200} for s in range(seeds)]
+        },
+        "wall_seconds": 412.3,
+        "cpu_seconds": 731.0,
+        "seconds_to_proof": {str(s): 40.0 + 7 * s for s in range(seeds)},
         "versions": {"palaestra": "0.1.0"},
-    }  # fmt: skip
+    }
     (path / "summary.json").write_text(json.dumps(summary))
     return path
 
@@ -164,7 +263,7 @@ def run_dir(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build() -> Callable[..., Path]:
     """`build(path, seeds=…, iterations=…)` writes a run directory."""
     return make_run

@@ -1,1 +1,47 @@
+"""Policies: things that act, and some that learn. What needs torch is imported when it is first asked for."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from palaestra.agents.base import Decision, Learnable, Policy, Request, Scored
+from palaestra.agents.scripted import ScriptedPolicy, fixed, from_choices, random_legal
+from palaestra.agents.team import Team
+from palaestra.errors import missing_extra
+
+if TYPE_CHECKING:
+    from palaestra.agents.chat import ChatPolicy
+    from palaestra.agents.lm import LMPolicy
+    from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.tabular import TabularPolicy
+
+__all__ = [
+    "ChatPolicy",
+    "Decision",
+    "LMPolicy",
+    "Learnable",
+    "MLPPolicy",
+    "Policy",
+    "Request",
+    "Scored",
+    "ScriptedPolicy",
+    "TabularPolicy",
+    "Team",
+    "fixed",
+    "from_choices",
+    "random_legal",
+]
+
+_LAZY = {"ChatPolicy": "chat", "LMPolicy": "lm", "MLPPolicy": "mlp", "TabularPolicy": "tabular"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise missing_extra("torch", "train") from None

@@ -30,6 +30,8 @@ class State(Protocol):
 class Forward(Protocol):
     """A model as two functions. Logits are float, [rows, tokens, vocabulary], not yet divided by a temperature."""
 
+    device: torch.device
+
     def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
         """Read `prompts` (ascending in length); row i continues `prompts[rows[i]]` by at most `room` tokens.
 
@@ -58,18 +60,20 @@ class Generic:
     """Any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        self.model, self.device = model, model.device
         inner = model.get_base_model() if hasattr(model, "peft_config") else model
         self.accepted = set(inspect.signature(inner.forward).parameters)
 
     def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
-        ids, pad = left_pad(prompts, self.model.device)
+        """One forward pass over all prompts."""
+        ids, pad = left_pad(prompts, self.device)
         state = _GenericState(None, pad, 0)
         logits = self._call(state, ids, keep=1)
         state.keep(rows)
         return logits[rows], state
 
     def extend(self, state: State, ids: torch.Tensor) -> torch.Tensor:
+        """One forward pass."""
         assert isinstance(state, _GenericState)
         return self._call(state, ids, keep=ids.shape[1])
 
@@ -101,7 +105,7 @@ class Llama:
     @staticmethod
     def fits(model: Any) -> bool:
         """A plain, small Llama: default rotary positions, no biases, no grouped heads, no adapters."""
-        c = getattr(model, "config", None)
+        c: Any = getattr(model, "config", None)
         return (
             type(model).__name__ == "LlamaForCausalLM"
             and c.hidden_size <= 512
@@ -113,7 +117,7 @@ class Llama:
         )
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        self.model, self.device = model, model.device
         self.heads, self.size = model.config.num_attention_heads, model.config.head_dim
         self.eps = model.config.rms_norm_eps
         frequencies = model.model.rotary_emb.inv_freq.float()
@@ -122,27 +126,27 @@ class Llama:
         self.sin = torch.cat([-angles.sin(), angles.sin()], -1)[:, None]
 
     def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
-        device, width = self.model.device, len(prompts[-1])
-        pads, hidden, parts = [], [], []
+        """Block by block; keys and values are then lined up on the right and handed out to the rows."""
+        width, hidden, parts = len(prompts[-1]), [], []
         for block in _blocks(prompts):
-            ids, pad = left_pad(block, device)
-            part = _LlamaState([], [], pad, 0)
+            ids, pad = left_pad(block, self.device)
+            part = _LlamaState(pad, ids.shape[1])
             hidden.append(self._walk(part, ids, keep=1))
-            parts.append((part, width - ids.shape[1]))
-            pads.append(pad + width - ids.shape[1])
-        logits = self.model.lm_head(torch.cat(hidden))
-        state = _LlamaState([], [], torch.cat(pads), width)
+            parts.append(part)
+        state = _LlamaState(torch.cat([part.pad + width - part.length for part in parts]), width + room)
         for layer in range(len(self.model.model.layers)):
-            for name in ("keys", "values"):
-                whole = torch.cat([F.pad(getattr(part, name)[layer], (0, 0, gap, 0)) for part, gap in parts])
-                getattr(state, name).append(whole)
+            gaps = [(0, 0, width - part.length, 0) for part in parts]
+            state.keys.append(torch.cat([F.pad(p.keys[layer], gap) for p, gap in zip(parts, gaps, strict=True)]))
+            state.values.append(torch.cat([F.pad(p.values[layer], gap) for p, gap in zip(parts, gaps, strict=True)]))
+        state.length = width
         state.keep(rows)
         if not torch.is_grad_enabled():
             state.keys = [F.pad(k, (0, 0, 0, room)) for k in state.keys]
             state.values = [F.pad(v, (0, 0, 0, room)) for v in state.values]
-        return logits[rows], state
+        return self.model.lm_head(torch.cat(hidden))[rows], state
 
     def extend(self, state: State, ids: torch.Tensor) -> torch.Tensor:
+        """In place, unless a gradient is wanted."""
         assert isinstance(state, _LlamaState)
         return self.model.lm_head(self._walk(state, ids, keep=ids.shape[1]))  # type: ignore[no-any-return]
 
@@ -150,7 +154,9 @@ class Llama:
         """Hidden states of the last `keep` tokens; the last layer computes queries for those only."""
         rows, tokens = ids.shape
         layers = self.model.model.layers
-        at = (torch.arange(state.length, state.length + tokens, device=ids.device) - state.pad[:, None]).clamp(min=0)
+        at: Any = slice(state.length, state.length + tokens)
+        if state.blind is not None:
+            at = (torch.arange(at.start, at.stop, device=ids.device) - state.pad[:, None]).clamp(min=0)
         cos, sin = self.cos[at], self.sin[at]
         bias = state.bias(tokens)
         x = F.embedding(ids, self.model.model.embed_tokens.weight)
@@ -161,8 +167,8 @@ class Llama:
             v = self._split(h, attention.v_proj).transpose(1, 2)
             k, v = state.append(i, k, v)
             if i == len(layers) - 1 and keep < tokens:
-                h, x, cos, sin = h[:, -keep:], x[:, -keep:], cos[:, -keep:], sin[:, -keep:]
-                bias = None if bias is None else bias[:, :, -keep:]
+                h, x, cos, sin = h[:, -keep:], x[:, -keep:], cos[..., -keep:, :, :], sin[..., -keep:, :, :]
+                bias = None if bias is None else bias[..., -keep:, :]
             q = self._rotate(self._split(h, attention.q_proj), cos, sin).transpose(1, 2)
             scores = (q * self.size**-0.5) @ k.transpose(-1, -2)
             mixed = (scores if bias is None else scores + bias).softmax(-1) @ v
@@ -184,41 +190,50 @@ class Llama:
 
 
 class _LlamaState:
-    """keys, values: per layer [rows, heads, places, head size]; without gradient, free places follow the `length`."""
+    """keys, values: per layer [rows, heads, places, head size]; without gradient, free places follow the `length`.
 
-    def __init__(
-        self, keys: list[torch.Tensor], values: list[torch.Tensor], pad: torch.Tensor, length: int
-    ) -> None:
-        self.keys, self.values, self.pad, self.length = keys, values, pad, length
+    pad: int64[rows], how many places of padding come first. blind: added to the scores of those places,
+    [rows, 1, 1, places]; None if there are none. Finite, so that padding may look at padding and stays a number.
+    """
+
+    def __init__(self, pad: torch.Tensor, places: int) -> None:
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+        self.pad, self.length = pad, 0
+        self.blind: torch.Tensor | None = None
+        if bool(pad.any()):
+            padding = torch.arange(places, device=pad.device) < pad[:, None]
+            self.blind = torch.where(padding, -1e30, 0.0)[:, None, None]
 
     def keep(self, rows: torch.Tensor) -> None:
         self.keys = [k.index_select(0, rows) for k in self.keys]
         self.values = [v.index_select(0, rows) for v in self.values]
         self.pad = self.pad[rows]
+        self.blind = None if self.blind is None else self.blind[rows]
 
     def append(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All keys and values so far, in place if no gradient needs the old ones."""
         if layer == len(self.keys):
             self.keys.append(k)
             self.values.append(v)
-            return k, v
-        if torch.is_grad_enabled():
-            return torch.cat([self.keys[layer], k], 2), torch.cat([self.values[layer], v], 2)
-        end = self.length + k.shape[2]
-        keys, values = self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
-        keys[:, :, self.length :], values[:, :, self.length :] = k, v
-        return keys, values
+        elif torch.is_grad_enabled():
+            self.keys[layer] = torch.cat([self.keys[layer], k], 2)
+            self.values[layer] = torch.cat([self.values[layer], v], 2)
+        else:
+            end = self.length + k.shape[2]
+            self.keys[layer][:, :, self.length : end] = k
+            self.values[layer][:, :, self.length : end] = v
+            return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+        return self.keys[layer], self.values[layer]
 
     def bias(self, tokens: int) -> torch.Tensor | None:
-        """0 where a new token may look, -inf elsewhere, [rows or 1, 1, tokens, places]; padding looks at itself."""
-        places = torch.arange(self.length + tokens, device=self.pad.device)
-        new = places[self.length :, None]
-        hidden = (places > new)[None]
-        if bool(self.pad.any()):
-            padding = places < self.pad[:, None, None]
-            hidden = hidden | (padding & (places != new))
-        elif tokens == 1:
-            return None
-        return torch.zeros(hidden.shape, device=hidden.device).masked_fill(hidden, -torch.inf)[:, None]
+        """What is added to the scores of the next `tokens`, broadcastable to [rows, heads, tokens, places]."""
+        end = self.length + tokens
+        blind = None if self.blind is None else self.blind[..., :end]
+        if tokens == 1:
+            return blind
+        future = torch.full((tokens, end), -torch.inf, device=self.pad.device).triu(self.length + 1)
+        return future if blind is None else future + blind
 
 
 def _blocks(prompts: Sequence[np.ndarray]) -> Iterator[Sequence[np.ndarray]]:

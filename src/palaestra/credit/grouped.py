@@ -1,14 +1,14 @@
 """Group-relative credit: one statistic, different keys.
 
-What counts as one sample, the denominator and the fate of a lone sample are written out in each function. Defaults follow
-the papers; `flavour=` reproduces what a trainer's code does.
+What counts as one sample, the denominator and the fate of a lone sample are written out in each function. Defaults
+follow the papers; `flavour=` reproduces what a trainer's code does.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from palaestra.credit.returns import agent_return, return_to_go, whiten
+from palaestra.credit.returns import agent_return, episode_score, return_to_go, whiten
 from palaestra.errors import ExpressionError, nearest
 from palaestra.signals import (
     Keys,
@@ -17,11 +17,13 @@ from palaestra.signals import (
     Singleton,
     centre,
     clip,
+    fill_missing,
     leave_one_out,
-    mean,
     register,
     standardise,
+    std,
     total,
+    where,
 )
 
 Flavour = Literal["verl", "trl", "rllm", "art", "prime"]
@@ -29,18 +31,25 @@ Flavour = Literal["verl", "trl", "rllm", "art", "prime"]
 FLAVOURS: dict[str, dict[str, dict[str, Any]]] = {
     "grpo": {
         "verl": {"ddof": 1, "eps": 1e-6, "singleton": "raw"},
-        "trl": {"ddof": 1, "eps": 1e-4, "singleton": "zero"},
+        "trl": {"ddof": 1, "eps": 1e-4, "singleton": "zero", "unscored": "zero"},
         "rllm": {"ddof": 0, "eps": 1e-6, "singleton": "raw"},
-        "art": {"ddof": 0, "eps": 1e-6, "singleton": "zero"},
+        "art": {"ddof": 0, "eps": 1e-6, "singleton": "zero", "zeros": "drop"},
         "prime": {"scale": False, "singleton": "zero"},
     },
     "rloo": {
         "verl": {"singleton": "raw"},
         "rllm": {"singleton": "raw"},
-        "trl": {"singleton": "zero"},
+        "trl": {"singleton": "zero", "unscored": "zero"},
     },
 }
-"""What each trainer's estimator of that name does with standard deviation, epsilon and a group of one."""
+"""What each trainer's estimator of that name does: deviation, epsilon, a group of one, rows without a reward (they stay
+missing; TRL trains them on 0) and advantages of exactly 0 (ART drops those rows: missing).
+
+Read from verl 0.9.1 (`compute_grpo_outcome_advantage`, `compute_rloo_outcome_advantage`), TRL 1.16 (`GRPOTrainer`,
+`RLOOTrainer`), rLLM (`trainer/algorithms/rl_algo.py`), ART 0.5.18 (`preprocessing/tokenize.py`) and prime-rl
+(`orchestrator/algo/grpo.py`). verl's vectorised GRPO also keeps the deviation above 1e-3, its vectorised RLOO gives a
+group of one 0, as the default here does; rLLM's key is (task, trajectory name): `over=("group", "agent")`.
+"""
 
 
 def _flavour(estimator: str, flavour: str | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -52,9 +61,11 @@ def _flavour(estimator: str, flavour: str | None, options: dict[str, Any]) -> di
     return options | known[flavour]
 
 
-def _score(score: SignalLike | None) -> Signal:
-    """One number per episode: the mean over its rows of each row's score (default: its agent's return)."""
-    return mean(agent_return() if score is None else score, over="episode")
+def _settle(advantage: Signal, options: dict[str, Any]) -> Signal:
+    """What a trainer does with rows that have no reward, or an advantage of exactly 0."""
+    if options.get("unscored") == "zero":
+        return fill_missing(advantage, 0.0)
+    return where(advantage != 0.0, advantage) if options.get("zeros") == "drop" else advantage
 
 
 @register()
@@ -76,8 +87,8 @@ def grpo(
     """GRPO (arXiv 2402.03300): (R - mean) / (std + eps) over the group, every episode one sample.
 
     score: R per row, reduced to its mean over the episode; default is the agent's return. flavour: reproduce that
-    trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by the
-    population deviation, TRL adds 1e-4, prime-rl does not divide at all.
+    trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by
+    the population deviation, TRL adds 1e-4, prime-rl does not divide at all.
 
     >>> from palaestra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 1]})
@@ -85,15 +96,16 @@ def grpo(
     array([ 1., -1., -1.,  1.])
     """
     options = _flavour("grpo", flavour, {"ddof": ddof, "eps": eps, "singleton": singleton})
-    if not options.pop("scale", True):
-        return centre(_score(score), over=over, unit="episode", singleton=options["singleton"])
-    return standardise(_score(score), over=over, unit="episode", **options)
+    if not options.get("scale", True):
+        return centre(episode_score(score), over=over, unit="episode", singleton=options["singleton"])
+    how = {name: options[name] for name in ("ddof", "eps", "singleton")}
+    return _settle(standardise(episode_score(score), over=over, unit="episode", **how), options)
 
 
 @register()
 def dr_grpo(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
     """Dr. GRPO (arXiv 2503.20783): R - mean over the group, no division. Its loss sums tokens over a constant."""
-    return centre(_score(score), over=over, unit="episode")
+    return centre(episode_score(score), over=over, unit="episode")
 
 
 @register()
@@ -112,13 +124,13 @@ def rloo(
     array([ 1.    , -0.3333, -0.3333, -0.3333])
     """
     options = _flavour("rloo", flavour, {"singleton": singleton})
-    return leave_one_out(_score(score), over=over, unit="episode", **options)
+    return _settle(
+        leave_one_out(episode_score(score), over=over, unit="episode", singleton=options["singleton"]), options
+    )
 
 
-@register("reinforce_plus_plus", "reinforce++")
-def reinforce_plus_plus(
-    gamma: float = 1.0, *, baseline: Keys | None = None, reward: SignalLike = "reward"
-) -> Signal:
+@register()
+def reinforce_plus_plus(gamma: float = 1.0, *, baseline: Keys | None = None, reward: SignalLike = "reward") -> Signal:
     """REINFORCE++ (arXiv 2501.03262): return-to-go, whitened over the whole batch.
 
     baseline: a key ("group") whose mean is subtracted first: the paper's variant with a group baseline.
@@ -142,9 +154,7 @@ def dr_mas(
     return; subtract a penalty for invalid actions there). A lone sample passes its raw score, as in the released code,
     against which this is checked; `singleton="zero"` is the safer choice when groups can be incomplete.
     """
-    return standardise(
-        agent_return() if score is None else score, over=over, ddof=ddof, eps=eps, singleton=singleton
-    )
+    return standardise(agent_return() if score is None else score, over=over, ddof=ddof, eps=eps, singleton=singleton)
 
 
 @register()
@@ -158,7 +168,8 @@ def mars(
 ) -> Signal:
     """[28] MARS (arXiv 2510.15414), in the order of its released code:
 
-    1. rewards minus their mean per seat (`mean_std`: also divided by std + 1e-6; `asym_clip`: then cut to [-1, 3]);
+    1. rewards minus their mean per seat (`mean_std`: also divided by std + 1e-6, 0 where std <= 1e-6; `asym_clip`: that
+    too, then cut to [-1, 3]);
     2. optionally whitened over the batch; 3. return-to-go with γ = 1 per seat; 4. minus, per seat, the mean of the
     *distinct* values; 5. whitened over the batch; 6. optionally cut to ±limit.
 
@@ -166,7 +177,9 @@ def mars(
     """
     if rewards not in ("mean", "mean_std", "asym_clip"):
         raise ExpressionError(f"mars: rewards={rewards!r}{nearest(rewards, ['mean', 'mean_std', 'asym_clip'])}")
-    normalised = standardise(reward, over=seat) if rewards == "mean_std" else centre(reward, over=seat)
+    normalised = centre(reward, over=seat)
+    if rewards != "mean":
+        normalised = (std(reward, over=seat) > 1e-6) * standardise(reward, over=seat)
     if rewards == "asym_clip":
         normalised = clip(normalised, -1.0, 3.0)
     if whiten_rewards:
@@ -189,8 +202,8 @@ def gigpo(
     steps that were taken from the same state (anchor) in the group.
 
     The episode's score is its total reward; a step's is its discounted return-to-go, every visit a sample; a state that
-    was seen once has step credit 0. scale=False is the paper's mean-only normalisation, better on hard tasks. A group of
-    one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
+    was seen once has step credit 0. scale=False is the paper's mean-only normalisation, better on hard tasks. A group
+    of one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
     """
     episodes, steps = total(reward, over="episode"), return_to_go(gamma, reward)
     if scale:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palaestra.signals import Keys, Signal, SignalLike, centre, cumulative, register, std, total
+from palaestra.signals import Keys, Signal, SignalLike, centre, cumulative, mean, register, std, total
 
 
 @register()
@@ -24,9 +24,13 @@ def agent_return(reward: SignalLike = "reward") -> Signal:
 
 
 @register()
-def return_to_go(
-    gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")
-) -> Signal:
+def episode_score(score: SignalLike | None = None) -> Signal:
+    """One number per episode: the mean over its rows of each row's score (default: its agent's return)."""
+    return mean(agent_return() if score is None else score, over="episode")
+
+
+@register()
+def return_to_go(gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")) -> Signal:
     """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
 
     >>> from palaestra.turns import Turns
@@ -39,5 +43,6 @@ def return_to_go(
 
 @register()
 def whiten(x: SignalLike, *, over: Keys = ()) -> Signal:
-    """(x - mean) / sqrt(var + 1e-8) with Bessel's factor, as `masked_whiten` in the trainers; a constant key gives 0."""
-    return centre(x, over=over) / (std(x, over=over) ** 2 + 1e-8) ** 0.5
+    """(x - mean) / sqrt(var + 1e-8) with Bessel's factor, the trainers' `masked_whiten`; 0 where std <= 1e-6."""
+    deviation = std(x, over=over)
+    return (deviation > 1e-6) * centre(x, over=over) / (deviation**2 + 1e-8) ** 0.5

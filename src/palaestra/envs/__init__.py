@@ -1,1 +1,90 @@
+"""Environments: the protocol, the adapters, and the registry by which recipes name them.
 
+`openspiel`, `textarena`, `pettingzoo`, `gymnasium` and `reasoning_gym` are functions here (each shadows the submodule
+that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each checks its arguments
+at once and returns a picklable factory. No library is imported before its function is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.gymnasium import gymnasium
+from palaestra.envs.openspiel import openspiel
+from palaestra.envs.pettingzoo import pettingzoo
+from palaestra.envs.reasoning_gym import reasoning_gym
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.envs.textarena import textarena
+from palaestra.errors import InputError, nearest
+
+__all__ = [
+    "Action",
+    "Env",
+    "EnvFactory",
+    "Observation",
+    "StepResult",
+    "Task",
+    "TaskEnv",
+    "gymnasium",
+    "make",
+    "openspiel",
+    "pettingzoo",
+    "reasoning_gym",
+    "register",
+    "textarena",
+]
+
+_LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
+    "gymnasium": gymnasium,
+    "openspiel": openspiel,
+    "pettingzoo": pettingzoo,
+    "reasoning_gym": reasoning_gym,
+    "textarena": textarena,
+}
+_REGISTERED: dict[str, Callable[..., Env]] = {}
+
+
+def register(name: str, factory: Callable[..., Env]) -> None:
+    """Give an env a name that recipes can use; options of the recipe become keyword arguments of `factory`.
+
+    Raises:
+        InputError: another factory has this name, or a library of this package has.
+    """
+    if name.split("/")[0] in _LIBRARIES or _REGISTERED.get(name, factory) is not factory:
+        raise InputError(f"the env name {name!r} is taken; choose another")
+    _REGISTERED[name] = factory
+
+
+def make(spec: str, **options: Any) -> EnvFactory:
+    """The factory of a registered env, or of `library/name`: the first argument and the options of its function.
+
+    `reasoning_gym` may be named alone, with `datasets` among the options.
+
+    Raises:
+        InputError: the name or an option is unknown (the message gives the nearest), or the library is not installed.
+
+    >>> make("openspiel/kuhn_poker", illegal="random")().agents
+    ('player_0', 'player_1')
+    """
+    library, _, name = spec.partition("/")
+    arguments: tuple[str, ...] = ()
+    function: Callable[..., Any]
+    if spec in _REGISTERED:
+        function = _REGISTERED[spec]
+    elif library in _LIBRARIES:
+        function, arguments = _LIBRARIES[library], (name,) if name else ()
+    else:
+        raise InputError(f"there is no env {spec!r}{nearest(library, [*_REGISTERED, *_LIBRARIES])} (library/name)")
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as error:
+        known = [p.name for p in signature.parameters.values() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        wrong = next((option for option in options if option not in known), "")
+        raise InputError(f"env {spec!r}: {error}{nearest(wrong, known)}") from error
+    factory: Any = functools.partial(function, *arguments, **options)
+    return cast(EnvFactory, factory if spec in _REGISTERED else factory())  # a library's function returns the factory

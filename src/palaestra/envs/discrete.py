@@ -1,13 +1,16 @@
-"""What the adapters share: reading the actions of a turn, showing an array as text, and keeping global randomness local.
+"""What the adapters share: reading the actions of a turn, arrays as text, global randomness kept local.
 
 Left out: continuous action spaces; every adapter here offers numbered or free-text actions.
 """
 
 from __future__ import annotations
 
+import functools
 import random
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -26,7 +29,9 @@ LONGEST = 1000
 def check_illegal(illegal: str) -> None:
     """Reject an unknown way to treat illegal actions before an env is built."""
     if illegal not in ("lose", "random"):
-        raise InputError(f"illegal={illegal!r} is not a way to treat illegal actions{nearest(illegal, ['lose', 'random'])}")
+        raise InputError(
+            f"illegal={illegal!r} is not a way to treat illegal actions{nearest(illegal, ['lose', 'random'])}"
+        )
 
 
 def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) -> dict[str, int | None]:
@@ -40,11 +45,22 @@ def read_turn(actions: Mapping[str, Action], turn: Mapping[str, Observation]) ->
     return {agent: seen.index(actions[agent]) for agent, seen in turn.items()}
 
 
-def random_legal(seen: Observation, rng: np.random.Generator) -> int:
-    """A legal action id, drawn uniformly."""
-    assert seen.choices is not None
-    legal = np.arange(len(seen.choices)) if seen.mask is None else np.flatnonzero(seen.mask)
-    return int(legal[rng.integers(len(legal))])
+class Slips:
+    """The random legal actions that stand in for the illegal ones of one episode.
+
+    They have a stream of their own, so that an illegal action does not shift the env's other randomness.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._rng: np.random.Generator | None = None
+
+    def legal(self, seen: Observation) -> int:
+        """A legal action id, drawn uniformly."""
+        if self._rng is None:
+            self._rng = np.random.default_rng((self._seed, 1))
+        options = range(len(seen.choices or ())) if seen.mask is None else np.flatnonzero(seen.mask)
+        return int(options[self._rng.integers(len(options))])
 
 
 def describe(value: Any) -> str:
@@ -88,16 +104,28 @@ class isolated:
         self._python_state = random.getstate()
         random.seed(self._seed)
         if self._numpy:
-            self._numpy_state = np.random.get_state()
-            np.random.seed(self._seed % 2**32)
+            self._numpy_state = np.random.get_state()  # noqa: NPY002
+            np.random.seed(self._seed % 2**32)  # noqa: NPY002
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         random.setstate(self._python_state)
         if self._numpy:
-            np.random.set_state(self._numpy_state)
+            np.random.set_state(self._numpy_state)  # noqa: NPY002
 
 
-def imports_numpy(thing: object) -> bool:
-    """Whether the module that defines the class of `thing` imports NumPy, and so may draw from its global generator."""
-    module = vars(sys.modules[type(thing).__module__])
-    return any(module.get(name) is np for name in ("np", "numpy"))
+@functools.cache
+def source_mentions(module: str, pattern: str) -> bool:
+    """Whether the source of a loaded module, or of a loaded module below it, has the pattern.
+
+    It answers "may this draw from a global generator?" without running it; where there is no source the answer is yes.
+    """
+    found = [value for name, value in sys.modules.items() if name == module or name.startswith(module + ".")]
+    files = [getattr(value, "__file__", None) or "" for value in found]
+    if not all(file.endswith(".py") for file in files):
+        return True
+    return any(re.search(pattern, Path(file).read_text(encoding="utf-8")) for file in files)
+
+
+NUMPY_RANDOM = r"\b(np|numpy)\.random\b"

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
-from palaestra.envs.discrete import Illegal, check_illegal, random_legal, read_turn
+from palaestra.envs.discrete import Illegal, Slips, check_illegal, read_turn
 from palaestra.errors import InputError, missing_extra, nearest
 
 Text = Callable[[Any, int], str]
@@ -61,6 +62,7 @@ class OpenSpielEnv:
         self._text = text or _text_of(kind)
         self._tensor = _tensor_of(kind)
         self.agents = tuple(f"player_{player}" for player in range(self._players))
+        self._turn: dict[str, Observation] = {}
         self.task = ""
         self.state = self.game.new_initial_state()
         self._names = [_action_names(self.state, player, self._actions) for player in range(self._players)]
@@ -68,7 +70,7 @@ class OpenSpielEnv:
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Deal with `seed` and show the first decision."""
         self._chance = np.random.default_rng(seed)
-        self._slips = np.random.default_rng((seed, 1))
+        self._slips = Slips(seed)
         self.state = self.game.new_initial_state()
         self._settle()
         deal = ",".join(map(str, self.state.history()))
@@ -85,7 +87,7 @@ class OpenSpielEnv:
             self._turn = {}
         else:
             moves = {
-                agent: random_legal(self._turn[agent], self._slips) if action is None else action
+                agent: self._slips.legal(self._turn[agent]) if action is None else action
                 for agent, action in chosen.items()
             }
             if self.state.is_simultaneous_node():
@@ -103,6 +105,11 @@ class OpenSpielEnv:
             info["success"] = success
         return StepResult(observations, rewards, terminated=not observations, info=info)
 
+    def look(self, state: Any, player: int) -> Observation:
+        """What `player` sees in a pyspiel state of this game, without playing up to it; the episode is given up."""
+        self.state = state.clone()
+        return self._see(player, self.state.legal_actions(player))
+
     def _settle(self) -> None:
         """Draw chance outcomes until somebody has to decide."""
         while self.state.is_chance_node():
@@ -115,7 +122,7 @@ class OpenSpielEnv:
 
     def _observe(self) -> dict[str, Observation]:
         state = self.state
-        self._turn: dict[str, Observation] = {}
+        self._turn = {}
         if state.is_terminal():
             return {}
         players = range(self._players) if state.is_simultaneous_node() else (state.current_player(),)
@@ -129,11 +136,9 @@ class OpenSpielEnv:
         state, names = self.state, self._names[player]
         mask = np.zeros(self._actions, dtype=bool)
         mask[legal] = True
-        called = [state.action_to_string(player, action) for action in legal]
-        if any(names[action] != name for action, name in zip(legal, called, strict=True)):
-            # The game names its actions by the position (chess); other ids must not share a name with a legal one.
-            here = dict(zip(legal, called, strict=True))
-            names = tuple(here.get(action, f"#{action}") for action in range(self._actions))
+        called = [state.action_to_string(player, action).strip() for action in legal]
+        if called != [names[action] for action in legal]:
+            names = _names_here(legal, called, self._actions)
         array = np.array(getattr(state, self._tensor)(player), dtype=np.float32) if self._tensor else None
         return Observation(text=self._text(state, player), choices=names, mask=mask, array=array)
 
@@ -175,7 +180,11 @@ def _load(name: str) -> Any:
         raise InputError(f"OpenSpiel cannot load {name!r}: {error}") from None
     kind = game.get_type()
     if kind.dynamics == kind.dynamics.MEAN_FIELD or kind.chance_mode == kind.chance_mode.SAMPLED_STOCHASTIC:
-        what = "is a mean-field game" if kind.dynamics == kind.dynamics.MEAN_FIELD else "samples chance by a seed of its own"
+        what = (
+            "is a mean-field game"
+            if kind.dynamics == kind.dynamics.MEAN_FIELD
+            else "samples chance by a seed of its own"
+        )
         raise InputError(f"OpenSpiel's {name!r} {what}, which this adapter does not support; choose another game")
     return game
 
@@ -186,10 +195,20 @@ def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
     if count > LONGEST_NAMED_SPACE:
         return fallback
     try:
-        names = tuple(state.action_to_string(player, action) for action in range(count))
+        names = tuple(state.action_to_string(player, action).strip() for action in range(count))
     except RuntimeError:
         return fallback
     return names if len({name.casefold() for name in names}) == count else fallback
+
+
+def _names_here(legal: Sequence[int], called: Sequence[str], count: int) -> tuple[str, ...]:
+    """For games that name their actions by the position: two legal ones that differ in case only (chess: `bxc4` and
+    `Bxc4`) get their id behind the name, and no other action shares a name with them."""
+    often = Counter(name.casefold() for name in called)
+    names = [f"#{action}" for action in range(count)]
+    for action, name in zip(legal, called, strict=True):
+        names[action] = name if often[name.casefold()] == 1 else f"{name} #{action}"
+    return tuple(names)
 
 
 def _text_of(kind: Any) -> Text:
@@ -255,5 +274,8 @@ def openspiel(
     ('p0:d1', ('p0a0', 'p0a1', 'p0a2'))
     """
     factory = functools.partial(OpenSpielEnv, name, illegal=illegal, text=text, success=success)
-    factory()
+    try:
+        factory().reset(0)
+    except RuntimeError as error:
+        raise InputError(f"OpenSpiel's {name!r} cannot be played by numbered actions: {error}") from error
     return factory

@@ -1,8 +1,8 @@
 """TextArena games, with every seat left to the team (no built-in opponents).
 
 TextArena seeds and draws from Python's global generator, keeps state from one reset to the next in some games and
-lets a player retry a bad move. Here every call runs on a seed of its own with the global state put back, every
-episode starts from a fresh copy of the game, and a move that the game's own rules reject is `valid=False`.
+lets a player retry a bad move. Here every call that may draw runs on a seed of its own with the global state put back,
+every episode starts from a fresh copy of the game, and a move that the game's own rules reject is `valid=False`.
 For four games (Nim, TicTacToe, ConnectFour, KuhnPoker) the legal moves are offered as choices and a short text exists;
 in all others the action is free text. Left out: TextArena's wrappers, renderers and online play.
 """
@@ -12,18 +12,19 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
-from palaestra.envs.discrete import imports_numpy, isolated
+from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
 from palaestra.errors import EnvError, InputError, missing_extra, nearest
 
 Text = Literal["full", "last", "short"] | Callable[[Any, int], str]
-"""What a player reads: all it was ever told; what is new since its last turn, rules left out; the position in a few
-characters; or a function of (TextArena game, player)."""
+"""What a player reads. "full": all it was ever told. "last": what is new since its last turn, without the rules and
+with the last board only. "short": the position in a few characters. Or a function of (TextArena game, player)."""
 
 
 class TextArenaEnv:
@@ -50,15 +51,21 @@ class TextArenaEnv:
         self.task = ""
         self._original = _make(name, options)
         self.game = self._original
-        self._view = _VIEWS.get(type(self.game).__name__)
+        blind = not getattr(self.game, "is_open", True)  # ConnectFour can hide its board: a view would show it
+        self._view = None if blind else _VIEWS.get(type(self.game).__name__)
         if observation == "short" and self._view is None:
-            raise InputError(f"observation='short' exists for {', '.join(sorted(_VIEWS))}, not for {name!r}; "
-                             "give 'full', 'last' or a function of (game, player)")  # fmt: skip
+            games = ", ".join(sorted(game.removesuffix("Env") for game in _VIEWS))
+            raise InputError(
+                f"observation='short' exists for {games}, not for {name!r}; give a function of (game, player)"
+            )
         if isinstance(observation, str) and observation not in ("full", "last", "short"):
             raise InputError(f"observation={observation!r}{nearest(observation, ['full', 'last', 'short'])}")
         self._observation = observation
         self._retries = retries
-        self._numpy = imports_numpy(self.game)
+        package = type(self.game).__module__.removesuffix(".env")
+        self._numpy = source_mentions(package, NUMPY_RANDOM)
+        self._random = self._numpy or source_mentions(package, r"\brandom\b|textarena\.envs\.utils")
+        self._turn: dict[str, Observation] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start a fresh copy of the game on `seed`."""
@@ -68,7 +75,8 @@ class TextArenaEnv:
             with isolated(seed, numpy=self._numpy):
                 self.game.reset(num_players=len(self.agents), seed=seed)
         except AssertionError as error:
-            raise EnvError(f"TextArena's {self.name!r} cannot start with {len(self.agents)} players: {error}") from error
+            found = f"TextArena's {self.name!r} cannot start with players={len(self.agents)}"
+            raise InputError(f"{found}: {error}") from error
         state = self.game.state
         if self._retries is not None:
             state.error_allowance = self._retries
@@ -85,7 +93,8 @@ class TextArenaEnv:
         ((agent, action),) = actions.items()
         text, self._invalid = self._say(action)
         self._calls += 1
-        with isolated(self._seed * 1_000_003 + self._calls, numpy=self._numpy):
+        guard = isolated(self._seed * 1_000_003 + self._calls, numpy=self._numpy) if self._random else nullcontext()
+        with guard:
             done, _ = self.game.step(action=text)
             observations = {} if done else self._observe()
         info: dict[str, Any] = {"valid": {agent: not self._invalid}}
@@ -96,8 +105,10 @@ class TextArenaEnv:
         rewards = {
             name: None if given is None else float(given.get(player, 0.0)) for player, name in enumerate(self.agents)
         }
-        best = 1.0 if len(self.agents) == 1 else np.nextafter(0.0, 1.0)  # alone: solved; among others: more than a draw
-        info["success"] = {name: reward is not None and reward >= best for name, reward in rewards.items()}
+        alone = len(self.agents) == 1  # then success is the full reward; among others it is more than a draw
+        info["success"] = {
+            name: reward is not None and (reward >= 1.0 if alone else reward > 0.0) for name, reward in rewards.items()
+        }
         if reason := self.game.state.game_info.get(0, {}).get("reason"):
             info["reason"] = reason
         return StepResult({}, rewards, terminated=True, info=info)
@@ -123,9 +134,9 @@ class TextArenaEnv:
     def _observe(self) -> dict[str, Observation]:
         player, messages = self.game.get_observation()
         if self._observation == "last":
-            self._heard[player] = _lines(messages, prompt=False)
+            self._heard[player] = _lines(_news(messages))
         elif self._observation == "full":
-            self._heard[player] += _lines(messages, prompt=True)
+            self._heard[player] += _lines(messages)
         if callable(self._observation):
             text = self._observation(self.game, player)
         elif self._observation == "short":
@@ -141,12 +152,21 @@ class TextArenaEnv:
         return dict(self._turn)
 
 
-def _lines(messages: Sequence[tuple[int, str, Any]], *, prompt: bool) -> list[str]:
-    """Messages as text; those of players begin with their name."""
+def _lines(messages: Sequence[tuple[int, str, Any]]) -> list[str]:
+    """Messages as text; those of players begin with their name (the game's own come from -1, or from no number)."""
     return [
-        (f"Player {sender}: " if sender >= 0 else "") + message.strip()
-        for sender, message, kind in messages
-        if prompt or kind.name != "PROMPT"
+        f"Player {sender}: {message.strip()}" if isinstance(sender, int) and sender >= 0 else message.strip()
+        for sender, message, _ in messages
+    ]
+
+
+def _news(messages: Sequence[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
+    """Without the rules, and with the last board only."""
+    last = max((i for i, (_, _, kind) in enumerate(messages) if kind.name == "GAME_BOARD"), default=-1)
+    return [
+        message
+        for i, message in enumerate(messages)
+        if message[2].name != "PROMPT" and (message[2].name != "GAME_BOARD" or i == last)
     ]
 
 
@@ -160,7 +180,9 @@ def _make(name: str, options: Mapping[str, Any]) -> Any:
             game = textarena.make(name, **options)
     except Exception as error:  # missing word lists, wrong options: whatever the game's constructor raises
         first = str(error).strip().split("\n")[0]
-        raise InputError(f"TextArena cannot make {name!r} with {dict(options)}: {type(error).__name__}: {first}") from error
+        raise InputError(
+            f"TextArena cannot make {name!r} with {dict(options)}: {type(error).__name__}: {first}"
+        ) from error
     while isinstance(game, textarena.Wrapper):
         game = game.env
     return game
@@ -185,7 +207,9 @@ def textarena(
     >>> seen.text, seen.legal
     ('1 2', ('[0 1]', '[1 1]', '[1 2]'))
     """
-    factory = functools.partial(TextArenaEnv, name, players=players, observation=observation, retries=retries, **options)
+    factory = functools.partial(
+        TextArenaEnv, name, players=players, observation=observation, retries=retries, **options
+    )
     factory().reset(0)
     return factory
 
@@ -231,7 +255,7 @@ _VIEWS = {
         text=lambda game, player: _nim_piles(game),
         actions=lambda game: _nim_moves(game.initial_piles),
         legal=lambda game, player: list(_nim_moves(game.state.game_state["piles"])),
-        start=_nim_piles,
+        start=lambda game: _nim_piles(game).replace(" ", "-"),
     ),
     "TicTacToeEnv": View(
         text=lambda game, player: _own_marks(_board(game), "OX"[player]),

@@ -1,8 +1,8 @@
 """How an advantage moves a policy: ratio level × clipping × aggregation, and what holds the policy back.
 
-Pure functions on padded tensors: `[rows, tokens]`, a row is one turn of one agent, `mask` (bool) is True on real tokens.
-What stands on padding never reaches a result or a gradient, as long as it is finite. Left out on purpose: value losses (no critic),
-loss variants that differ only in how they are clipped once more (CISPO, SAPO, GMPO).
+Pure functions on padded tensors `[rows, tokens]`: a row is one turn of one agent, `mask` (bool) is True on real tokens.
+What stands on padding never reaches a result. Left out on purpose: value losses (no critic), and variants that differ
+only in how they are clipped once more (CISPO, SAPO, GMPO).
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token")
     """Log of the importance ratio, per token: [rows, tokens].
 
     token: log π(y_t) - log π_old(y_t) (PPO 1707.06347, GRPO 2402.03300).
-    sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the stop-gradient form
-    sg[log s] + log π(y_t) - sg[log π(y_t)] (GSPO-token, 2507.18071 eq. 13): all tokens of a row have one ratio and are
-    clipped together, each keeps its own gradient, so advantages may differ by token. With one advantage per row and
-    `sequence-mean`, value and gradient are those of the plain sequence form (eq. 5). A row is a turn: for an
-    agent of several turns this is the turn-level ratio.
+    sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the form
+    with a stop-gradient, sg[log s] + log π(y_t) - sg[log π(y_t)] (GSPO-token, 2507.18071): all tokens of a row have one
+    ratio and are clipped together, each keeps its own gradient, so advantages may differ by token. With one advantage
+    per row and `sequence-mean`, value and gradient are those of the plain sequence form (GSPO). A row is a turn: for
+    an agent of several turns this is the turn-level ratio.
     """
     if level == "token":
         return new - old
     detached = new.detach()
-    difference = ((detached - old) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+    difference = (detached - old).masked_fill(~mask, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
     return difference + new - detached
 
 
 def clipped_surrogate(
-    log_ratio: Tensor, advantage: Tensor, *, low: float | None = 0.2, high: float | None = 0.2, dual: float | None = None
+    log_ratio: Tensor,
+    advantage: Tensor,
+    *,
+    low: float | None = 0.2,
+    high: float | None = 0.2,
+    dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Loss per token, and a mask of the tokens whose gradient the clip removed.
 
-    L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; different ends: clip-higher, DAPO
-    2503.14476). An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729).
+    L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; high > low: DAPO 2503.14476).
+    An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729).
     """
     ratio = log_ratio.exp()
     if low is None and high is None:
@@ -72,11 +77,10 @@ def aggregate(
     sequence-mean: mean over rows of the mean over the row's tokens (GRPO 2402.03300; needed for GSPO).
     constant: Σ / (rows · constant): no length bias; the constant is the longest possible answer (Dr. GRPO 2503.20783).
 
-    rows, tokens: the denominators, if the tensors are only a part of the batch that the mean runs over (gradient accumulation;
-    rows that were left out because their loss is 0). Parts aggregated in this way add up to the whole.
+    rows, tokens: the denominators, if the tensors are only a part of what the mean runs over (gradient accumulation;
+    rows left out because their loss is 0). Parts aggregated in this way add up to the whole.
     """
-    mask = mask.to(loss.dtype)
-    loss = loss * mask
+    loss = loss.masked_fill(~mask, 0.0)
     if how == "token-mean":
         return loss.sum() / max(int(mask.sum()) if tokens is None else tokens, 1)
     rows = len(loss) if rows is None else rows
@@ -90,9 +94,9 @@ def aggregate(
 def kl_estimate(logprobs: Tensor, reference: Tensor, *, estimator: Literal["k1", "k3"] = "k3") -> Tensor:
     """KL(π ‖ reference) per token from log-probabilities of tokens that π sampled.
 
-    With d = log ref - log π:  k1 = -d (unbiased, noisy, may be negative);  k3 = e^d - d - 1 (unbiased, never negative, used
-    by GRPO 2402.03300). As a *loss*, k1 is useless: its gradient ∇log π has mean zero. k3's gradient is a pull towards the
-    reference, though not the gradient of the KL; that is what `kl_exact` has.
+    With d = log ref - log π: k1 = -d, unbiased, noisy, may be negative; k3 = e^d - d - 1, unbiased, never negative
+    (GRPO 2402.03300). As a *loss* k1 is useless: its gradient ∇log π has mean zero. The gradient of k3 pulls towards
+    the reference, though it is not that of KL(π ‖ reference); `kl_exact` has it.
     """
     difference = reference - logprobs
     if estimator == "k1":
@@ -101,9 +105,9 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, *, estimator: Literal["k1",
 
 
 def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
-    """KL(π ‖ reference) per token over the whole vocabulary, from logits [rows, tokens, vocabulary]: Σ_v π (log π - log ref).
+    """KL(π ‖ reference) = Σ_v π (log π - log ref) per token, from logits [rows, tokens, vocabulary].
 
-    Logits may be -inf in both where an action is illegal.
+    Logits may be -inf, in both, where an action is illegal.
     """
     log_p, log_q = logits.log_softmax(-1), reference.log_softmax(-1)
     difference = (log_p - log_q).masked_fill(log_p == float("-inf"), 0.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import InputError, StorageError
+from palaestra.report.limits import comparison_limits
 from palaestra.report.load import Interval, Run, load_run, read_object
 from palaestra.report.page import render, write_page
 from palaestra.report.panels import POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
@@ -68,6 +69,7 @@ def write_comparison(directory: Path) -> Path:
         forests=_forests(variants, pairs, measured.measure if measured else "success", percent),
         progress=progress(teams),
         policies=by_variant(teams, ZERO_CREDIT | POLICY_PANELS),
+        limits=comparison_limits([(v.name, v.run) for v in variants]),
         shares=[(v.name, shares) for v in variants if (shares := contributions(v.run.seeds))],
     )
     return write_page(directory / "report.html", page)
@@ -93,11 +95,14 @@ def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
         raise StorageError(f"{source}: 'pairs' should be a list of objects")
     return [
         Pair(
-            str(row.get("a")), str(row.get("b")), Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
-            row.get("p_holm"), str(row.get("verdict") or ""),
+            a=str(row.get("a")),
+            b=str(row.get("b")),
+            difference=Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
+            p_holm=row.get("p_holm"),
+            verdict=str(row.get("verdict") or ""),
         )
         for i, row in enumerate(rows)
-    ]  # fmt: skip
+    ]
 
 
 def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Panel]:
@@ -110,8 +115,13 @@ def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: 
         ("Gain over its own start", gained, True),
         ("Difference within pairs", apart, True),
     ]
+    colours = {v.name: i for i, v in enumerate(variants)}
     return [
-        Panel(title, "95% interval", intervals(rows, what=title.lower(), percent=percent, zero=zero))
+        Panel(
+            title,
+            "points" if zero and percent else "95% interval",
+            intervals(rows, what=title.lower(), percent=percent, zero=zero, colours=colours),
+        )
         for title, rows, zero in wanted
         if rows
     ]

@@ -1,15 +1,15 @@
 """Ten episodes to read, turn by turn, chosen by a rule and not by taste.
 
-Two held-out tasks before and after training (one that was lost before and is solved after, one that is lost after), then
-successes and failures of the last training iteration, then errors; what is missing is filled from the rest. Seeds take
-turns, and among the candidates the first in the table is taken.
+Two held-out tasks before and after training (one that was failed before and is solved after, one that is failed after),
+then successes and failures of the last training iteration, then errors; what is missing is filled from the rest. Seeds
+take turns, and of the candidates the first on a task that is not shown yet is taken.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -61,7 +61,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Episode:
-    """One play-through. outcome: success | failure | split (agents differ) | error | unscored."""
+    """One play-through, `turns` first and `folded` behind a click; open: shown unfolded.
+
+    outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded).
+    """
 
     seed: str
     source: str
@@ -73,6 +76,12 @@ class Episode:
     turns: tuple[Turn, ...]
     folded: tuple[Turn, ...]
     left_out: int
+    open: bool = False
+
+    @property
+    def length(self) -> int:
+        """Number of turns, shown or not."""
+        return len(self.turns) + len(self.folded) + self.left_out
 
 
 def sample(run: Run, count: int = 10) -> list[Episode]:
@@ -86,7 +95,9 @@ def sample(run: Run, count: int = 10) -> list[Episode]:
     keys = pl.DataFrame(chosen, schema={name: table.schema[name] for name in KEY}, orient="row").with_row_index("rank")
     rows = table.join(keys, on=KEY).sort("rank", "turn", maintain_order=True)
     scales = {name: _largest(rows, name) for name in ("reward", "advantage")}
-    return [_episode(part.to_dicts(), run, scales) for part in rows.partition_by("rank", maintain_order=True)]
+    episodes = [_episode(part.to_dicts(), run, scales) for part in rows.partition_by("rank", maintain_order=True)]
+    kinds = ["error" if e.error else e.source.startswith("training") for e in episodes]
+    return [replace(e, open=kinds[:i].count(kind) < 2) for i, (e, kind) in enumerate(zip(episodes, kinds, strict=True))]
 
 
 def _table(run: Run) -> pl.DataFrame | None:
@@ -120,7 +131,7 @@ def _index(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("task").first(),
     )
     outcome = (
-        pl.when("failed").then(pl.lit("error")).when(~pl.col("scored")).then(pl.lit("unscored"))
+        pl.when("failed").then(pl.lit("error")).when(~pl.col("scored")).then(pl.lit("played"))
         .when("won").then(pl.lit("success")).when("some").then(pl.lit("split")).otherwise(pl.lit("failure"))
     )  # fmt: skip
     return facts.with_columns(outcome=outcome).sort(KEY)
@@ -132,8 +143,10 @@ def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
     seeds = int(index["place"].max()) + 1  # type: ignore[arg-type]
 
     def take(candidates: pl.DataFrame, first_seed: int) -> None:
-        rotated = candidates.sort((pl.col("place") - first_seed) % seeds, maintain_order=True)
-        fresh = (key for key in rotated.select(KEY).iter_rows() if key not in chosen)
+        shown = [key[KEY.index("group")] for key in chosen]
+        turn = (pl.col("place") - first_seed) % seeds
+        ranked = candidates.sort(turn, pl.col("group").is_in(shown), maintain_order=True)
+        fresh = (key for key in ranked.select(KEY).iter_rows() if key not in chosen)
         if len(chosen) < count and (key := next(fresh, None)):
             chosen.append(key)
 
@@ -152,11 +165,12 @@ def _choose(index: pl.DataFrame, count: int) -> list[tuple[Any, ...]]:
             chosen.append(after)
     for turn, outcome in enumerate(("success", "failure", "success", "failure")):
         take(rows("training", outcome, "split"), turn)
-    errors = index.filter(pl.col("outcome") == "error")
-    for turn in range(2):
-        take(errors, turn)
+    for turn, source in enumerate(("training", "after")):
+        take(rows(source, "error"), turn)
     for turn in range(count):
-        take(index.filter(pl.col("source").is_in(["training", "after", "before", "evaluation"])), turn)
+        take(rows("training") if turn % 2 else rows("after"), turn)
+    for turn in range(count):
+        take(index, turn)
     return chosen
 
 
@@ -176,7 +190,7 @@ def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float])
     wins = [row["success"] for row in rows if row["success"] is not None]
     error = next((row["error"] for row in rows if row["error"]), None)
     outcome = (
-        "error" if error else "unscored" if not wins else "success" if all(wins) else "split" if any(wins) else "failure"
+        "error" if error else "played" if not wins else "success" if all(wins) else "split" if any(wins) else "failure"
     )
     turns = tuple(_turn(row, scales) for row in acted[:MOST_TURNS])
     source = first["source"]

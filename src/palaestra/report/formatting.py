@@ -20,8 +20,8 @@ def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
         return ABSENT
     if percent:
         text = f"{100 * value:{'+' if signed else ''}.1f}%"
-    elif value == int(value) and abs(value) < 1e12 or abs(value) >= 1000:
-        text = f"{round(value):{'+' if signed else ''},d}"
+    elif value == int(value) or abs(value) >= 1000:
+        text = f"{round(value):{'+' if signed and value else ''},d}"
     else:
         text = f"{value:{'+' if signed else ''}.3g}"
     return text.replace("-", "−")
@@ -63,7 +63,8 @@ def seconds(value: Any) -> str:
 
 
 def p_value(value: Any) -> str:
-    """
+    """A p-value with three decimals.
+
     >>> p_value(0.00002), p_value(0.034)
     ('< 0.001', '0.034')
     """

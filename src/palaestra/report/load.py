@@ -1,6 +1,6 @@
 """Reads a run directory into memory: only what the report shows, only the columns it needs.
 
-Every file is optional (a run may have been stopped); a file that is there and damaged is a `StorageError` with its name.
+Every file is optional (a run may have been stopped); one that is there but damaged is a `StorageError` with its name.
 Left out on purpose: checkpoints, and all training turns but the newest file of each seed.
 """
 
@@ -160,7 +160,8 @@ def _load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
         if not isinstance(row.get("iteration"), int):
             raise StorageError(f"{path}, line {number}: no integer 'iteration'")
         for field in ("policies", "metrics", "errors"):
-            if not isinstance(row.setdefault(field, {}) or {}, dict):
+            row[field] = row.get(field) or {}
+            if not isinstance(row[field], dict):
                 raise StorageError(f"{path}, line {number}: {field!r} is not an object")
         rows[row["iteration"]] = row
     return [rows[i] for i in sorted(rows)], torn

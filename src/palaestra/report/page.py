@@ -67,7 +67,9 @@ def render(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value")}
+    environment.filters |= {
+        name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value")
+    }
     return environment.get_template(template).render(**context)
 
 
@@ -75,7 +77,9 @@ def write_page(path: Path, text: str) -> Path:
     """Write the page whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")  # a model may have produced half a surrogate pair
+        temporary.write_text(
+            text, encoding="utf-8", errors="replace"
+        )  # a model may have produced half a surrogate pair
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -86,24 +90,27 @@ def write_page(path: Path, text: str) -> Path:
 def _comparison_panels(outcome: Result) -> list[Panel]:
     """Forest plots of all systems, then before and after per seed."""
     drawn = []
-    absolute = [(row.system, row.success) for row in outcome.rows if row.success]
-    if not absolute:  # no table: the headline and the controls will do
-        absolute = [(n, v) for n, v in (("before", outcome.before), ("after", outcome.after), *outcome.controls.items()) if v]
-    percent = bool(outcome.rows) or outcome.percent
+    rows = outcome.rows
+    title, percent, absolute = "Success", True, [(row.system, row.success) for row in rows if row.success]
+    if not absolute:  # a game without success: its score; no table at all: the headline
+        title, percent, absolute = "Score", False, [(row.system, row.score) for row in rows if row.score]
+    if not absolute:
+        named = (("before", outcome.before), ("after", outcome.after), *outcome.controls.items())
+        title, percent, absolute = outcome.measure.capitalize(), outcome.percent, [(n, v) for n, v in named if v]
     if absolute:
-        title = "Success" if percent else outcome.measure.capitalize()
-        svg = intervals(absolute, what=f"{title.lower()} by system", percent=percent, strong="after")
+        svg = intervals(absolute, what=f"{title.lower()} by system", percent=percent, colours={"after": 0})
         drawn.append(Panel(title, "95% interval", svg))
-    differences = [(row.system, row.difference) for row in outcome.rows if row.difference]
-    if differences:
-        svg = intervals(differences, what="difference from the team before training", percent=percent, zero=True, strong="after")
-        drawn.append(Panel("Difference from before", "95% interval", svg))
+    apart = [(row.system, row.difference) for row in rows if row.difference]
+    if apart:
+        percent, what = rows[0].percent, "difference from the team before training"
+        svg = intervals(apart, what=what, percent=percent, zero=True, colours={"after": 0})
+        drawn.append(Panel("Difference from before", "points" if percent else "in score", svg))
     per_seed = [(seed, b.mean, a.mean) for seed, b, a, _ in outcome.per_seed if b and a]
     if per_seed:
         svg = pairs(per_seed, what=f"{outcome.measure} before and after", percent=outcome.percent)
         drawn.append(Panel(f"{outcome.measure.capitalize()} per seed", "○ before  ● after", svg))
-    for name, rows in outcome.games.items():
-        drawn.append(Panel(name.capitalize(), "○ before  ● after", pairs(rows, what=f"{name} before and after")))
+    for name, measured in outcome.games.items():
+        drawn.append(Panel(name.capitalize(), "○ before  ● after", pairs(measured, what=f"{name} before and after")))
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Learning curves as titled panels. The same panels serve a run (a line per policy) and a comparison (a line per variant)."""
+"""Learning curves as titled panels; the same ones serve a run (a line per policy) and a comparison (per variant)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from palaestra.report.plots import curves, over_seeds
 Row = dict[str, Any]
 Source = tuple[str, Sequence[Seed], Callable[[Row], Any]]
 """A line: its label, the seeds it is pooled over, and how to read its value off one iteration's metrics."""
+
+Quantities = dict[str, tuple[str, str, bool]]
+"""Per metric of a policy: the panel's title, its note, and whether it is a share."""
+
+Teams = Sequence[tuple[str, Sequence[Seed]]]
+"""Labels and their seeds."""
 
 POLICY_PANELS = {
     "entropy": ("Entropy", "nats per sampled token", False),
@@ -39,7 +45,7 @@ class Panel:
 
 
 def panel(
-    title: str, note: str, sources: Sequence[Source], *, percent: bool = False, points: bool = False
+    title: str, note: str, sources: Sequence[Source], *, percent: bool = False, marks: bool = False
 ) -> Panel | None:
     """Curves of one quantity; None if no line has a finite value."""
     lines = [
@@ -47,10 +53,10 @@ def panel(
         for i, (label, seeds, read) in enumerate(sources)
     ]
     drawn = [line for line in lines if line is not None]
-    return Panel(title, note, curves(drawn, what=title, percent=percent, points=points)) if drawn else None
+    return Panel(title, note, curves(drawn, what=title, percent=percent, marks=marks)) if drawn else None
 
 
-def progress(teams: Sequence[tuple[str, Sequence[Seed]]]) -> list[Panel]:
+def progress(teams: Teams) -> list[Panel]:
     """Training reward and success, held-out success and score at the looks, and every extra metric. A line per team."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
@@ -59,13 +65,16 @@ def progress(teams: Sequence[tuple[str, Sequence[Seed]]]) -> list[Panel]:
     def look(field: str) -> Callable[[Row], Any]:
         return lambda row: (row.get("evaluation") or {}).get(field)
 
+    def metric(name: str) -> Callable[[Row], Any]:
+        return lambda row: row["metrics"].get(name)
+
     extra = sorted({name for _, seeds in teams for seed in seeds for row in seed.metrics for name in row["metrics"]})
     return [
         drawn
         for drawn in (
-            panel("Held-out success", "at the looks", sources(look("success")), percent=True, points=True),
-            panel("Held-out score", "at the looks", sources(look("score")), points=True),
-            *(panel(_title(n), "", sources(lambda row, n=n: row["metrics"].get(n)), points=True) for n in extra),  # type: ignore[misc]
+            panel("Held-out success", "at the looks", sources(look("success")), percent=True, marks=True),
+            panel("Held-out score", "at the looks", sources(look("score")), marks=True),
+            *(panel(_title(name), "", sources(metric(name)), marks=True) for name in extra),
             panel("Training reward", "mean per episode", sources(lambda row: row.get("reward"))),
             panel("Training success", "with exploration", sources(lambda row: row.get("success")), percent=True),
         )
@@ -73,19 +82,16 @@ def progress(teams: Sequence[tuple[str, Sequence[Seed]]]) -> list[Panel]:
     ]
 
 
-def by_policy(seeds: Sequence[Seed], quantities: dict[str, tuple[str, str, bool]]) -> list[Panel]:
+def by_policy(seeds: Sequence[Seed], quantities: Quantities) -> list[Panel]:
     """A panel per quantity with a line per policy."""
-    sources = {
-        field: [(name, seeds, lambda row, n=name, f=field: (row["policies"].get(n) or {}).get(f)) for name in policies(seeds)]
-        for field in quantities
-    }
-    drawn = [panel(title, note, sources[field], percent=p) for field, (title, note, p) in quantities.items()]  # type: ignore[arg-type]
-    return [item for item in drawn if item]
+
+    def read(name: str, field: str) -> Callable[[Row], Any]:
+        return lambda row: (row["policies"].get(name) or {}).get(field)
+
+    return _panels(quantities, lambda field: [(name, seeds, read(name, field)) for name in policies(seeds)])
 
 
-def by_variant(
-    teams: Sequence[tuple[str, Sequence[Seed]]], quantities: dict[str, tuple[str, str, bool]]
-) -> list[Panel]:
+def by_variant(teams: Teams, quantities: Quantities) -> list[Panel]:
     """A panel per quantity with a line per team: the mean over its policies."""
 
     def mean(field: str) -> Callable[[Row], Any]:
@@ -95,10 +101,11 @@ def by_variant(
 
         return read
 
-    drawn = [
-        panel(title, note, [(label, seeds, mean(field)) for label, seeds in teams], percent=p)
-        for field, (title, note, p) in quantities.items()
-    ]
+    return _panels(quantities, lambda field: [(label, seeds, mean(field)) for label, seeds in teams])
+
+
+def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> list[Panel]:
+    drawn = (panel(title, note, sources(name), percent=p) for name, (title, note, p) in quantities.items())
     return [item for item in drawn if item]
 
 

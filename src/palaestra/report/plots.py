@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from palaestra.errors import missing_extra
+from palaestra.report.formatting import number, points
 from palaestra.report.load import Interval
-from palaestra.report.formatting import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,86 +75,94 @@ def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]
     )  # fmt: skip
 
 
-def curves(series: Sequence[Series], *, what: str, percent: bool = False, points: bool = False) -> Markup:
-    """Lines over iterations. `points` marks the measured places (for what is measured at a few looks only)."""
-    figure, axes = _figure(190)
-    for line in series:
-        axes.fill_between(line.x, line.low, line.high, color=colour(line.index), alpha=0.16, linewidth=0)
-        marker = "o" if points or len(line.x) == 1 else ""
-        style: Any = {"linestyle": DASHES[line.index % len(DASHES)], "marker": marker, "markersize": 3.6}
-        axes.plot(line.x, line.mean, color=colour(line.index), linewidth=1.7, **style)
-    if len(series) == 1:  # the last value, at the end of its line
-        last = number(float(series[0].mean[-1]), percent=percent)
-        end = (float(series[0].x[-1]), float(series[0].mean[-1]))
-        tone = colour(series[0].index)
-        axes.annotate(last, end, (6, 0), textcoords="offset points", va="center", color=tone, annotation_clip=False)
-    axes.margins(x=0.02)
-    axes.grid(axis="y", color=RULE, linewidth=0.8)
-    axes.set_xlabel("iteration")
-    _ticks(axes.yaxis, percent)
-    axes.xaxis.get_major_locator().set_params(integer=True, nbins=6)
-    low, high = axes.get_ylim()
-    if percent:  # a rate that hardly moves should look so; and a margin beyond 0 or 100 % means nothing
-        pad = max(0.0, 0.1 - (high - low)) / 2
-        axes.set_ylim(max(low - pad, -0.01), min(high + pad, 1.01))
-    summary = "; ".join(
-        f"{line.label}: {number(float(line.mean[0]), percent=percent)} at iteration {line.x[0]}, "
-        f"{number(float(line.mean[-1]), percent=percent)} at iteration {line.x[-1]}"
-        for line in series
-    )
-    return _svg(figure, f"Line plot of {what} by iteration. {summary}.")
+def curves(series: Sequence[Series], *, what: str, percent: bool = False, marks: bool = False) -> Markup:
+    """Lines over iterations. `marks` shows the measured places (for what is measured at a few looks only)."""
+    with _figure(195) as (figure, axes):
+        alpha = 0.16 if len(series) < 4 else 0.08
+        for line in series:
+            axes.fill_between(line.x, line.low, line.high, color=colour(line.index), alpha=alpha, linewidth=0)
+            marker = "o" if marks or len(line.x) == 1 else ""
+            style: Any = {"linestyle": DASHES[line.index % len(DASHES)], "marker": marker, "markersize": 3.6}
+            axes.plot(line.x, line.mean, color=colour(line.index), linewidth=1.7, **style)
+        if len(series) == 1:  # the last value, at the end of its line
+            last = number(float(series[0].mean[-1]), percent=percent)
+            end = (float(series[0].x[-1]), float(series[0].mean[-1]))
+            tone = colour(series[0].index)
+            axes.annotate(last, end, (6, 0), textcoords="offset points", va="center", color=tone, annotation_clip=False)
+        axes.margins(x=0.02)
+        axes.grid(axis="y", color=RULE, linewidth=0.8)
+        axes.set_xlabel("iteration")
+        _ticks(axes.yaxis, percent)
+        _ticks(axes.xaxis, False, whole=True)
+        low, high = axes.get_ylim()
+        if percent:  # a rate that hardly moves should look so; and a margin beyond 0 or 100 % means nothing
+            pad = max(0.0, 0.1 - (high - low)) / 2
+            axes.set_ylim(max(low - pad, -0.01), min(high + pad, 1.01))
+        summary = "; ".join(
+            f"{line.label}: {number(float(line.mean[0]), percent=percent)} at iteration {line.x[0]}, "
+            f"{number(float(line.mean[-1]), percent=percent)} at iteration {line.x[-1]}"
+            for line in series
+        )
+        return _svg(figure, f"Line plot of {what} by iteration. {summary}.")
 
 
 def intervals(
-    rows: Sequence[tuple[str, Interval]], *, what: str, percent: bool = False, zero: bool = False, strong: str = ""
+    rows: Sequence[tuple[str, Interval]],
+    *,
+    what: str,
+    percent: bool = False,
+    zero: bool = False,
+    colours: Mapping[str, int] | None = None,
 ) -> Markup:
-    """A forest plot: a dot and its interval per row, the label above it. `strong` names the row in colour."""
-    figure, axes = _figure(34 + 34 * len(rows))
-    for i, (label, value) in enumerate(rows):
-        tone = colour(0) if label == strong else MUTED
-        if value.low is not None and value.high is not None:
-            axes.plot([value.low, value.high], [i, i], color=tone, linewidth=2.2, solid_capstyle="round")
-        axes.plot([value.mean], [i], "o", color=tone, markersize=6)
-        axes.text(0, i - 0.27, _short(label), transform=axes.get_yaxis_transform(), va="bottom", color=INK)
-        text = number(value.mean, percent=percent, signed=zero)
-        axes.text(1, i - 0.27, text, transform=axes.get_yaxis_transform(), va="bottom", ha="right", color=tone)
-    if zero:
-        axes.axvline(0, color=INK, linewidth=0.9)
-    axes.set_ylim(len(rows) - 0.55, -0.95)
-    axes.set_yticks([])
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=RULE, linewidth=0.8)
-    _ticks(axes.xaxis, percent)
-    summary = "; ".join(
-        f"{label}: {number(v.mean, percent=percent, signed=zero)}"
-        + (f", from {number(v.low, percent=percent)} to {number(v.high, percent=percent)}" if v.low is not None else "")
-        for label, v in rows
-    )
-    return _svg(figure, f"Forest plot of {what}. {summary}.")
+    """A forest plot: a dot and its interval per row; `zero`: rows are differences. colours: rows that are not grey."""
+    tones = {label: colour(index) for label, index in (colours or {}).items()}
+
+    def show(value: float | None) -> str:
+        return points(value, percent=percent) if zero else number(value, percent=percent)
+
+    with _figure(40 + 27 * len(rows)) as (figure, axes):
+        for i, (label, value) in enumerate(rows):
+            tone = tones.get(label, MUTED)
+            if value.low is not None and value.high is not None:
+                axes.plot([value.low, value.high], [i, i], color=tone, linewidth=2.2, solid_capstyle="round")
+            axes.plot([value.mean], [i], "o", color=tone, markersize=6)
+            axes.text(1.03, i, show(value.mean), transform=axes.get_yaxis_transform(), va="center", color=tone)
+        if zero:
+            axes.axvline(0, color=INK, linewidth=0.9)
+        axes.set_yticks(range(len(rows)), [_short(label) for label, _ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        _ticks(axes.xaxis, percent, unit="" if zero else "%")
+        summary = "; ".join(
+            f"{label}: {show(v.mean)}" + (f", from {show(v.low)} to {show(v.high)}" if v.low is not None else "")
+            for label, v in rows
+        )
+        return _svg(figure, f"Forest plot of {what}. {summary}.")
 
 
 def pairs(rows: Sequence[tuple[str, float, float]], *, what: str, percent: bool = False) -> Markup:
     """Before (hollow) and after (filled) per seed, joined by a line. rows: (seed, before, after)."""
-    figure, axes = _figure(40 + 24 * len(rows))
-    for i, (_, before, after) in enumerate(rows):
-        axes.plot([before, after], [i, i], color=RULE, linewidth=3, solid_capstyle="round", zorder=1)
-        axes.plot([before], [i], "o", color=MUTED, markerfacecolor=PAPER, markersize=6, markeredgewidth=1.6)
-        axes.plot([after], [i], "o", color=colour(0), markersize=6.5)
-    axes.set_yticks(range(len(rows)), [_short(f"seed {seed}") for seed, _, _ in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=RULE, linewidth=0.8)
-    _ticks(axes.xaxis, percent)
-    summary = "; ".join(
-        f"seed {seed}: {number(before, percent=percent)} before, {number(after, percent=percent)} after"
-        for seed, before, after in rows
-    )
-    return _svg(figure, f"Dot plot of {what} per seed. {summary}.")
+    with _figure(40 + 24 * len(rows)) as (figure, axes):
+        for i, (_, before, after) in enumerate(rows):
+            axes.plot([before, after], [i, i], color=RULE, linewidth=3, solid_capstyle="round", zorder=1)
+            axes.plot([before], [i], "o", color=MUTED, markerfacecolor=PAPER, markersize=6, markeredgewidth=1.6)
+            axes.plot([after], [i], "o", color=colour(0), markersize=6.5)
+        axes.set_yticks(range(len(rows)), [_short(f"seed {seed}") for seed, _, _ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        _ticks(axes.xaxis, percent)
+        summary = "; ".join(
+            f"seed {seed}: {number(before, percent=percent)} before, {number(after, percent=percent)} after"
+            for seed, before, after in rows
+        )
+        return _svg(figure, f"Dot plot of {what} per seed. {summary}.")
 
 
 def legend(labels: Sequence[str]) -> Markup:
-    """The HTML legend of plots whose series come in this order; empty for a single series."""
-    if len(labels) < 2:
+    """The HTML legend of plots whose series come in this order."""
+    if not labels:
         return Markup("")
     items = Markup("").join(
         Markup(
@@ -165,22 +174,22 @@ def legend(labels: Sequence[str]) -> Markup:
     return Markup('<ul class="legend">{}</ul>').format(items)
 
 
-def _short(label: str, length: int = 44) -> str:
+def _short(label: str, length: int = 26) -> str:
     return label if len(label) <= length else label[: length - 1] + "…"
 
 
-def _ticks(axis: Any, percent: bool) -> None:
+def _ticks(axis: Any, percent: bool, *, unit: str = "%", whole: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
     if percent:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g}%".replace("-", "−")))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g}{unit}".replace("-", "−")))
 
 
-def _style() -> dict[str, Any]:
+def _style() -> Any:
     return {
         "svg.fonttype": "none", "svg.hashsalt": "palaestra", "text.parse_math": False, "axes.unicode_minus": True,
-        "font.size": 11, "font.family": "sans-serif", "text.color": MUTED, "axes.labelcolor": MUTED,
+        "font.size": 12, "font.family": "sans-serif", "text.color": MUTED, "axes.labelcolor": MUTED,
         "axes.edgecolor": RULE, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
         "axes.spines.right": False, "axes.axisbelow": True, "xtick.major.size": 0, "ytick.major.size": 0,
         "axes.linewidth": 1, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
@@ -188,7 +197,9 @@ def _style() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _figure(height: float) -> tuple[Figure, Axes]:
+@contextmanager
+def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
+    """An empty picture in the house style; the style holds inside the `with` only."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -196,16 +207,13 @@ def _figure(height: float) -> tuple[Figure, Axes]:
         raise missing_extra("matplotlib", "report") from error
     with matplotlib.rc_context(_style()):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
-        return figure, figure.subplots()
+        yield figure, figure.subplots()
 
 
 def _svg(figure: Figure, description: str) -> Markup:
     """The picture without what would leak into the page around it: global styles, ids, metadata, fixed size."""
-    import matplotlib
-
     buffer = io.StringIO()
-    with matplotlib.rc_context(_style()):
-        figure.savefig(buffer, format="svg")
+    figure.savefig(buffer, format="svg")
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, count=2, flags=re.DOTALL)

@@ -33,9 +33,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the comparison table."""
+    """A row of the comparison table. percent: its difference is one of shares (success), not of scores."""
 
     system: str
+    percent: bool
     n_tasks: Any
     trials: Any
     success: Interval | None
@@ -45,8 +46,8 @@ class Row:
     detectable: Any
     errors: int
     verdict: str
-    pass_at: dict[str, Any] = field(default_factory=dict)
-    pass_hat: dict[str, Any] = field(default_factory=dict)
+    pass_at: dict[str, float] = field(default_factory=dict)
+    pass_hat: dict[str, float] = field(default_factory=dict)
 
 
 def result(run: Run) -> Result | None:
@@ -58,7 +59,8 @@ def result(run: Run) -> Result | None:
     if run.summary is None:
         return None
     summary, where = run.summary, str(run.path / "summary.json")
-    measure = str(summary.get("measure") or "success")
+    table = _list(summary, "table", where)
+    measure = str(summary.get("measure") or (table[0].get("value") if table else None) or "success")
     controls = _object(summary, "controls", where)
     games = {
         name: [
@@ -80,32 +82,50 @@ def result(run: Run) -> Result | None:
         after=interval(summary.get("after"), "after"),
         difference=interval(summary.get("difference"), "difference"),
         controls={name: read for name, value in controls.items() if (read := interval(value, f"controls.{name}"))},
-        notes={name: str(value["note"]) for name, value in controls.items() if isinstance(value, Mapping) and value.get("note")},
-        rows=[_row(row, f"{where}: table[{i}]") for i, row in enumerate(_list(summary, "table", where))],
+        notes={
+            name: str(value["note"])
+            for name, value in controls.items()
+            if isinstance(value, Mapping) and value.get("note")
+        },
+        rows=[_row(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
         per_seed=[
-            (str(row.get("seed")), *(interval(row.get(k), f"per_seed.{k}") for k in ("before", "after", "difference")))
+            (
+                str(row.get("seed")),
+                interval(row.get("before"), "per_seed.before"),
+                interval(row.get("after"), "per_seed.after"),
+                interval(row.get("difference"), "per_seed.difference"),
+            )
             for row in _list(summary, "per_seed", where)
-        ],  # type: ignore[misc]
+        ],
         games={name: rows for name, rows in games.items() if rows},
     )
 
 
 def _row(row: Mapping[str, Any], where: str) -> Row:
+    """From the keys of the summary, or of `palaestra.evaluation.SystemResult.to_dict()` (p inside the difference)."""
     errors = row.get("errors") or 0
+    difference = row.get("difference")
+    apart = difference if isinstance(difference, Mapping) else {}
     return Row(
         system=str(row.get("system")),
-        n_tasks=row.get("n_tasks"),
+        percent=(row.get("value") or "success") == "success",
+        n_tasks=row.get("n_tasks", row.get("tasks")),
         trials=row.get("trials"),
         success=Interval.read(row.get("success"), f"{where}.success"),
         score=Interval.read(row.get("score"), f"{where}.score"),
-        difference=Interval.read(row.get("difference"), f"{where}.difference"),
-        p=row.get("p"),
-        detectable=row.get("detectable"),
+        difference=Interval.read(difference, f"{where}.difference"),
+        p=row.get("p", apart.get("p")),
+        detectable=row.get("detectable", apart.get("detectable")),
         errors=sum(errors.values()) if isinstance(errors, Mapping) else int(errors),
         verdict=str(row.get("verdict") or ""),
-        pass_at=dict(_object(row, "pass_at_k", where)),
-        pass_hat=dict(_object(row, "pass_hat_k", where)),
+        pass_at=_by_k(_object(row, "pass_at_k", where), where),
+        pass_hat=_by_k(_object(row, "pass_hat_k", where), where),
     )
+
+
+def _by_k(values: Mapping[str, Any], where: str) -> dict[str, float]:
+    read = {k: Interval.read(values[k], f"{where}.pass[{k}]") for k in sorted(values, key=lambda k: (len(k), k))}
+    return {k: value.mean for k, value in read.items() if value}
 
 
 def _object(parent: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
@@ -136,11 +156,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials")
         if summary.get("n_tasks")
         else None,
-        ("Iterations per seed", number(max(seed[-1]["iteration"] for seed in rows) + 1)) if rows else None,
+        ("Iterations per seed", number(max(len(seed) for seed in rows))) if rows else None,
         ("Training episodes", number(total["episodes"])) if total["episodes"] else None,
         ("Training turns", number(total["turns"])) if total["turns"] else None,
-        ("Wall time", seconds(summary.get("wall_seconds", spent["wall_seconds"]))),
-        ("CPU time", seconds(summary.get("cpu_seconds", spent["cpu_seconds"]))),
+        ("Wall time", seconds(summary.get("wall_seconds") or spent["wall_seconds"] or None)),
+        ("CPU time", seconds(summary.get("cpu_seconds") or spent["cpu_seconds"] or None)),
         ("CPU time to proof", proof(summary.get("seconds_to_proof"))) if summary else None,
     ]
     return [item for item in items if item]
@@ -224,7 +244,9 @@ def error_kinds(seeds: Sequence[Seed]) -> list[ErrorKind]:
                     counts[boundary] = counts.get(boundary, 0) + 1
     found = {**training, **evaluation}
     kinds = [
-        ErrorKind(b, training.get(b, 0), evaluation.get(b, 0), max(m, key=m.__getitem__) if (m := messages.get(b)) else "")
+        ErrorKind(
+            b, training.get(b, 0), evaluation.get(b, 0), max(m, key=m.__getitem__) if (m := messages.get(b)) else ""
+        )
         for b in found
     ]
     return sorted((k for k in kinds if k.training or k.evaluation), key=lambda k: -(k.training + k.evaluation))
@@ -250,6 +272,8 @@ def alarms(seeds: Sequence[Seed]) -> list[Alarm]:
                 kind = re.sub(r"(?<!\w)[-+]?\d[\d.,e+-]*", "#", str(text))
                 raised.setdefault(kind, []).append((str(text), seed.name, row["iteration"]))
     return [
-        Alarm(at[0][0], len(at), tuple(dict.fromkeys(s for _, s, _ in at)), min(i for *_, i in at), max(i for *_, i in at))
+        Alarm(
+            at[0][0], len(at), tuple(dict.fromkeys(s for _, s, _ in at)), min(i for *_, i in at), max(i for *_, i in at)
+        )
         for at in raised.values()
     ]

@@ -7,7 +7,7 @@ only reward comes with the door. Play is vectorised over episodes and runs, cred
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,15 +68,24 @@ class Curves(NamedTuple):
     length: np.ndarray
 
 
-def train(credit: Signal, seeds: Sequence[int], iterations: int = ITERATIONS) -> Curves:
-    """Policy gradient, summed over the turns of an episode and averaged over episodes."""
+def train(
+    credit: Signal,
+    seeds: Sequence[int],
+    iterations: int = ITERATIONS,
+    columns: Callable[[Play, np.ndarray], Mapping[str, np.ndarray]] | None = None,
+) -> Curves:
+    """Policy gradient, summed over the turns of an episode and averaged over episodes.
+
+    columns: what else the credit needs, from a batch and the policy that played it.
+    """
     streams = [np.random.default_rng(seed) for seed in seeds]
     theta = np.zeros((len(seeds), 2 * CELLS, len(STEPS)))
     success, length = [], []
     for _ in range(iterations):
         policy = softmax(theta)
         batch = play(policy, streams)
-        advantage = np.asarray(credit.evaluate(batch.turns()))
+        turns = batch.turns() if columns is None else batch.turns().with_column(**columns(batch, policy))
+        advantage = np.asarray(credit.evaluate(turns))
         theta += RATE * policy_gradient(policy, batch.run, batch.state, batch.action, advantage) / GROUP
         success.append(np.bincount(batch.run, weights=batch.reward, minlength=len(seeds)) / GROUP)
         length.append(np.bincount(batch.run, minlength=len(seeds)) / GROUP)

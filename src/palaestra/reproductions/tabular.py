@@ -21,6 +21,16 @@ def uniform(streams: Sequence[np.random.Generator], *shape: int) -> np.ndarray:
     return np.stack([stream.random(shape) for stream in streams])
 
 
+def sample(probabilities: np.ndarray, luck: np.ndarray) -> np.ndarray:
+    """int64[...]: which entry of the last axis the number in [0, 1) falls on; shapes broadcast."""
+    return np.asarray((luck[..., None] >= probabilities.cumsum(axis=-1)[..., :-1]).sum(axis=-1))
+
+
+def compare(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
+    """Mean difference of two arms, and its standard error; one number per seed in each."""
+    return float(ours.mean() - theirs.mean()), float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
+
+
 def policy_gradient(
     policy: np.ndarray, run: np.ndarray, state: np.ndarray, action: np.ndarray, advantage: np.ndarray
 ) -> np.ndarray:

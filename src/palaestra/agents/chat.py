@@ -1,0 +1,217 @@
+"""`ChatPolicy`: any OpenAI-compatible endpoint (vLLM, SGLang, Ollama, a hosted API) as a policy.
+
+Every request ends as an answer or as a decision with `error`; `act` does not raise for what an endpoint does.
+Configuration holds the name of an environment variable; the key itself is read for each call, kept nowhere and cut out
+of every error text. Left out: streaming, tools, and a cache of answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import time
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.agents.base import Decision, Request
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError, PolicyError, missing_extra
+
+if TYPE_CHECKING:
+    import openai
+    import tenacity
+
+LONGEST_ERROR = 500
+
+
+class ChatPolicy:
+    """A chat model behind `base_url` (None: OpenAI's own).
+
+    api_key_env: NAME of the environment variable with the key; None for endpoints that want none.
+    concurrency: most requests at a time. timeout: seconds for one attempt, from sending to the last byte.
+    retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
+    n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer if the endpoint says Retry-After.
+    temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
+    honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
+    not trained on. price_in, price_out: per million tokens, for `cost`.
+    totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far.
+    Raises InputError if the variable is not set, or if what is given looks like a key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        name: str | None = None,
+        concurrency: int = 8,
+        timeout: float = 60.0,
+        retries: int = 5,
+        wait: float = 1.0,
+        longest_wait: float = 30.0,
+        temperature: float | None = 1.0,
+        max_tokens: int | None = 512,
+        seed: bool = True,
+        logprobs: bool = False,
+        price_in: float | None = None,
+        price_out: float | None = None,
+    ) -> None:
+        try:
+            import openai  # noqa: F401
+            import tenacity  # noqa: F401
+        except ImportError:
+            raise missing_extra("openai", "chat") from None
+        if api_key_env is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", api_key_env):
+            raise InputError(
+                f"ChatPolicy: api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
+                f" {len(api_key_env)} characters given do not look like one. Never pass a key itself"
+            )
+        if api_key_env is not None and not os.environ.get(api_key_env):
+            raise InputError(
+                f"ChatPolicy: environment variable {api_key_env} is not set:"
+                f" export it, or pass api_key_env=None for an endpoint without keys"
+            )
+        if concurrency < 1 or retries < 0 or not timeout > 0:
+            raise InputError(f"ChatPolicy: need {concurrency=} >= 1, {retries=} >= 0, {timeout=} > 0")
+        self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
+        self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
+        self.wait, self.longest_wait = wait, longest_wait
+        self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
+        self.price_in, self.price_out = price_in, price_out
+        self.totals: dict[str, float] = dict.fromkeys(
+            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost"), 0
+        )
+        self._jitter = random.Random()
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """Ask for all answers at once; blocks until the last one is there or given up."""
+        if not requests:
+            return []
+        seeds = [int(request.rng.integers(2**31)) if self.seed else None for request in requests]
+        decisions = _run(self._ask_all(requests, seeds))
+        for decision in decisions:
+            self.totals["requests"] += 1
+            self.totals["errors"] += decision.error is not None
+            self.totals["tokens_in"] += decision.tokens_in or 0
+            self.totals["tokens_out"] += decision.tokens_out or 0
+            self.totals["cost"] += decision.cost or 0
+        return decisions
+
+    async def _ask_all(self, requests: Sequence[Request], seeds: Sequence[int | None]) -> list[Decision]:
+        from openai import AsyncOpenAI
+
+        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        slots = asyncio.Semaphore(self.concurrency)
+        async with AsyncOpenAI(
+            api_key=key or "none", base_url=self.base_url, max_retries=0, timeout=self.timeout
+        ) as client:
+            asked = [
+                self._ask(client, slots, key, request.observation, seed)
+                for request, seed in zip(requests, seeds, strict=True)
+            ]
+            return list(await asyncio.gather(*asked))
+
+    async def _ask(
+        self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, key: str, observation: Observation, seed: int | None
+    ) -> Decision:
+        from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+
+        start = time.perf_counter()
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [dict(m) for m in observation.messages or ({"role": "user", "content": observation.text},)],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "seed": seed,
+            "logprobs": self.logprobs or None,
+        }
+        body = {field: value for field, value in body.items() if value is not None}
+        attempts = AsyncRetrying(
+            stop=stop_after_attempt(self.retries + 1),
+            wait=self._pause,
+            retry=retry_if_exception(_may_pass),
+            reraise=True,
+        )
+        try:
+            answer: Any = await attempts(self._attempt, client, slots, body)
+            decision = self._read(answer)
+        except Exception as error:
+            decision = Decision("", error=_describe(error, key))
+        decision.duration = time.perf_counter() - start
+        return decision
+
+    async def _attempt(self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, body: dict[str, Any]) -> Any:
+        async with slots:
+            self.totals["attempts"] += 1
+            try:
+                # The client's own limit is per read; an endpoint that drips bytes would never meet it.
+                async with asyncio.timeout(self.timeout):
+                    answer = await client.chat.completions.create(**body)
+            except TimeoutError:
+                raise TimeoutError(f"no whole answer within {self.timeout:g} s") from None
+            except ValueError as error:
+                raise UnusableAnswerError(f"not JSON: {error}") from None
+        choices = getattr(answer, "choices", None)
+        if not isinstance(choices, list) or not choices:
+            raise UnusableAnswerError("the answer has no choices")
+        if not isinstance(getattr(getattr(choices[0], "message", None), "content", None), str):
+            raise UnusableAnswerError("the answer has no text")
+        return answer
+
+    def _pause(self, state: tenacity.RetryCallState) -> float:
+        """Full jitter from a generator of its own: neither the episode's nor the global stream moves."""
+        pause = self._jitter.uniform(0, min(self.longest_wait, self.wait * 2 ** (state.attempt_number - 1)))
+        error = state.outcome.exception() if state.outcome else None
+        asked = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
+        return max(pause, min(float(asked), self.longest_wait)) if re.fullmatch(r"\d+(\.\d+)?", asked) else pause
+
+    def _read(self, answer: Any) -> Decision:
+        choice = answer.choices[0]
+        decision = Decision(choice.message.content.strip())
+        read, written = (getattr(answer.usage, field, None) for field in ("prompt_tokens", "completion_tokens"))
+        if isinstance(read, int) and isinstance(written, int):
+            decision.tokens_in, decision.tokens_out = read, written
+            if self.price_in is not None or self.price_out is not None:
+                decision.cost = (read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
+        content = getattr(getattr(choice, "logprobs", None), "content", None)
+        if self.logprobs and content:
+            decision.logprobs = np.array([token.logprob for token in content], np.float32)
+        return decision
+
+
+class UnusableAnswerError(PolicyError):
+    """The endpoint answered with something that is not a chat completion."""
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether asking again may help."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in (408, 409, 429) or error.status_code >= 500
+    return isinstance(
+        error, TimeoutError | openai.APIConnectionError | openai.APIResponseValidationError | UnusableAnswerError
+    )
+
+
+def _describe(error: Exception, key: str) -> str:
+    """`Type: message (cause)` on one line, without the key."""
+    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
+    text = " ".join(f"{type(error).__name__}: {error}{cause}".split())
+    return (text.replace(key, "***") if key else text)[:LONGEST_ERROR]
+
+
+def _run(work: Coroutine[Any, Any, list[Decision]]) -> list[Decision]:
+    """Run to the end, in a thread of its own if the caller is inside an event loop already (a notebook is)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -1,0 +1,126 @@
+"""What policies over a fixed number of actions have in common: a row of logits per observation, and a legal mask.
+
+Their actions are sequences of one token, the action's id, so the same losses train them as language models.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from palaestra.agents.base import Decision, Request, Scored
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ILLEGAL = -1e9
+"""Logit of an illegal action: its probability is exactly 0, and p·log p and KL terms stay numbers."""
+
+
+class DiscretePolicy:
+    """A softmax over `actions` ids, illegal ones left out. Subclasses say where logits come from."""
+
+    def __init__(self, module: torch.nn.Module, *, actions: int, name: str) -> None:
+        if actions < 1:
+            raise InputError(f"{type(self).__name__}: actions is {actions}, must be at least 1")
+        self.module, self.actions, self.name = module, actions, name
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """[observations, actions], before the mask."""
+        raise NotImplementedError
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """The same for rows of `Turns`, with gradient."""
+        raise NotImplementedError
+
+    def misfit(self, observation: Observation) -> str | None:
+        """Why this observation cannot be acted on, if so."""
+        if observation.choices is None or len(observation.choices) != self.actions:
+            found = "free text" if observation.choices is None else f"{len(observation.choices)} choices"
+            return f"InputError: the observation has {found}, policy {self.name!r} has {self.actions} actions"
+        return None
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """Draw one action id per request by inverse CDF; an observation that does not fit gives an `error`."""
+        start = time.perf_counter()
+        decisions = [Decision(0, error=self.misfit(request.observation)) for request in requests]
+        fit = [i for i, decision in enumerate(decisions) if decision.error is None]
+        if fit:
+            observations = [requests[i].observation for i in fit]
+            probabilities, logp = self._distribution(observations)
+            cdf = probabilities.cumsum(1)
+            uniforms = np.array([requests[i].rng.random() for i in fit])
+            chosen = (cdf <= (uniforms * cdf[:, -1])[:, None]).sum(1)
+            logprobs = np.take_along_axis(logp, chosen[:, None], 1).astype(np.float32)
+            entropies = -(probabilities * logp).sum(1, keepdims=True).astype(np.float32)
+            ids = chosen[:, None].astype(np.int32)
+            for row, i in enumerate(fit):
+                decision = decisions[i]
+                decision.action, decision.action_ids = int(chosen[row]), ids[row]
+                decision.logprobs, decision.entropies = logprobs[row], entropies[row]
+        for decision in decisions:
+            decision.duration = (time.perf_counter() - start) / len(requests)
+        return decisions
+
+    def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        """float64[n, actions], and the illegal mass, which is 0 here; raises InputError if one does not fit."""
+        for observation in observations:
+            if reason := self.misfit(observation):
+                raise InputError(reason.removeprefix("InputError: "))
+        return self._distribution(observations)[0], np.zeros(len(observations))
+
+    def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities and their logs (0 where illegal), float64[n, actions]."""
+        every = np.ones(self.actions, bool)
+        legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
+        with torch.no_grad():
+            logits = self.logits(observations).cpu().double().numpy()
+        logits = np.where(legal, logits, -np.inf)
+        logits -= logits.max(1, keepdims=True)
+        weights = np.exp(logits)
+        total = weights.sum(1, keepdims=True)
+        return weights / total, np.where(legal, logits - np.log(total), 0.0)
+
+    def score(self, rows: pl.DataFrame) -> Scored:
+        """Distribution over each row's stored action, masked by the row's `legal`, with gradient."""
+        if rows["action_ids"].null_count():
+            raise InputError(f"{type(self).__name__}.score: rows without action_ids: filter such rows first")
+        logits = self.logits_of_rows(rows)
+        if "legal" in rows.columns:
+            listed = rows["legal"].is_not_null().to_numpy()
+            legal = np.ones((len(rows), self.actions), bool)
+            legal[listed] = rows["legal"].drop_nulls().explode().to_numpy().reshape(-1, self.actions)
+            logits = torch.where(torch.from_numpy(legal).to(logits.device), logits, ILLEGAL)
+        logp = torch.log_softmax(logits, -1)
+        ids = torch.from_numpy(rows["action_ids"].list.first().to_numpy().astype(np.int64)).to(logits.device)
+        chosen = logp.gather(1, ids[:, None])
+        entropies = -(logp.exp() * logp).sum(-1, keepdim=True)
+        return Scored(chosen, entropies, torch.ones_like(chosen, dtype=torch.bool), logp[:, None])
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What learns."""
+        return [p for p in self.module.parameters() if p.requires_grad]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All tensors, live as in torch."""
+        return dict(self.module.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`. Raises InputError if names or shapes do not fit."""
+        try:
+            self.module.load_state_dict(state)
+        except (RuntimeError, KeyError) as error:
+            raise InputError(f"{type(self).__name__} {self.name!r}: state does not fit: {error}") from error
+
+    def frozen_copy(self) -> DiscretePolicy:
+        """A copy that does not learn."""
+        frozen = copy.deepcopy(self)
+        frozen.module.requires_grad_(False)
+        return frozen

@@ -1,0 +1,315 @@
+"""`LMPolicy`: any Hugging Face causal language model as a policy that acts, scores and learns.
+
+The request's own rng gives all uniforms of its answer up front and tokens are drawn by inverse CDF, so an answer does
+not depend on who else is in the batch. Log-probabilities and entropies are those of the distribution that was sampled
+from, temperature included. Left out on purpose: top-p and top-k (they make the trained ratio differ from the sampled
+one), greedy decoding (not a distribution), and constrained decoding (an illegal action is the env's to answer).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from palaestra.agents.base import Decision, Request, Scored
+from palaestra.agents.forward import forward_of
+from palaestra.agents.sampling import chunks, evaluate, sample
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError, missing_extra
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_template")
+
+
+class LMPolicy:
+    """A causal LM and its tokenizer.
+
+    max_new_tokens: an answer ends with an end token or after so many. temperature: > 0, of sampling and of scoring.
+    batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
+    it; a tokenizer with a chat template wraps the result (or `Observation.messages`) in that.
+    Agents share parameters by sharing the object. Raises InputError for settings that cannot work.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str = "lm",
+        max_new_tokens: int = 16,
+        temperature: float = 1.0,
+        batch_size: int = 256,
+        prompt_template: str = "{text}",
+    ) -> None:
+        if not temperature > 0:
+            raise InputError(f"LMPolicy: temperature is {temperature}, must be > 0: there is no greedy distribution")
+        if max_new_tokens < 1:
+            raise InputError(f"LMPolicy: max_new_tokens is {max_new_tokens}, must be at least 1")
+        if "{text}" not in prompt_template:
+            raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
+        if tokenizer.eos_token_id is None:
+            raise InputError("LMPolicy: the tokenizer has no eos token: set tokenizer.eos_token first")
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.max_new_tokens, self.temperature = max_new_tokens, temperature
+        self.batch_size, self.prompt_template = batch_size, prompt_template
+        self.forward = forward_of(model)
+        also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
+        self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
+        self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
+        self._limit = getattr(model.config, "max_position_embeddings", None) or 2**31
+
+    # Making one
+
+    @classmethod
+    def tiny(cls, corpus: Iterable[str] | None = None, *, seed: int = 0, **options: Any) -> LMPolicy:
+        """A new transformer of at most a million parameters with a tokenizer for `corpus` (default: printable ASCII).
+
+        options: `hidden`, `layers`, `heads`, `vocabulary` of `tiny.build`, and those of LMPolicy.
+        """
+        from palaestra.agents.tiny import build
+
+        shape = {key: options.pop(key) for key in ("hidden", "layers", "heads", "vocabulary") if key in options}
+        return cls(*build(corpus, seed=seed, **shape), **options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        lora: Mapping[str, Any] | None = None,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
+    ) -> LMPolicy:
+        """A pretrained model by folder or hub id; only adapters learn if `lora` (peft's LoraConfig fields) is given."""
+        try:
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+        except ImportError:
+            raise missing_extra("transformers", "train") from None
+        try:
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise InputError(f"LMPolicy: cannot load a model and tokenizer from {str(path)!r}: {reason}") from error
+        if lora is not None:
+            try:
+                from peft import LoraConfig, get_peft_model
+            except ImportError:
+                raise missing_extra("peft", "train") from None
+            # A LoRA that starts at the same random place for the same model; peft draws from the global generator.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
+        return cls(model.to(device), tokenizer, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write model (safetensors; adapters only for LoRA), tokenizer and settings into a folder."""
+        folder = Path(path)
+        with _quietly():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        settings = {key: getattr(self, key) for key in SETTINGS}
+        (folder / "palaestra.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> LMPolicy:
+        """What `save` wrote."""
+        folder = Path(path)
+        if not (folder / "palaestra.json").exists():
+            raise InputError(f"LMPolicy: {folder} has no palaestra.json: use from_pretrained for foreign models")
+        settings = json.loads((folder / "palaestra.json").read_text())
+        with _quietly():
+            if not (folder / "adapter_config.json").exists():
+                return cls.from_pretrained(folder, device=device, **settings)
+            from peft import AutoPeftModelForCausalLM
+            from transformers import AutoTokenizer
+
+            model = AutoPeftModelForCausalLM.from_pretrained(folder, is_trainable=True).to(device)
+            return cls(model, AutoTokenizer.from_pretrained(folder), **settings)
+
+    # Acting
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """Sample an answer per request; a prompt that does not fit the model gives a decision with `error`."""
+        start = time.perf_counter()
+        prompts = self.prompt_ids([request.observation for request in requests])
+        uniforms = [request.rng.random(self.max_new_tokens) for request in requests]
+        room = self._limit - self.max_new_tokens
+        fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= room]
+        decisions = [
+            Decision("", tokens_in=len(prompt), error=f"InputError: prompt of {len(prompt)} tokens, at most {room} fit")
+            for prompt in prompts
+        ]
+        if fits:
+            ids, logprobs, entropies = sample(
+                self.forward,
+                [prompts[i] for i in fits],
+                np.array([uniforms[i] for i in fits]),
+                ends=self._ends,
+                temperature=self.temperature,
+                batch_size=self.batch_size,
+            )
+            ended = np.isin(ids, self._ends)
+            lengths = np.where(ended.any(1), ended.argmax(1) + 1, self.max_new_tokens)
+            answers = [ids[row, :length] for row, length in enumerate(lengths)]
+            for row, (i, text) in enumerate(zip(fits, self._texts(answers), strict=True)):
+                n = len(answers[row])
+                decisions[i] = Decision(
+                    text,
+                    prompts[i],
+                    answers[row],
+                    logprobs[row, :n],
+                    entropies[row, :n],
+                    tokens_in=len(prompts[i]),
+                    tokens_out=n,
+                )
+        seconds = (time.perf_counter() - start) / max(1, len(requests))
+        for decision in decisions:
+            decision.duration = seconds
+        return decisions
+
+    def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
+        """int32 token ids of what the model is shown, equal observations sharing one array."""
+        if getattr(self.tokenizer, "chat_template", None):
+            chats = [
+                list(map(dict, o.messages or ({"role": "user", "content": self.prompt_template.format(text=o.text)},)))
+                for o in observations
+            ]
+            texts = [self.tokenizer.apply_chat_template(c, add_generation_prompt=True, tokenize=False) for c in chats]
+        else:
+            texts = [self.prompt_template.format(text=o.text) for o in observations]
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return []
+        # A chat template writes the special tokens itself.
+        special = not getattr(self.tokenizer, "chat_template", None)
+        encoded = self.tokenizer(distinct, add_special_tokens=special, return_attention_mask=False)["input_ids"]
+        # A model needs something to continue, even an empty observation.
+        arrays = [np.array(ids or [self.tokenizer.eos_token_id], np.int32) for ids in encoded]
+        known = dict(zip(distinct, arrays, strict=True))
+        return [known[text] for text in texts]
+
+    def encode(self, prompt: str | Observation, action: str) -> tuple[np.ndarray, np.ndarray]:
+        """(prompt_ids, action_ids with the end token) of an action that somebody else chose, for a warm start."""
+        observation = Observation(prompt) if isinstance(prompt, str) else prompt
+        return self.prompt_ids([observation])[0], self._action_ids(action)
+
+    def _action_ids(self, action: str) -> np.ndarray:
+        ids = self.tokenizer(action, add_special_tokens=False)["input_ids"]
+        return np.array([*ids, self.tokenizer.eos_token_id], np.int32)
+
+    def _texts(self, answers: Sequence[np.ndarray]) -> list[str]:
+        """What was said: special tokens dropped, stripped."""
+        distinct = {answer.tobytes(): answer.tolist() for answer in answers}
+        texts = self.tokenizer.batch_decode(list(distinct.values()), skip_special_tokens=True)
+        said = {key: text.strip() for key, text in zip(distinct, texts, strict=True)}
+        return [said[answer.tobytes()] for answer in answers]
+
+    # Learning
+
+    def score(self, rows: pl.DataFrame) -> Scored:
+        """Distribution over the stored `action_ids` after their `prompt_ids`, with gradient unless it is switched off.
+
+        `logits` are log-probabilities of the whole vocabulary under the sampling distribution.
+        Raises InputError if a row lacks its tokens.
+        """
+        lists = []
+        for column in ("prompt_ids", "action_ids"):
+            series = rows[column]
+            lengths = series.list.len().fill_null(0).to_numpy().astype(np.int64)
+            if not lengths.all():
+                raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
+            flat = series.explode().to_numpy().astype(np.int64)
+            lists.append(np.split(flat, np.cumsum(lengths)[:-1]))
+        prompts, actions = lists
+        logits, ids, mask = evaluate(self.forward, prompts, actions, temperature=self.temperature)
+        chosen = logits.gather(2, ids[:, :, None])[:, :, 0] * mask
+        entropies = -(logits.exp() * logits).sum(-1) * mask
+        return Scored(chosen, entropies, mask, logits)
+
+    def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        """The exact play of a language policy: float64[n, choices] over legal choices, and the illegal mass, [n].
+
+        A choice is said by its usual tokens and the end token. Other spellings that an env would accept ("BET",
+        "b"+"et") count as illegal mass. Raises InputError without choices, or if one is longer than `max_new_tokens`.
+        """
+        prompts, actions, cells = [], [], []
+        for i, (observation, prompt) in enumerate(zip(observations, self.prompt_ids(observations), strict=True)):
+            if observation.choices is None:
+                raise InputError(f"choice_probabilities: observation {i} has no choices (its action is free text)")
+            for choice in observation.legal:
+                prompts.append(prompt)
+                actions.append(self._said(choice))
+                cells.append((i, observation.choices.index(choice)))
+        at = np.array(cells)
+        width = max(len(observation.choices or ()) for observation in observations)
+        logp = np.full((len(observations), width), -np.inf)
+        with torch.inference_mode():
+            for chunk in chunks(prompts, self.batch_size):
+                logits, ids, mask = evaluate(
+                    self.forward, [prompts[i] for i in chunk], [actions[i] for i in chunk], temperature=self.temperature
+                )
+                total = (logits.gather(2, ids[:, :, None])[:, :, 0] * mask).double().sum(1)
+                logp[tuple(at[chunk].T)] = total.cpu().numpy()
+        mass = np.logaddexp.reduce(logp, axis=1)
+        return np.exp(logp - mass[:, None]), np.clip(1 - np.exp(mass), 0, 1)
+
+    def _said(self, choice: str) -> np.ndarray:
+        ids = self._action_ids(choice)
+        if len(ids) - 1 > self.max_new_tokens:
+            raise InputError(
+                f"choice_probabilities: choice {choice!r} takes {len(ids) - 1} tokens,"
+                f" but {self.name!r} has max_new_tokens={self.max_new_tokens}: raise it"
+            )
+        return ids[: self.max_new_tokens]
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What learns: everything, or the adapters only."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters that learn, by name (tied ones once). These are the live tensors, as in torch."""
+        own = dict(self.model.named_parameters())
+        return {name: own[name].detach() for name in self._learns}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Copy `state` into the parameters. Raises InputError if names or shapes do not fit."""
+        own = self.state_dict()
+        wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n in own if own[n].shape != state[n].shape)
+        if wrong:
+            raise InputError(f"LMPolicy {self.name!r}: state does not fit the model, {len(wrong)} times: {wrong[0]!r}")
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
+
+    def frozen_copy(self) -> LMPolicy:
+        """A copy that does not learn; weights that never change (below LoRA) are shared, not copied."""
+        shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+        model = copy.deepcopy(self.model, shared).requires_grad_(False)
+        frozen = LMPolicy(model, self.tokenizer, **{key: getattr(self, key) for key in SETTINGS})
+        frozen._learns = self._learns
+        return frozen
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the progress bars that transformers draws even for a hundred kilobytes."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

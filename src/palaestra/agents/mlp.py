@@ -1,0 +1,57 @@
+"""`MLPPolicy`: a small network from `Observation.array` to action logits, for envs that are numbers, not text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from palaestra.agents.discrete import DiscretePolicy
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class MLPPolicy(DiscretePolicy):
+    """tanh layers of sizes `hidden` between `inputs` features and `actions` logits; its start depends on `seed`."""
+
+    def __init__(
+        self, inputs: int, actions: int, *, hidden: Sequence[int] = (64, 64), name: str = "mlp", seed: int = 0
+    ) -> None:
+        sizes = [inputs, *hidden]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            layers: list[torch.nn.Module] = []
+            for width, following in pairwise(sizes):
+                layers += [torch.nn.Linear(width, following), torch.nn.Tanh()]
+            module = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], actions))
+        super().__init__(module, actions=actions, name=name)
+        self.inputs = inputs
+
+    def misfit(self, observation: Observation) -> str | None:
+        """Also the wrong number of features."""
+        size = None if observation.array is None else np.size(observation.array)
+        if size != self.inputs:
+            found = "no array" if size is None else f"{size} features"
+            return f"InputError: the observation has {found}, policy {self.name!r} reads {self.inputs}"
+        return super().misfit(observation)
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """Of `Observation.array`, flattened."""
+        return self._apply(np.array([np.ravel(o.array) for o in observations], np.float32))  # type: ignore[arg-type]
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """Of the column `features`."""
+        features = rows["features"]
+        if features.null_count() or not (features.list.len() == self.inputs).all():
+            raise InputError(f"MLPPolicy.score: every row needs {self.inputs} features")
+        return self._apply(features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.inputs))
+
+    def _apply(self, features: np.ndarray) -> torch.Tensor:
+        device = next(self.module.parameters()).device
+        return self.module(torch.from_numpy(features).to(device))  # type: ignore[no-any-return]

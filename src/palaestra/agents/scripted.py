@@ -1,0 +1,72 @@
+"""Policies that are functions: teachers, opponents and controls. They learn nothing and report no log-probabilities."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from palaestra.agents.base import Decision, Request
+from palaestra.envs.base import Action
+from palaestra.errors import InputError, nearest
+
+
+class ScriptedPolicy:
+    """`function(request)` is the action; what it draws comes from `request.rng`. If it raises, that decision fails."""
+
+    def __init__(self, function: Callable[[Request], Action], *, name: str = "scripted") -> None:
+        self.function, self.name = function, name
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """One call per request."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Request) -> Decision:
+        start = time.perf_counter()
+        try:
+            decision = Decision(self.function(request))
+        except Exception as error:
+            decision = Decision("", error=f"{type(error).__name__}: {error}")
+        decision.duration = time.perf_counter() - start
+        return decision
+
+
+def random_legal(*, name: str = "random") -> ScriptedPolicy:
+    """Every legal action equally often, by id."""
+
+    def play(request: Request) -> int:
+        observation = request.observation
+        if observation.choices is None:
+            raise InputError("random_legal needs an observation with choices; this action is free text")
+        legal = np.arange(len(observation.choices)) if observation.mask is None else np.flatnonzero(observation.mask)
+        return int(request.rng.choice(legal))
+
+    return ScriptedPolicy(play, name=name)
+
+
+def fixed(action: Action, *, name: str = "fixed") -> ScriptedPolicy:
+    """Always the same."""
+    return ScriptedPolicy(lambda request: action, name=name)
+
+
+def from_choices(weights: Mapping[str, float], *, name: str = "choices") -> ScriptedPolicy:
+    """Legal choices in proportion to their weights; one that is not named has weight 0.
+
+    >>> from palaestra.envs.base import Observation
+    >>> policy = from_choices({"bet": 0.25, "pass": 0.75})
+    >>> rng = np.random.default_rng(0)
+    >>> policy.act([Request(Observation("?", choices=("pass", "bet", "fold")), "player", rng)])[0].action
+    'pass'
+    """
+    if not weights or min(weights.values()) < 0 or not np.isfinite(list(weights.values())).all():
+        raise InputError(f"from_choices: weights must be finite and at least 0, not {dict(weights)}")
+
+    def play(request: Request) -> str:
+        legal = request.observation.legal
+        shares = np.array([weights.get(choice, 0.0) for choice in legal])
+        if not shares.sum() > 0:
+            raise InputError(f"none of {sorted(weights)} is legal{nearest(next(iter(weights)), legal)}")
+        return str(request.rng.choice(legal, p=shares / shares.sum()))
+
+    return ScriptedPolicy(play, name=name)

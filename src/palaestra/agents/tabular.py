@@ -1,0 +1,57 @@
+"""`TabularPolicy`: one row of softmax logits per state, the baseline that a language policy has to be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from palaestra.agents.discrete import DiscretePolicy
+from palaestra.envs.base import Observation
+from palaestra.errors import PolicyError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class TabularPolicy(DiscretePolicy):
+    """Softmax logits per `Observation.key()`, uniform until learned; agents that share it share a state's row.
+
+    actions: how many ids. capacity: most states, taken in the order in which they are met. The table is allocated
+    whole, so that an optimiser made before the first state still fits after the last. Raises PolicyError when full.
+    """
+
+    def __init__(self, actions: int, *, name: str = "tabular", capacity: int = 4096) -> None:
+        super().__init__(torch.nn.Module(), actions=actions, name=name)
+        self.module.register_parameter("logits", torch.nn.Parameter(torch.zeros(capacity, actions)))
+        self._places: dict[int, int] = {}
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """Rows of the table."""
+        return self._rows(observation.key() for observation in observations)
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """Rows of the table by the column `state`."""
+        return self._rows(rows["state"].to_list())
+
+    def _rows(self, keys: Iterable[int]) -> torch.Tensor:
+        places = [self._places.setdefault(key, len(self._places)) for key in keys]
+        table = self.module.get_parameter("logits")
+        if len(self._places) > len(table):
+            raise PolicyError(
+                f"TabularPolicy {self.name!r} is full: {len(self._places)} states met, capacity={len(table)}: raise it"
+            )
+        return table[torch.tensor(places, dtype=torch.long, device=table.device)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The table, and the states in the order of its rows (uint64 keys as int64)."""
+        keys = np.fromiter(self._places, np.uint64, len(self._places)).view(np.int64)
+        return {**super().state_dict(), "states": torch.from_numpy(keys)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`. Raises InputError if it does not fit."""
+        super().load_state_dict({key: value for key, value in state.items() if key != "states"})
+        keys = state["states"].cpu().numpy().view(np.uint64).tolist()
+        self._places = {key: place for place, key in enumerate(keys)}

@@ -1,0 +1,182 @@
+"""Ranking: rewards and weights from the order of the episodes of a group rather than from their values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from palaestra.credit.keys import is_first, joined, rank_among
+from palaestra.credit.returns import agent_return, episode_score
+from palaestra.credit.weights import ratio
+from palaestra.errors import ExpressionError
+from palaestra.kernels import KERNELS, Evaluation
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    Ties,
+    as_signal,
+    count,
+    log,
+    lowest,
+    mean,
+    per_turn,
+    rank,
+    register,
+    standardise,
+    total,
+    where,
+)
+
+
+@register()
+def rank_reward(
+    score: SignalLike, *, over: Keys = "group", unit: Keys = "episode", best: float = 1.0, ties: Ties = "average"
+) -> Signal:
+    """best · (1 - k/(n - 1)) for the k-th best of the n units in the key, k from 0: evenly from `best` down to 0.
+
+    A unit that is alone gets `best`.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "reward": [5.0, 1.0, 5.0, 3.0]})
+    >>> rank_reward("reward").evaluate(turns).round(4)
+    array([0.8333, 0.    , 0.8333, 0.3333])
+    """
+    place = rank_among(-as_signal(score), over=over, unit=unit, ties=ties) - 1.0
+    number = count(mean(score, over=unit), over=over, where=is_first(over=unit))
+    return best * (1.0 - ratio(place, number - 1.0))
+
+
+@register()
+def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
+    """How many other units of the key are smaller in both signals (each reduced to its mean over the unit).
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 2.0, 3.0], "cost": [1.0, 3.0, 2.0]})
+    >>> dominance("reward", "cost").evaluate(turns)
+    array([0., 1., 1.])
+    """
+    values = (mean(first, over=unit), mean(second, over=unit))
+    return mean(smaller_in_both(*values, over=over, where=is_first(over=unit)), over=unit)
+
+
+@register()
+def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where: SignalLike) -> Signal:
+    """How many other rows of the key, of those in `where`, are smaller in both signals; missing outside `where`."""
+    options = {"over": joined(over), "where": as_signal(where)}
+    return Signal("smaller_in_both", as_signal(first), as_signal(second), **options)
+
+
+def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    a, b, keep = (np.asarray(evaluation(each), float) for each in (*node.inputs, node.options["where"]))
+    rows = np.flatnonzero((keep == 1) & ~np.isnan(a + b))
+    result = np.full(len(a), np.nan)
+    result[rows] = _smaller_in_both(a[rows], b[rows], evaluation.codes(node.options["over"]).ids[rows])
+    return result
+
+
+KERNELS["smaller_in_both"] = _dominance
+
+
+def _smaller_in_both(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """For each i, how many j of the same id have a_j < a_i and b_j < b_i; O(n log n), all ids at once.
+
+    Each element has a place by a within its id. In the order of b, all of them fall through the bits of their place (a
+    wavelet tree): whoever goes right where others went left before has met a smaller a with a smaller b. Equal a are
+    placed, and equal b visited, in the order in which they do not count.
+    """
+    number = len(ids)
+    by_place = np.lexsort((-b, a, ids))
+    sizes = np.bincount(ids)
+    place = np.empty(number, np.int64)
+    place[by_place] = np.arange(number) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    visit = np.lexsort((-place, b, ids))
+    node = ids.astype(np.int64)
+    below = np.zeros(number)
+    for bit in reversed(range(int(sizes.max(initial=1) - 1).bit_length())):
+        right = (place[visit] >> bit) & 1
+        start = np.flatnonzero(np.diff(node[visit], prepend=-1))
+        left_so_far = np.cumsum(1 - right)
+        before_node = np.repeat(left_so_far[start] - (1 - right[start]), np.diff(start, append=number))
+        below[visit] += right * (left_so_far - before_node)
+        node = 2 * node + ((place >> bit) & 1)
+        visit = visit[np.argsort(node[visit], kind="stable")]
+    return below
+
+
+@register()
+def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
+    """How well an order puts large gains first, in [0, 1] for gains >= 0: DCG over the DCG of the best order.
+
+    DCG = Σ gain / log2(rank + 1), rank 1 for the largest `order`; equal ones share their discounts. 1 if all gains are
+    0 and no order is better than another.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 0.5, 0.0], "cost": [1.0, 2.0, 3.0]})
+    >>> ndcg("cost", "reward").evaluate(turns).round(4)
+    array([0.6199, 0.6199, 0.6199])
+    """
+    one, value = is_first(over=unit), mean(gain, over=unit)
+
+    def discounted(by: Signal) -> Signal:
+        place = rank(-by, over=over, ties="ordinal", where=one)
+        return total(value * mean(math.log(2.0) / log(place + 1.0), over=joined(over, by)), over=over, where=one)
+
+    return ratio(discounted(mean(order, over=unit)), discounted(value), otherwise=1.0)
+
+
+# -- named methods ----------------------------------------------------------------------------------------------------
+
+
+@register()
+def comam_reward(local: SignalLike | None = None, outcome: SignalLike = "success") -> Signal:
+    """The reward of [147] CoMAM (arXiv 2603.12631): r_a + w_a·R, where w_a is c_a as a share of Σ c over the agents.
+
+    r_a is the agent's own reward in the episode (default: its return), R >= 0 the outcome of the whole, c_a the NDCG of
+    R in the order of r_a over the group's episodes: who ranks episodes as the outcome does gets most of it.
+    """
+    own = mean(agent_return() if local is None else local, over=("episode", "agent"))
+    whole = mean(outcome, over="episode")
+    c = ndcg(own, whole, over=("group", "agent"), unit=("episode", "agent"))
+    return own + ratio(c, total(c, over="group", where=is_first(over=("group", "agent")))) * whole
+
+
+@register()
+def comam(local: SignalLike | None = None, outcome: SignalLike = "success") -> Signal:
+    """[147] CoMAM: GRPO of `comam_reward`, each agent by itself: key (group, agent), every episode one sample.
+
+    From secondary text; there is no code.
+    """
+    return standardise(comam_reward(local, outcome), over=("group", "agent"), unit="episode")
+
+
+@register()
+def entropy_rank_reward(*, top: float = 0.1, best: float = 1.0, ties: Ties = "average") -> Signal:
+    """R³'s reward [83] for groups without a success: i beats j if its peak entropy is higher and its mean lower.
+
+    Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
+    order of episodes beaten. Equals share the mean of their places; ties="ordinal" goes by the order of the table.
+
+    Raises:
+        ExpressionError: top is outside (0, 1].
+    """
+    if not 0 < top <= 1:
+        raise ExpressionError(f"entropy_rank_reward: top={top} is outside (0, 1]")
+    place = rank(-as_signal("entropies"), over="episode", ties="ordinal")
+    chosen = (place <= top * count("entropies", over="episode")) | (place == 1.0)
+    peak, typical = mean("entropies", over="episode", where=chosen), mean("entropies", over="episode")
+    return rank_reward(dominance(per_turn(peak), -per_turn(typical)), best=best, ties=ties)
+
+
+@register()
+def r3_score(
+    score: SignalLike | None = None, *, failed: float = 0.0, top: float = 0.1, best: float = 1.0, ties: Ties = "average"
+) -> Signal:
+    """R³ [83]: the episode's score, but `entropy_rank_reward` in groups whose every episode failed or was cut off.
+
+    failed: the highest score that counts as a failure.
+    """
+    r = episode_score(score)
+    lost = lowest((r <= failed) | as_signal("truncated"), over="group")
+    return where(lost, entropy_rank_reward(top=top, best=best, ties=ties), r)

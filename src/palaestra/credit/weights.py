@@ -1,0 +1,244 @@
+"""Weights: how terms are mixed and rows are weighted. What is left of most new estimators once their key is known.
+
+`mix` blends two terms, `modulate` multiplies rows by a weight, `minmax` brings a signal to [0, 1]; schedules are
+signals of the column `iteration`. The named methods below differ in nothing but the weight. Left out: weights that need
+a model call (probes, critics): they are columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import polars as pl
+
+from palaestra.credit.grouped import dr_grpo, grpo
+from palaestra.credit.keys import is_first
+from palaestra.credit.returns import episode_score
+from palaestra.errors import ExpressionError, nearest
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    centre,
+    clip,
+    col,
+    exp,
+    fill_missing,
+    highest,
+    is_missing,
+    lowest,
+    mean,
+    per_turn,
+    register,
+    shift,
+    standardise,
+    std,
+    total,
+)
+from palaestra.signals import where as pick  # `where` is also the name of the option of every statistic
+
+
+@register()
+def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
+    """top / bottom, and `otherwise` on rows where bottom is 0."""
+    empty = as_signal(bottom) == 0.0
+    return pick(empty, otherwise, as_signal(top) / pick(empty, 1.0, bottom))
+
+
+@register()
+def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
+    """weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal: a schedule, a column.
+
+    Raises:
+        ExpressionError: the weight is a number outside [0, 1].
+
+    >>> mix(0.6, "fine", "coarse")
+    0.6 * col('fine') + 0.4 * col('coarse')
+    """
+    w = as_signal(weight)
+    if w.op == "lit" and not 0 <= w.options["value"] <= 1:
+        raise ExpressionError(f"mix: weight {w} is outside [0, 1]")
+    return w * as_signal(first) + (1.0 - w) * as_signal(second)
+
+
+@register()
+def modulate(
+    advantage: SignalLike, weight: SignalLike, *, where: SignalLike | None = None, renorm: bool = False
+) -> Signal:
+    """advantage · weight on the rows that `where` holds for (default: all), unchanged on the others.
+
+    renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"reward": [1.0, 1.0, -1.0], "duration": [1.0, 5.0, 3.0]})
+    >>> modulate("reward", "duration", renorm=True).evaluate(turns).round(2)
+    array([ 0.33,  1.67, -1.  ])
+    """
+    scale = ratio(weight, mean(weight, over=(), where=where), 1.0) if renorm else as_signal(weight)
+    product = as_signal(advantage) * scale
+    return product if where is None else pick(where, product, advantage)
+
+
+@register()
+def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
+    """(x - min) / (max - min) over each key, in [0, 1]; a constant key gives 0.
+
+    >>> from palaestra.turns import Turns
+    >>> minmax("cost").evaluate(Turns({"cost": [0.1, 0.5, 1.0, 0.4]})).round(4)
+    array([0.    , 0.4444, 1.    , 0.3333])
+    """
+    low = lowest(x, over=over)
+    scaled = ratio(as_signal(x) - low, highest(x, over=over) - low)
+    return pick(std(x, over=over, ddof=0) == 0.0, 0.0 * as_signal(x), scaled)
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+@register()
+def phase(before: SignalLike, after: SignalLike, *, at: int) -> Signal:
+    """`before` until iteration `at`, `after` from then on."""
+    return pick(col("iteration") < float(at), before, after)
+
+
+@register()
+def cosine_restarts(
+    high: float = 0.6, low: float = 0.0, *, steps: int = 150, warm_up: int = 30, cycles: int = 3
+) -> Signal:
+    """high·(t + 1)/warm_up, then `cycles` falls from high to low along half a cosine; t is `iteration`.
+
+    Defaults are those of CANON's released code.
+
+    Raises:
+        ExpressionError: nothing is left of `steps` for the cycles.
+    """
+    length = (steps - warm_up) // cycles if cycles > 0 else 0
+    if length <= 0 or warm_up < 0:
+        raise ExpressionError(
+            f"cosine_restarts: {steps} steps, {warm_up} to warm up, {cycles} cycles: no cycle has a step"
+        )
+    angle = ((pl.col("iteration") - warm_up) % length).cast(pl.Float64) * (math.pi / length)
+    falling = low + (high - low) / 2 * (1.0 + as_signal(angle.cos()))
+    return pick(col("iteration") < float(warm_up), high * (col("iteration") + 1.0) / max(warm_up, 1), falling)
+
+
+# -- named methods ----------------------------------------------------------------------------------------------------
+
+
+@register()
+def batch_score(score: SignalLike | None = None) -> Signal:
+    """Mean score of the batch, every episode one sample: how far training has come, if scores lie in [0, 1]."""
+    return mean(episode_score(score), over=(), unit="episode")
+
+
+@register()
+def a_grae(
+    score: SignalLike | None = None,
+    *,
+    alpha: float = 1.0,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    flavour: Literal["code"] | None = None,
+) -> Signal:
+    """[61] A-GRAE (arXiv 2602.05548): Â·(ω/(2√p) + (1 - ω)/(2√(1 - p))), then positives times min(1, ω/alpha).
+
+    Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
+    more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
+    flavour="code": as released: 1 - √p in place of √(1 - p), ω the mean of the groups' means, 1e-6 added to both roots.
+    The formula is the paper's text, the flavour is checked against the code.
+    """
+    _known("a_grae", flavour, (None, "code"))
+    r = episode_score(score)
+    p = mean(r, over="group", unit="episode")
+    progress = mean(p, over=(), where=is_first(over="group")) if flavour else batch_score(score)
+    omega, mixed = clip(progress, 0.0, 1.0), (p > 0.0) & (p < 1.0)
+    q, tiny = pick(mixed, p, 0.5), 1e-6 if flavour else 0.0
+    hard, easy = q**0.5 + tiny, (1.0 - q**0.5 if flavour else (1.0 - q) ** 0.5) + tiny
+    z = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)
+    weighted = modulate(z, omega / (2.0 * hard) + (1.0 - omega) / (2.0 * easy), where=mixed)
+    return modulate(weighted, clip(omega / alpha, high=1.0), where=weighted > 0.0)
+
+
+@register()
+def adora(
+    score: SignalLike | None = None,
+    *,
+    length: SignalLike = "tokens_out",
+    rule: Literal["llm", "vlm"] = "llm",
+    low: float = 0.1,
+    correct: float = 0.5,
+    cap: float | None = None,
+) -> Signal:
+    """[71] ADORA (arXiv 2602.10019): GRPO · w; w = 1 if the group's longest correct episode exceeds its mean wrong one.
+
+    Otherwise w = low. correct: an episode is correct if its score is above. cap: wrong episodes of this length or more
+    are left out, being truncated. A group without correct ones weighs `low`, one without wrong ones 1 by the rule for
+    language models (`llm`), the other way round for vision (`vlm`); their advantage is 0 either way. Checked against
+    the released code, whose constants are correct=1.01, cap=4054 (`llm`) and correct=0.5, cap=4094 (`vlm`).
+    """
+    _known("adora", rule, ("llm", "vlm"))
+    r, size = episode_score(score), total(length, over="episode")
+    wrong = r <= correct if cap is None else (r <= correct) & (size < cap)
+    longest = highest(size, over="group", where=r > correct)
+    typical = mean(size, over="group", unit="episode", where=wrong)
+    llm = fill_missing(longest, -2.0) > fill_missing(typical, -1.0)  # lengths are never negative
+    worth = llm if rule == "llm" else is_missing(longest) | fill_missing(longest > typical, False)
+    return modulate(grpo(score), pick(worth, 1.0, low))
+
+
+@register()
+def empg(
+    advantage: SignalLike | None = None,
+    *,
+    entropy: SignalLike | None = None,
+    k: float = 1.0,
+    k_next: float = 1.0,
+    bonus: float = 0.1,
+) -> Signal:
+    """[174] EMPG (arXiv 2509.09265): A·g_t + bonus·f_t, minus its mean over the batch.
+
+    Ĥ is the turn's mean token entropy brought to [0, 1] over the batch; g = exp(-k·Ĥ) divided by its batch mean lets
+    confident turns count more, f = exp(-k_next·Ĥ of the agent's next turn), 0 on its last, rewards going where one is
+    sure. Formulas agree in two secondary texts; the defaults of k, k_next and bonus are reconstructions.
+    """
+    h = minmax(per_turn("entropies") if entropy is None else entropy)
+    confident = modulate(grpo() if advantage is None else advantage, exp(-k * h), renorm=True)
+    return centre(confident + bonus * fill_missing(shift(exp(-k_next * h), -1), 0.0), over=())
+
+
+@register()
+def gui_g1(score: SignalLike | None = None, *, difficulty: SignalLike = "difficulty") -> Signal:
+    """[172] GUI-G1 (arXiv 2505.15810): (R - group mean) · difficulty of the sample, no division by a deviation.
+
+    Its loss sums tokens over a constant; its reward is `rewards.gui_g1_reward`. Checked against the released code.
+    """
+    return modulate(dr_grpo(score), difficulty)
+
+
+@register()
+def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike = "duration") -> Signal:
+    """[27] RL for machine-learning engineering (arXiv 2509.01684): A · Δt / mean Δt of the batch.
+
+    Undoes that in a fixed time a fast action is tried, and so trained on, more often. Only right where the batch holds
+    too many fast actions (short asynchronous budgets); with a batch-mean baseline and long budgets it hurts. From text.
+    """
+    return modulate(grpo() if advantage is None else advantage, duration, renorm=True)
+
+
+@register()
+def mas_host(
+    score: SignalLike | None = None, *, action_reward: SignalLike = "action_reward", weight: float = 1.0
+) -> Signal:
+    """[103] MasHost (arXiv 2506.08507): GRPO of the finished team + weight · absolute reward of the single decision.
+
+    action_reward: per decision, e.g. -0.2 for a duplicate role or a useless edge; missing counts as 0. Reconstruction.
+    """
+    return grpo(score) + weight * fill_missing(action_reward, 0.0)
+
+
+def _known(method: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        names = [str(choice) for choice in choices if choice is not None]
+        raise ExpressionError(f"{method}: {value!r} is unknown{nearest(str(value), names)}")

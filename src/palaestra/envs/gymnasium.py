@@ -1,0 +1,144 @@
+"""Gymnasium environments with numbered actions, as games of one agent called `player`.
+
+Left out: continuous actions, vector environments, and `info["action_mask"]` (in Gymnasium it marks actions without
+effect, Taxi's for example, not illegal ones).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
+from palaestra.errors import InputError, missing_extra, nearest
+
+
+class GymnasiumEnv:
+    """One Gymnasium environment. `array` is the flattened observation (one-hot where it is a number of a finite set).
+
+    env: the Gymnasium environment. task: id and seed (from outside nobody can tell whether two seeds start alike).
+    """
+
+    def __init__(
+        self,
+        name: str | Callable[[], Any],
+        *,
+        actions: Sequence[str] | None = None,
+        text: Callable[[Any], str] | None = None,
+        illegal: Illegal = "lose",
+        penalty: float = -1.0,
+        success: float | None = None,
+        **options: Any,
+    ) -> None:
+        """Make the environment.
+
+        Args:
+            name: Gymnasium's id, or a function that makes an environment.
+            actions: names of the actions; default `"0"`, `"1"` ....
+            text: observation -> text; default `describe`.
+            illegal: "lose" ends the episode with `penalty` as reward; "random" plays a random action instead.
+            penalty: the reward of an illegal action under "lose".
+            success: the sum of rewards that counts as success; None reports no success.
+            options: arguments of `gymnasium.make`.
+        """
+        check_illegal(illegal)
+        self.agents: tuple[str, ...] = ("player",)
+        gymnasium = _gymnasium()
+        self.name = name if isinstance(name, str) else getattr(name, "__name__", "gymnasium")
+        if isinstance(name, str):
+            try:
+                self.env = gymnasium.make(name, disable_env_checker=True, **options)
+            except gymnasium.error.UnregisteredEnv as error:
+                raise InputError(f"Gymnasium has no env {name!r}{nearest(name, gymnasium.registry)}") from error
+            except TypeError as error:
+                raise InputError(f"Gymnasium cannot make {name!r} with {options}: {error}") from error
+        else:
+            self.env = name()
+        space = self.env.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete):
+            raise InputError(f"{self.name}: its action space is {space}; this adapter needs a Discrete one")
+        self._first = int(space.start)
+        self._choices = tuple(map(str, range(int(space.n)))) if actions is None else tuple(actions)
+        if len(self._choices) != space.n:
+            raise InputError(f"{self.name}: actions= names {len(self._choices)} actions, but there are {space.n}")
+        self._features = features_of(self.env.observation_space)
+        self._text = text or describe
+        self._illegal, self._penalty, self._success = illegal, penalty, success
+        self.task = ""
+        self._turn: dict[str, Observation] = {}
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Start the episode of `seed`."""
+        value, _ = self.env.reset(seed=seed)
+        self._slips = Slips(seed)
+        self._total = 0.0
+        self.task = f"{self.name}:{seed}"
+        return self._observe(value)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the action of `player`."""
+        action = read_turn(actions, self._turn)["player"]
+        info: dict[str, Any] = {"valid": {"player": action is not None}}
+        terminated, truncated = True, False
+        if action is None and self._illegal == "lose":
+            reward = self._penalty
+        else:
+            move = self._slips.legal(self._turn["player"]) if action is None else action
+            value, reward, terminated, truncated, _ = self.env.step(self._first + move)
+        self._total += float(reward)
+        if terminated or truncated:
+            self._turn = {}
+            if self._success is not None:
+                info["success"] = self._total >= self._success
+        observations = {} if terminated or truncated else self._observe(value)
+        return StepResult(observations, {"player": float(reward)}, bool(terminated), bool(truncated), info)
+
+    def _observe(self, value: Any) -> dict[str, Observation]:
+        self._turn = {"player": Observation(self._text(value), self._choices, None, self._features(value))}
+        return dict(self._turn)
+
+
+def features_of(space: Any) -> Callable[[Any], np.ndarray]:
+    """float32 features of the observations of a Gymnasium space, flattened."""
+    spaces = _gymnasium().spaces
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return lambda value: np.array(value, dtype=np.float32).ravel()
+    if isinstance(space, spaces.Discrete):
+        ones = np.eye(int(space.n), dtype=np.float32)
+        return lambda value: ones[int(value) - int(space.start)].copy()
+    return lambda value: np.array(spaces.flatten(space, value), dtype=np.float32)
+
+
+def _gymnasium() -> Any:
+    try:
+        import gymnasium
+    except ImportError:
+        raise missing_extra("Gymnasium", "gymnasium") from None
+    return gymnasium
+
+
+def gymnasium(
+    name: str | Callable[[], Any],
+    *,
+    actions: Sequence[str] | None = None,
+    text: Callable[[Any], str] | None = None,
+    illegal: Illegal = "lose",
+    penalty: float = -1.0,
+    success: float | None = None,
+    **options: Any,
+) -> EnvFactory:
+    """Factory of `GymnasiumEnv`; the id and the options are checked at once.
+
+    >>> env = gymnasium("FrozenLake-v1", actions=["left", "down", "right", "up"], success=1.0, is_slippery=False)()
+    >>> env.reset(seed=0)["player"].legal
+    ('left', 'down', 'right', 'up')
+    """
+    factory = functools.partial(
+        GymnasiumEnv, name, actions=actions, text=text, illegal=illegal, penalty=penalty, success=success, **options
+    )
+    factory()
+    return factory

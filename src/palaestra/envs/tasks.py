@@ -1,0 +1,93 @@
+"""Tasks with one answer: somebody reads a question, gives an answer, and the answer is scored.
+
+`TaskEnv` is such a task for one agent; a workflow makes a game between roles of it. A subclass says in `draw` which
+task a seed stands for; everything else is here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.errors import EnvError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question.
+
+    name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
+    raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
+    """
+
+    name: str
+    question: str
+    score: Callable[[str], float]
+    answer: str | None = None
+
+
+class TaskEnv(ABC):
+    """The agent `solver` answers one question; its reward is the score.
+
+    current: the task that the last `reset` drew. threshold: the least score that counts as success.
+    """
+
+    agents: tuple[str, ...] = ("solver",)
+    task: str = ""
+    threshold: float = 1.0
+    current: Task
+    _asked = False
+
+    @abstractmethod
+    def draw(self, seed: int) -> Task:
+        """The task that `seed` stands for."""
+
+    @property
+    def question(self) -> str:
+        """What the agent reads."""
+        return self.current.question
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known: for teachers and reports, not for agents."""
+        return self.current.answer
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Ask the question of `seed`."""
+        self.current = self.draw(seed)
+        self.task = self.current.name
+        self._asked = True
+        return {"solver": Observation(self.question)}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Score the answer; the episode is over."""
+        if not self._asked or actions.keys() != {"solver"}:
+            expected = ["solver"] if self._asked else []
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
+        self._asked = False
+        score = self.score(read_answer(actions["solver"]))
+        info: dict[str, Any] = {"valid": {"solver": score is not None}, "success": self.solved(score)}
+        return StepResult({}, {"solver": score or 0.0}, terminated=True, info=info)
+
+    def score(self, answer: str) -> float | None:
+        """The score of `answer`; None if it is empty or the task cannot read it."""
+        if not answer:
+            return None
+        try:
+            score = float(self.current.score(answer))
+        except Exception:  # a scorer may raise anything on text that it did not expect
+            return None
+        return score if math.isfinite(score) else None
+
+    def solved(self, score: float | None) -> bool:
+        """Whether this score is a success."""
+        return score is not None and score >= self.threshold
+
+
+def read_answer(action: Action) -> str:
+    """The answer without outer white space; a number is not an answer, it would name a choice."""
+    return action.strip() if isinstance(action, str) else ""

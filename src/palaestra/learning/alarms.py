@@ -1,0 +1,66 @@
+"""Alarms: signs that a policy collapses, read off the metrics that are there anyway. Each is one sentence.
+
+Thresholds are shares of a policy's own start, because what is normal differs by game. A false alarm costs a glance, a
+missed one a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+Line = dict[str, Any]
+"""One iteration's object in metrics.jsonl."""
+
+ENTROPY_SHARE = 0.1
+DISTINCT_SHARE = 0.2
+ZERO_CREDIT = 0.95
+ILLEGAL = 0.2
+KL = 3.0
+INCOMPLETE = 0.2
+
+
+def alarms(line: Line, history: Sequence[Line]) -> list[str]:
+    """What is worrying about `line`, given the lines before it."""
+    found = list(_of_the_rollout(line))
+    for name, now in line["policies"].items():
+        start = next((before["policies"][name] for before in history if name in before["policies"]), now)
+        found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start)]
+    return found
+
+
+def _of_the_rollout(line: Line) -> Iterator[str]:
+    errors = ", ".join(f"{count} x {boundary}" for boundary, count in line["errors"].items())
+    if not line["policies"]:
+        yield f"nothing was learned: {line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
+    elif line["incomplete_groups"] > INCOMPLETE * line["groups"]:
+        yield f"{line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
+
+
+def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
+    if _share(now, start, "entropy") < ENTROPY_SHARE:
+        yield (
+            f"entropy is {now['entropy']:.2g} nats, {_share(now, start, 'entropy'):.0%} of its start: "
+            "it hardly explores any more; give kl or entropy a weight, or lower lr"
+        )
+    if _share(now, start, "distinct_actions") < DISTINCT_SHARE:
+        yield (
+            f"the share of distinct actions is {now['distinct_actions']:.2%}, it was {start['distinct_actions']:.2%}: "
+            "it repeats itself"
+        )
+    if (now["zero_credit"] or 0) > ZERO_CREDIT:
+        yield (
+            f"{now['zero_credit']:.0%} of its rows have no credit: the groups agree on their reward; "
+            "take harder or easier tasks, larger groups or a graded reward"
+        )
+    if now["illegal"] is not None and now["illegal"] > ILLEGAL and now["illegal"] > (start["illegal"] or 0):
+        yield f"{now['illegal']:.0%} of its actions are illegal, at the start {start['illegal'] or 0:.0%}"
+    if (now["kl"] or 0) > KL:
+        yield f"it has moved {now['kl']:.2g} nats per token from its start: look at what it says"
+
+
+def _share(now: Line, start: Line, field: str) -> float:
+    """Now as a share of the start; 1 if either is unknown or there was nothing at the start."""
+    if now[field] is None or not start[field]:
+        return 1.0
+    return float(now[field] / start[field])

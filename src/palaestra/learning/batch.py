@@ -1,0 +1,165 @@
+"""From the table to what an update needs: a policy's rows with credit, checked, and padded piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from palaestra.agents.base import Scored
+from palaestra.errors import LearnerError, RewardError
+from palaestra.turns import Turns
+
+_PLACE = ("run", "iteration", "group", "episode", "turn", "agent")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one policy that take part in an update.
+
+    rows: the table's rows.
+    advantage, old: float32[all tokens], row after row; a token with advantage NaN takes no part.
+    offsets, lengths: where a row's tokens begin and how many there are. counts: how many of them take part.
+    size: prompt and action tokens, what a row costs. credited: the row has an advantage that is not 0.
+    entropy: mean over tokens, as it was when they were sampled; None if the policy did not say.
+    """
+
+    rows: pl.DataFrame
+    advantage: np.ndarray
+    old: np.ndarray
+    offsets: np.ndarray
+    lengths: np.ndarray
+    counts: np.ndarray
+    size: np.ndarray
+    credited: np.ndarray
+    entropy: float | None
+
+    def tensors(self, name: str, piece: np.ndarray, scored: Scored) -> tuple[Tensor, Tensor, Tensor]:
+        """Advantage, old log-probabilities and mask of the rows `piece`: [rows, longest action].
+
+        Raises:
+            LearnerError: the policy scored another number of tokens than the table has.
+        """
+        lengths = self.lengths[piece]
+        scored_lengths = scored.mask.sum(1).cpu().numpy()
+        if not np.array_equal(scored_lengths, lengths):
+            at = int(np.flatnonzero(scored_lengths != lengths)[0])
+            raise LearnerError(
+                f"policy {name!r} scored {scored_lengths[at]} tokens where the table has {lengths[at]} "
+                f"({_place(self.rows, int(piece[at]))}); was the action sampled by another policy?"
+            )
+        places = np.arange(scored.mask.shape[1])
+        real = places < lengths[:, None]
+        at_token = np.where(real, self.offsets[piece][:, None] + places, 0)
+        advantage = self.advantage[at_token]
+        mask = real & ~np.isnan(advantage)
+        device = scored.logprobs.device
+        return (
+            torch.from_numpy(np.where(mask, advantage, np.float32(0))).to(device),
+            torch.from_numpy(np.where(mask, self.old[at_token], np.float32(0))).to(device),
+            torch.from_numpy(mask).to(device),
+        )
+
+
+def make_batch(turns: Turns, policy: str, advantage: str) -> Batch:
+    """The rows of `policy` that did not fail and have an advantage.
+
+    Raises:
+        MissingColumnError: a column that learning needs is absent.
+        LearnerError: an advantage is not finite, or a row lacks what was sampled; names the rows.
+    """
+    for needed in ("policy", "action_ids", "logprobs", advantage):
+        turns[needed]
+    part = pl.col("policy").cast(pl.String) == policy
+    if "error" in turns.columns:
+        part = part & pl.col("error").is_null()
+    rows = turns.frame.filter(part, pl.col(advantage).is_not_null())
+    _refuse(rows, rows["action_ids"].is_null().to_numpy(), f"policy {policy!r}: no action_ids to learn from")
+    _, _, lengths = ragged(rows["action_ids"])
+    old, unknown, given = ragged(rows["logprobs"])
+    _refuse(rows, given != lengths, f"policy {policy!r}: logprobs and action_ids differ in length")
+    unusable = per_row(unknown | ~np.isfinite(old), lengths) > 0
+    _refuse(rows, unusable, f"policy {policy!r}: a log-probability is missing or not finite")
+    credit = _credit(rows, advantage, lengths)
+    prompts = rows["prompt_ids"].list.len().fill_null(0).to_numpy() if "prompt_ids" in rows.columns else 0
+    return Batch(
+        rows=rows,
+        advantage=credit.astype(np.float32),
+        old=old.astype(np.float32),
+        offsets=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        counts=per_row(~np.isnan(credit), lengths),
+        size=lengths + prompts,
+        credited=per_row(np.nan_to_num(credit) != 0, lengths) > 0,
+        entropy=_mean_entropy(rows),
+    )
+
+
+def check_rewards(turns: Turns) -> None:
+    """Stop if a reward is NaN or infinite; a null, not scored, is fine.
+
+    Raises:
+        RewardError: names the rows.
+    """
+    if "reward" in turns.columns:
+        reward = turns["reward"].fill_null(0.0).to_numpy()
+        bad = ~np.isfinite(reward)
+        if bad.any():
+            found = f"{reward[bad][0]} in {_name(turns.frame, bad)}"
+            raise RewardError(f"column 'reward' must be finite or null (not scored): {found}; nothing was updated")
+
+
+def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A list column as flat values, a mask of the missing ones, and int64[rows] lengths (0 for a missing list)."""
+    array = lists.to_arrow()
+    flat = array.flatten()
+    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    return flat.to_numpy(zero_copy_only=False), flat.is_null().to_numpy(zero_copy_only=False), lengths
+
+
+def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Sum of token values by row, int64[rows]; True counts 1."""
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    return np.bincount(rows, values, len(lengths)).astype(np.int64)
+
+
+def _credit(rows: pl.DataFrame, column: str, lengths: np.ndarray) -> np.ndarray:
+    """Advantage of every token, float64[tokens]; NaN where a token has none."""
+    if rows.schema[column].base_type() not in (pl.List, pl.Array):
+        credit = rows[column].cast(pl.Float64).to_numpy()
+        _refuse(rows, ~np.isfinite(credit), f"column {column!r}: an advantage is not finite")
+        return np.repeat(credit, lengths)
+    credit, missing, given = ragged(rows[column])
+    _refuse(rows, given != lengths, f"column {column!r}: the number of advantages is not that of action_ids")
+    credit = credit.astype(np.float64)
+    bad = per_row(~np.isfinite(credit) & ~missing, lengths) > 0
+    _refuse(rows, bad, f"column {column!r}: an advantage is not finite")
+    return np.where(missing, np.nan, credit)
+
+
+def _mean_entropy(rows: pl.DataFrame) -> float | None:
+    if "entropies" not in rows.columns:
+        return None
+    values, missing, _ = ragged(rows["entropies"])
+    values = values[~missing]
+    return float(values.mean(dtype=np.float64)) if len(values) else None
+
+
+def _refuse(rows: pl.DataFrame, bad: np.ndarray, what: str) -> None:
+    if bad.any():
+        raise LearnerError(f"{what}: {_name(rows, bad)}; nothing was updated")
+
+
+def _name(rows: pl.DataFrame, bad: np.ndarray) -> str:
+    """`"2 rows (group 0, episode 1, turn 3, agent a; ...)"`."""
+    places = np.flatnonzero(bad)
+    named = "; ".join(_place(rows, int(at)) for at in places[:3]) + ("; ..." if len(places) > 3 else "")
+    return f"{len(places)} row{'s' * (len(places) > 1)} ({named})"
+
+
+def _place(rows: pl.DataFrame, at: int) -> str:
+    known = {name: rows[name][at] for name in _PLACE if name in rows.columns}
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None) or f"row {at}"

@@ -1,0 +1,201 @@
+"""Checkpoints: a directory that is whole or absent. Tensors in safetensors, all else in JSON; nothing is pickled.
+
+A checkpoint is written under a temporary name, flushed to disk and renamed; its manifest holds size and SHA-256 of
+every file, so that one that was damaged later is passed over. Left out: sharding, writing in the background.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from palaestra.errors import StorageError
+
+_TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+_PREFIX = "iteration-"
+
+
+def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
+    """Write `directory/iteration-000012` and return its path; one that is there already is replaced.
+
+    state: nested dicts, lists and tuples of tensors, NumPy arrays and plain values.
+
+    Raises:
+        StorageError: it cannot be written (a full disk); checkpoints that are there stay as they are.
+    """
+    final = directory / f"{_PREFIX}{iteration:06d}"
+    temporary = directory / f".{final.name}.{os.getpid()}.tmp"
+    tensors: dict[str, torch.Tensor] = {}
+    values = _pack(state, tensors)
+    files = {_TENSORS: save_tensors(tensors), _VALUES: json.dumps(values).encode()}
+    manifest = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        for name, data in (files | {_MANIFEST: json.dumps(manifest, indent=1).encode()}).items():
+            write(temporary / name, data)
+        _sync(temporary)
+        if final.exists():
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _sync(directory)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot write checkpoint {final}: {reason}; earlier ones are whole") from error
+    return final
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What `save` was given; tensors on the CPU.
+
+    Raises:
+        StorageError: the checkpoint is absent, incomplete or damaged.
+    """
+    fault = damage(path)
+    if fault:
+        raise StorageError(f"{path}: {fault}")
+    tensors = load_tensors((path / _TENSORS).read_bytes())
+    state: dict[str, Any] = _unpack(json.loads((path / _VALUES).read_text()), tensors)
+    return state
+
+
+def latest(directory: Path) -> Path | None:
+    """The newest checkpoint that is whole, or None. One that is damaged is passed over with a warning."""
+    for path in reversed(list(_stored(directory))):
+        fault = damage(path)
+        if not fault:
+            return path
+        warnings.warn(f"{path}: {fault}; going back to the checkpoint before", stacklevel=2)
+    return None
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint; None if it is whole."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text())
+        for name in (_TENSORS, _VALUES):
+            data = (path / name).read_bytes()
+            if len(data) != manifest[name]["size"]:
+                return f"{name} has {len(data)} bytes, not {manifest[name]['size']}"
+            if hashlib.sha256(data).hexdigest() != manifest[name]["sha256"]:
+                return f"{name} does not have the checksum of its manifest"
+    except OSError as error:
+        return f"not a whole checkpoint: {error}"
+    except (ValueError, KeyError, TypeError) as error:
+        return f"its manifest is damaged: {error!r}"
+    return None
+
+
+def iteration_of(path: Path) -> int:
+    """12 of `iteration-000012`."""
+    return int(path.name.removeprefix(_PREFIX))
+
+
+def prune(directory: Path, keep: int) -> None:
+    """Remove what a killed process left half-written, and all checkpoints but the last `keep` and the start (0)."""
+    for leftover in directory.glob(f".{_PREFIX}*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for path in list(_stored(directory))[:-keep]:
+        if iteration_of(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def check_writable(directory: Path, need: int) -> None:
+    """Make sure, before hours are spent, that files can be written to `directory` and `need` bytes will fit.
+
+    Raises:
+        StorageError: naming the path and what is lacking.
+    """
+    probe = directory / f".probe.{os.getpid()}.tmp"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write(probe, b"probe")
+        probe.unlink()
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+        reason = error.strerror or str(error)
+        raise StorageError(f"cannot write to {directory}: {reason}; choose another directory or make room") from error
+    if free < need:
+        raise StorageError(f"{directory}: {free / 1e6:.1f} MB free, checkpoints need {need / 1e6:.1f} MB; make room")
+
+
+def size_of(state: Any) -> int:
+    """Bytes of the tensors in a state."""
+    tensors: dict[str, torch.Tensor] = {}
+    _pack(state, tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _stored(directory: Path) -> Iterator[Path]:
+    yield from sorted(p for p in directory.glob(f"{_PREFIX}*") if p.name.removeprefix(_PREFIX).isdigit())
+
+
+def _sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """JSON with every tensor replaced by its number. Lists stay; whatever JSON lacks becomes `{"!kind": ...}`."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
+        name = str(len(tensors))
+        tensors[name] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
+        return {f"!{kind}": name}
+    if isinstance(value, dict):
+        if all(isinstance(key, str) and not key.startswith("!") for key in value):
+            return {key: _pack(item, tensors) for key, item in value.items()}
+        return {"!items": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, tuple):
+        return {"!tuple": [_pack(item, tensors) for item in value]}
+    if isinstance(value, list):
+        return [_pack(item, tensors) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint holds tensors, arrays and plain values, not {type(value).__name__}: {value!r}")
+
+
+def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"!tensor": name}:
+            return tensors[name]
+        case {"!array": name}:
+            return tensors[name].numpy()
+        case {"!tuple": items}:
+            return tuple(_unpack(item, tensors) for item in items)
+        case {"!items": items}:
+            return {_unpack(key, tensors): _unpack(item, tensors) for key, item in items}
+    return {key: _unpack(item, tensors) for key, item in value.items()}

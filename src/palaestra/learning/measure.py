@@ -1,0 +1,68 @@
+"""What is written down about an iteration, and which of its episodes may train."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import polars as pl
+
+from palaestra.turns import Turns
+
+GOOD = pl.col("error").is_null()
+
+
+def split(turns: Turns, group_size: int, *, drop_incomplete: bool) -> tuple[Turns, Turns]:
+    """Rows that may train, and the rest: failed episodes, and all of a group that lacks episodes because of them.
+
+    A group is complete if `group_size` of its episodes did not fail, retries included.
+    """
+    usable = GOOD
+    if drop_incomplete:
+        usable = usable & pl.col("group").is_in(_complete(turns, group_size).implode())
+    return turns.filter(usable), turns.filter(~usable)
+
+
+def measure(
+    turns: Turns, group_size: int, learned: Mapping[str, Mapping[str, Any]], learners: Collection[str]
+) -> dict[str, Any]:
+    """The fields of a line of metrics that come from the table and the update.
+
+    reward, success: mean over good episodes and the agents that learn, of an agent's return and success. errors: failed
+    episodes by boundary. policies: what the learner said, with the share of illegal and of distinct actions.
+    """
+    frame = turns.frame
+    mine = pl.col("policy").cast(pl.String).is_in(list(learners))
+    scored = pl.col("reward").count() > 0
+    agents = (
+        frame.filter(GOOD & mine)
+        .group_by("group", "episode", "agent", maintain_order=True)
+        .agg(pl.when(scored).then(pl.col("reward").sum()).alias("reward"), pl.col("success").first())
+    )
+    episodes = frame.unique(["group", "episode"])
+    failures = episodes["error"].drop_nulls().str.split(":").list.first().value_counts(sort=True)
+    groups = episodes["group"].n_unique()
+    return {
+        "episodes": episodes.height,
+        "turns": frame["agent"].count(),
+        "groups": groups,
+        "incomplete_groups": groups - len(_complete(turns, group_size)),
+        "errors": dict(failures.iter_rows()),
+        "reward": agents["reward"].mean(),
+        "success": agents["success"].mean(),
+        "policies": {name: {**metrics, **_behaviour(frame, name)} for name, metrics in learned.items()},
+    }
+
+
+def _complete(turns: Turns, group_size: int) -> pl.Series:
+    counts = turns.frame.filter(GOOD).group_by("group").agg(pl.col("episode").n_unique())
+    return counts.filter(pl.col("episode") >= group_size)["group"]
+
+
+def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:
+    acts = frame.filter(pl.col("policy").cast(pl.String) == policy)
+    valid = acts["valid"].cast(pl.Float64).mean()
+    return {
+        "illegal": 1 - valid if isinstance(valid, float) else None,
+        "distinct_actions": acts["action"].n_unique() / acts.height if acts.height else None,
+    }

@@ -1,0 +1,251 @@
+"""`Trainer`: play, reward, credit, learn; look, write a line, keep a checkpoint; again.
+
+A run is determined by its arguments and its seed. What is drawn in an iteration has its own stream, and a checkpoint
+holds all else that matters, so a run that was killed and resumed ends with the same parameters, bit for bit, as one
+that was not. Left out on purpose: callbacks beyond the two hooks, asynchronous play, early stopping. For another order
+of things write your own loop: `examples/first_proof.py` is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from palaestra.envs.base import EnvFactory
+from palaestra.errors import InputError
+from palaestra.learning import checkpoints
+from palaestra.learning.alarms import Line, alarms
+from palaestra.learning.journal import Journal, write_json
+from palaestra.learning.learner import PolicyGradient
+from palaestra.learning.measure import measure, split
+from palaestra.learning.progress import progress_bar
+from palaestra.rollout import rollout
+from palaestra.signals import Signal
+from palaestra.turns import Turns
+
+if TYPE_CHECKING:
+    from palaestra.agents import Team
+
+MINIBATCHES = 0
+"""What an iteration's stream is drawn for; rollouts have streams of their own."""
+
+
+class Trainer:
+    """Trains a team and, given a `directory`, keeps everything that happened.
+
+    Args:
+        env: makes a fresh env.
+        team: who plays. Only policies of the learner change; opponents may be frozen.
+        credit: advantage of every turn or token. reward: replaces the env's reward before that.
+        learner: made for the same team.
+        iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
+        seed: determines, with the arguments, all that happens.
+        evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
+            ({"success", "low", "high", "score", "n"}) goes into the metrics. Must draw from its own seeds.
+        after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
+        directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
+        checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
+        save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
+        incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
+            episodes never train anybody.
+        play: further options of `rollout` (concurrency, timeout, retries, max_turns).
+        run: name of the run in the tables. progress: a bar on stderr.
+    """
+
+    def __init__(
+        self,
+        env: EnvFactory,
+        team: Team,
+        *,
+        credit: Signal,
+        learner: PolicyGradient,
+        reward: Signal | None = None,
+        iterations: int,
+        groups: int,
+        group_size: int,
+        seed: int = 0,
+        evaluate: Callable[[Team, int], dict[str, Any] | None] | None = None,
+        evaluate_every: int = 10,
+        after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
+        directory: str | Path | None = None,
+        checkpoint_every: int = 10,
+        keep: int = 2,
+        save_turns: Literal["none", "last", "all"] = "last",
+        incomplete: Literal["drop", "keep"] = "drop",
+        play: Mapping[str, Any] | None = None,
+        run: str | None = None,
+        progress: bool = False,
+    ) -> None:
+        counts = {"groups": groups, "group_size": group_size, "evaluate_every": evaluate_every}
+        for name, value in (counts | {"checkpoint_every": checkpoint_every, "keep": keep}).items():
+            if value < 1:
+                raise InputError(f"Trainer: {name}={value}, expected at least 1")
+        self.env, self.team, self.learner = env, team, learner
+        self.credit, self.reward = credit, reward
+        self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
+        self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
+        self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
+        self.incomplete, self.play, self.run_name, self.progress = incomplete, dict(play or {}), run, progress
+        self.directory = None if directory is None else Path(directory)
+        self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
+        self.wall = self.cpu = 0.0
+
+    def run(self, *, resume: bool = False) -> list[Line]:
+        """Train to the last iteration and return every line of the metrics, those before a resume included.
+
+        resume: go on from the latest checkpoint that is whole; from the beginning if there is none yet.
+
+        Raises:
+            InputError: the directory holds a run and `resume` is False, or that run had other settings.
+            StorageError: the directory cannot be written or is too small, before anything is played; or a disk ran
+                full later, then the last checkpoint is whole.
+            RewardError, LearnerError: what was to be learned is not finite; names the rows.
+        """
+        begin = self._begin(resume)
+        with progress_bar("train", self.iterations, shown=self.progress) as report:
+            for iteration in range(begin, self.iterations + 1):
+                with self._clock():
+                    turns = self._play(iteration)
+                    trained, rest = split(turns, self.group_size, drop_incomplete=self.incomplete == "drop")
+                    trained = trained.with_column(advantage=self.credit)
+                    learned = self._learn(trained, iteration)
+                line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
+                line |= measure(turns, self.group_size, learned, self.learner.policies)
+                line |= self._look(iteration, line["policies"], trained)
+                line["alarms"] = alarms(line, self.journal.lines)
+                self.journal.append(line)
+                with self._clock():
+                    self._keep(iteration, trained, rest)
+                report(iteration, _note(line), [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]])
+        return self.journal.lines
+
+    # -- one iteration ------------------------------------------------------------------------------------------------
+
+    def _play(self, iteration: int) -> Turns:
+        turns = rollout(
+            self.env,
+            self.team,
+            groups=self.groups,
+            group_size=self.group_size,
+            seed=self.seed,
+            iteration=iteration,
+            run=self.run_name,
+            **self.play,
+        )
+        return turns if self.reward is None else turns.with_column(reward=self.reward)
+
+    def _learn(self, trained: Turns, iteration: int) -> dict[str, dict[str, Any]]:
+        if not len(trained):
+            return {}
+        stream = np.random.SeedSequence(self.seed, spawn_key=(iteration, MINIBATCHES))
+        return self.learner.update(trained, rng=np.random.default_rng(stream))
+
+    def _look(self, iteration: int, policies: dict[str, dict[str, Any]], trained: Turns) -> Line:
+        """Further metrics, held-out evaluation and the distance from the start; none of it is training time."""
+        metrics = {} if self.after_iteration is None else self.after_iteration(iteration, self.team)
+        evaluation = None
+        if iteration % self.evaluate_every == 0 or iteration == self.iterations:
+            evaluation = None if self.evaluate is None else self.evaluate(self.team, iteration)
+            if not self.learner.kl:
+                for name, divergence in self.learner.divergence(trained).items():
+                    policies[name]["kl"] = divergence
+        return {"evaluation": evaluation, "metrics": metrics}
+
+    # -- what is kept -------------------------------------------------------------------------------------------------
+
+    def _keep(self, iteration: int, trained: Turns, rest: Turns) -> None:
+        if self.directory is None:
+            return
+        due = iteration % self.checkpoint_every == 0 or iteration == self.iterations
+        if self.save_turns == "all" or (self.save_turns == "last" and due):
+            folder = self.directory / "turns"
+            path = Turns.concat([trained, rest]).save(folder / f"iteration-{iteration:06d}.parquet")
+            if self.save_turns == "last":
+                for older in set(folder.glob("iteration-*.parquet")) - {path}:
+                    older.unlink()
+        if due:
+            if len(trained):
+                write_json(self.directory / "contributions.json", self.credit.contributions(trained))
+            self._checkpoint(iteration)
+
+    def _checkpoint(self, iteration: int) -> None:
+        assert self.directory is not None
+        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration))
+        checkpoints.prune(self.directory / "checkpoints", self.keep)
+
+    def _state(self, iteration: int) -> dict[str, Any]:
+        return {
+            "iteration": iteration,
+            "settings": self._settings(),
+            "wall": self.wall,
+            "cpu": self.cpu,
+            "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
+            "learner": self.learner.state_dict(),
+        }
+
+    def _settings(self) -> dict[str, Any]:
+        """What must be the same when a run goes on."""
+        return {
+            "seed": self.seed,
+            "groups": self.groups,
+            "group_size": self.group_size,
+            "credit": str(self.credit),
+            "reward": str(self.reward),
+            "incomplete": self.incomplete,
+        }
+
+    def _begin(self, resume: bool) -> int:
+        """Make the directory ready, load the latest checkpoint, and return the first iteration to do."""
+        if self.directory is None:
+            if resume:
+                raise InputError("Trainer.run(resume=True) needs the directory of the run: Trainer(..., directory=...)")
+            return 1
+        folder = self.directory / "checkpoints"
+        checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))
+        found = checkpoints.latest(folder)
+        if found is None:
+            self._forget_after(0)
+            self._checkpoint(0)
+            return 1
+        if not resume:
+            raise InputError(
+                f"{self.directory} holds a run already ({found.name}): resume it, or choose another directory"
+            )
+        state = checkpoints.load(found)
+        for name, value in self._settings().items():
+            if state["settings"][name] != value:
+                raise InputError(
+                    f"{self.directory}: the run was made with {name}={state['settings'][name]!r}, not {value!r}; "
+                    "resume it with the same settings, or choose another directory"
+                )
+        for name, policy in self.learner.policies.items():
+            policy.load_state_dict(state["policies"][name])
+        self.learner.load_state_dict(state["learner"])
+        self.wall, self.cpu = state["wall"], state["cpu"]
+        self._forget_after(state["iteration"])
+        return int(state["iteration"]) + 1
+
+    def _forget_after(self, iteration: int) -> None:
+        """What a killed run wrote after its last checkpoint will be written again."""
+        assert self.directory is not None
+        self.journal.rewind(iteration)
+        for path in (self.directory / "turns").glob("iteration-*.parquet"):
+            if checkpoints.iteration_of(path.with_suffix("")) > iteration:
+                path.unlink()
+
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        """What runs inside is training time."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
+
+
+def _note(line: Line) -> str:
+    return "  ".join(f"{name} {line[name]:.2f}" for name in ("reward", "success") if line[name] is not None)

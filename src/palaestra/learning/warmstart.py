@@ -1,0 +1,193 @@
+"""Supervised warm start: cross-entropy on scripted play, so that learning from rewards begins with legal, varied moves.
+
+Scripted play is a table of turns made by a rollout of scripted policies in the same env. Left out: training on text
+that no env saw, and fine-tuning at scale (TRL and its relatives do that).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+import polars as pl
+import torch
+
+from palaestra.agents.base import Learnable
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError, LearnerError, nearest
+from palaestra.learning.learner import Schedule, decay
+from palaestra.learning.losses import aggregate
+from palaestra.learning.progress import Report, progress_bar
+
+if TYPE_CHECKING:
+    from palaestra.agents import Team
+    from palaestra.turns import Turns
+
+Metrics = dict[str, float | int]
+
+@runtime_checkable
+class TextPolicy(Protocol):
+    """A policy with a tokenizer, as `LMPolicy` has."""
+
+    def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
+        """What the model is shown."""
+
+    def encode(self, prompt: str, action: str) -> tuple[np.ndarray, np.ndarray]:
+        """(prompt_ids, action_ids) of an action that somebody else chose."""
+
+
+def demonstrations(turns: Turns, team: Team, *, choices: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
+    """Scripted play as rows that the team's trainable policies can score: {policy name: rows}.
+
+    Whoever sits in an agent's seat learns what was played there. Rows of failed episodes and of invalid actions are
+    left out. A language model learns the action's text and an end token after the observation's text; other policies
+    learn its id: its place among `choices` (the env's `Observation.choices`) if the table has no `action_ids`.
+
+    Raises:
+        InputError: an action is not among `choices`, or they are needed and not given.
+    """
+    usable = turns.frame.filter(
+        pl.col("error").is_null(), pl.col("action").is_not_null(), pl.col("valid").fill_null(True)
+    )
+    found = {}
+    for policy in team.trainable:
+        seats = [agent for agent, fills in team.items() if fills is policy]
+        rows = usable.filter(pl.col("agent").cast(pl.String).is_in(seats))
+        if rows.height:
+            found[policy.name] = (
+                _tokenised(rows, policy) if isinstance(policy, TextPolicy) else _numbered(rows, choices)
+            )
+    return found
+
+
+def supervised_warm_start(
+    team: Team,
+    examples: Mapping[str, pl.DataFrame],
+    *,
+    steps: int,
+    batch: int = 64,
+    lr: float = 3e-3,
+    schedule: Schedule = "cosine",
+    max_grad_norm: float = 1.0,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, Metrics]:
+    """Minimise the mean over action tokens of -log π, `steps` batches per policy of `examples`, by AdamW.
+
+    examples: what `demonstrations` returns. seed: order of rows. lr rises over the first twentieth of the steps and
+    decays to 0 by
+    `schedule`.
+
+    Returns:
+        per policy: loss_before, loss_after (mean of the first and the last tenth of the steps), rows, tokens, seconds.
+
+    Raises:
+        InputError: examples for a policy that the team does not train, or none at all.
+        LearnerError: a loss or gradient is not finite.
+    """
+    policies = {policy.name: policy for policy in team.trainable}
+    rates = [lr * decay(schedule, step, steps) for step in range(steps)]
+    for name, rows in examples.items():
+        if name not in policies:
+            raise InputError(f"warm start: {name!r} is no trainable policy of the team{nearest(name, policies)}")
+        if not rows.height:
+            raise InputError(f"warm start: no examples for policy {name!r}")
+    if not examples:
+        raise InputError(
+            "warm start: no examples: every scripted episode failed or every action was invalid, "
+            "or no agent that played has a trainable policy in the team"
+        )
+    metrics = {}
+    for stream, (name, rows) in enumerate(examples.items()):
+        chosen = _batches(rows, batch, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,))))
+        with progress_bar(f"warm start of {name}", steps, shown=progress) as report:
+            metrics[name] = _imitate(
+                policies[name], rows, itertools.islice(chosen, steps), rates, max_grad_norm, report
+            )
+    return metrics
+
+
+def _imitate(
+    policy: Learnable,
+    rows: pl.DataFrame,
+    batches: Iterator[np.ndarray],
+    rates: Sequence[float],
+    max_grad_norm: float,
+    report: Report,
+) -> Metrics:
+    started = time.perf_counter()
+    parameters = policy.parameters()
+    optimiser = torch.optim.AdamW(parameters, weight_decay=0.0, fused=True)
+    losses, tokens = [], 0
+    for step, (chosen, rate) in enumerate(zip(batches, rates, strict=True)):
+        optimiser.param_groups[0]["lr"] = rate
+        scored = policy.score(rows[chosen])
+        loss = aggregate(-scored.logprobs, scored.mask)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
+        losses.append(float(loss.detach()))
+        if not (math.isfinite(losses[-1]) and math.isfinite(norm)):
+            raise LearnerError(
+                f"warm start of {policy.name!r}, step {step}: the loss is {losses[-1]}, its gradient {norm}; lower lr"
+            )
+        optimiser.step()
+        tokens += int(scored.mask.sum())
+        report(step + 1, f"loss {losses[-1]:.2f}", ())
+    tenth = max(len(losses) // 10, 1)
+    return {
+        "loss_before": float(np.mean(losses[:tenth])) if losses else math.nan,
+        "loss_after": float(np.mean(losses[-tenth:])) if losses else math.nan,
+        "rows": rows.height,
+        "tokens": tokens,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _batches(rows: pl.DataFrame, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Row numbers of batches, endlessly, every row once per pass. Not sorted by length: rows of equal length tend to be
+    of one kind of task, and batches of one kind each learn visibly worse."""
+    while True:
+        order = rng.permutation(rows.height)
+        yield from (order[at : at + size] for at in range(0, len(order), size))
+
+
+def _tokenised(rows: pl.DataFrame, policy: TextPolicy) -> pl.DataFrame:
+    """With `prompt_ids` and `action_ids` of the policy's own tokenizer; every distinct text is encoded once."""
+    observations = rows["observation"].unique(maintain_order=True)
+    actions = rows["action"].unique(maintain_order=True)
+    prompts = policy.prompt_ids([Observation(text) for text in observations])
+    said = [policy.encode("", text)[1] for text in actions]
+    tokens = {
+        "observation": pl.DataFrame({"observation": observations, "prompt_ids": _lists(prompts)}),
+        "action": pl.DataFrame({"action": actions, "action_ids": _lists(said)}),
+    }
+    rows = rows.drop("prompt_ids", "action_ids", strict=False)
+    for text, ids in tokens.items():
+        rows = rows.join(ids, on=text, maintain_order="left")
+    return rows
+
+
+def _lists(ids: Sequence[np.ndarray]) -> pl.Series:
+    return pl.Series([each.tolist() for each in ids], dtype=pl.List(pl.Int32))
+
+
+def _numbered(rows: pl.DataFrame, choices: Sequence[str] | None) -> pl.DataFrame:
+    """With `action_ids` of one id, the action's place among `choices`."""
+    if "action_ids" in rows.columns and not rows["action_ids"].null_count():
+        return rows
+    if choices is None:
+        raise InputError(
+            "demonstrations: give choices=, the names of the env's actions by id; the table of scripted play has their "
+            "names only"
+        )
+    place = {name: number for number, name in enumerate(choices)}
+    unknown = [name for name in rows["action"].unique() if name not in place]
+    if unknown:
+        raise InputError(f"demonstrations: action {unknown[0]!r} is not among choices{nearest(unknown[0], choices)}")
+    ids = rows["action"].replace_strict(place, return_dtype=pl.Int32)
+    return rows.with_columns(action_ids=ids.reshape((-1, 1)).cast(pl.List(pl.Int32)))

@@ -1,0 +1,279 @@
+"""The conformance test of environments: whatever passes it can be rolled out, grouped and compared.
+
+Left out: whether the game is any good, and how fast it is.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+
+Play = Callable[[Observation, np.random.Generator], Action]
+"""How to answer an observation legally, for envs whose actions are free text."""
+
+SEEDS = (0, 1, 2**32 + 3, 2**64 - 2)
+"""Reset seeds have 64 bits; some libraries only expect 32."""
+WORDS = ("0", "1", "7", "ok", "yes", "a", "[0]", "[1 1]", "hello there")
+GARBAGE = ("", "   ", "\x00", "no such action \N{BLACK CHESS KNIGHT}", "9" * 50)
+
+
+def check_env(
+    factory: EnvFactory,
+    *,
+    seeds: Iterable[int] = SEEDS,
+    illegal: bool = True,
+    varied: bool = True,
+    max_steps: int = 1000,
+    play: Play | None = None,
+) -> None:
+    """Play an env at random and raise at the first promise of `palaestra.envs.base` that it breaks.
+
+    Checked: the factory can be pickled; the same seed and actions give the same episode, in the same env, in another
+    one and while a third one plays another seed; equal task names mean equal starts; Python's and NumPy's global
+    generators are left alone; observations are consistent (choices, mask, array); only known agents act and are
+    rewarded, by finite numbers or None; an episode is over exactly when nobody is observed, within `max_steps`.
+
+    Args:
+        factory: makes a fresh env.
+        seeds: the episodes to play, at least two for `varied`.
+        illegal: also send illegal actions (numbers out of range, masked ones, garbage): they must not raise, and where
+            there are `choices` they must be reported as `valid=False`.
+        varied: at least two of the seeds must differ in what is seen; turn it off for games with one start.
+        max_steps: steps after which an episode counts as endless.
+        play: a legal answer to an observation; needed for free text of which random words are not legal.
+
+    Raises:
+        AssertionError: one sentence with the promise, the seed, the step and the agent.
+    """
+    seeds = list(seeds)
+    try:
+        twin = pickle.loads(pickle.dumps(factory))
+    except Exception as error:
+        raise AssertionError(f"the factory cannot be pickled, so no other process can use it: {error!r}") from error
+    env = factory()  # imports its library, which may draw from the global generators
+    _check_agents(env)
+    before = _global_state()
+    player = _Player(play, max_steps)
+    traces = {}
+    for seed in seeds:
+        trace = traces[seed] = list(player.episode(env, seed))
+        _same(trace, list(player.episode(env, seed)), f"seed {seed}, played twice in one env")
+        other = player.episode(factory(), seed + 1)
+        mixed = [step for step, _ in _alternate(player.episode(twin(), seed), other)]
+        _same(trace, mixed, f"seed {seed}, played in another env while a third one plays")
+    _check_starts(traces)
+    if varied:
+        _check_varied(env, seeds, player)
+    if illegal:
+        for seed in seeds:
+            _check_illegal(factory(), seed, player, len(traces[seed]) - 1)
+    if _global_state() != before:
+        raise AssertionError("the env draws from Python's or NumPy's global random generator: other code would notice")
+
+
+Trace = list[Any]
+
+
+class _Player:
+    """Plays episodes at random, checking every observation and result on the way."""
+
+    def __init__(self, play: Play | None, max_steps: int) -> None:
+        self._play = play
+        self._max_steps = max_steps
+
+    def choose(self, seen: Observation, rng: np.random.Generator) -> Action:
+        if self._play is not None:
+            return self._play(seen, rng)
+        options = seen.legal if seen.choices is not None else WORDS
+        return options[rng.integers(len(options))]
+
+    def episode(self, env: Env, seed: int, stream: int | None = None) -> Iterator[Any]:
+        """One item per step: everything that an agent or a learner could notice, comparable with ==."""
+        rng = np.random.default_rng(seed if stream is None else stream)
+        observations = env.reset(seed)
+        where = f"seed {seed}, reset"
+        _check_observations(env, observations, where)
+        if not observations:
+            raise AssertionError(f"{where}: nobody is observed, so the episode is over before it began")
+        if not isinstance(env.task, str) or not env.task:
+            raise AssertionError(f"{where}: env.task is {env.task!r}; it must be a name")
+        yield env.task, _plain(observations)
+        for step in range(1, self._max_steps + 1):
+            where = f"seed {seed}, step {step}"
+            actions = {agent: self.choose(seen, rng) for agent, seen in observations.items()}
+            legal = self._play is not None or all(seen.choices is not None for seen in observations.values())
+            result = env.step(actions)
+            check_result(env, actions, result, where)
+            invalid = [agent for agent, valid in result.info.get("valid", {}).items() if not valid]
+            if invalid and legal:
+                raise AssertionError(
+                    f"{where}: the legal action {actions[invalid[0]]!r} of {invalid[0]!r} is called invalid"
+                )
+            yield (
+                {agent: str(action) for agent, action in actions.items()},
+                _plain(result.observations),
+                dict(result.rewards),
+                (result.terminated, result.truncated),
+                repr(result.info),
+            )
+            observations = result.observations
+            if not observations:
+                return
+        raise AssertionError(f"seed {seed}: the episode is not over after {self._max_steps} steps of random play")
+
+
+def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, where: str) -> None:
+    """Check one `StepResult` against the agents that just acted."""
+    if not isinstance(result, StepResult):
+        raise AssertionError(f"{where}: step returned {type(result).__name__}, not StepResult")
+    _check_observations(env, result.observations, where)
+    if (result.terminated or result.truncated) == bool(result.observations):
+        state = f"terminated={result.terminated}, truncated={result.truncated}"
+        raise AssertionError(f"{where}: {state}, but {len(result.observations)} agents are observed")
+    for agent, reward in result.rewards.items():
+        if agent not in env.agents:
+            raise AssertionError(f"{where}: {agent!r} is rewarded, but the agents are {env.agents}")
+        if reward is not None and not math.isfinite(reward):
+            raise AssertionError(f"{where}: the reward of {agent!r} is {reward}; an unknown reward is None")
+    valid = result.info.get("valid", {})
+    if not isinstance(valid, Mapping) or not set(valid) <= set(actions):
+        raise AssertionError(f"{where}: info['valid'] is {valid!r}, but {sorted(actions)} acted")
+    success = result.info.get("success")
+    if isinstance(success, Mapping):
+        if not set(success) <= set(env.agents):
+            raise AssertionError(f"{where}: info['success'] names {sorted(success)}, but the agents are {env.agents}")
+        success = all(isinstance(value, bool) for value in success.values())
+    if not (success is None or isinstance(success, bool)):
+        raise AssertionError(f"{where}: info['success'] must be a bool or {{agent: bool}}")
+
+
+def _check_agents(env: Env) -> None:
+    if not isinstance(env, Env):
+        raise AssertionError(f"{type(env).__name__} lacks one of: agents, task, reset, step")
+    agents = env.agents
+    if not isinstance(agents, tuple) or not agents or len(set(agents)) < len(agents):
+        raise AssertionError(f"env.agents is {agents!r}; it must be a tuple of different names")
+
+
+def _check_observations(env: Env, observations: Mapping[str, Observation], where: str) -> None:
+    for agent, seen in observations.items():
+        at = f"{where}: agent {agent!r}"
+        if agent not in env.agents:
+            raise AssertionError(f"{at} is observed, but the agents are {env.agents}")
+        if not isinstance(seen, Observation) or not isinstance(seen.text, str):
+            raise AssertionError(f"{at} does not see an Observation with a text")
+        if seen.array is not None:
+            if not isinstance(seen.array, np.ndarray) or seen.array.dtype != np.float32:
+                raise AssertionError(f"{at}: array is not float32")
+            if not np.isfinite(seen.array).all():
+                raise AssertionError(f"{at}: array has a value that is not finite")
+        if seen.choices is None:
+            if seen.mask is not None:
+                raise AssertionError(f"{at}: there is a mask, but there are no choices")
+            continue
+        if seen.mask is not None and (seen.mask.dtype != np.bool_ or seen.mask.shape != (len(seen.choices),)):
+            raise AssertionError(
+                f"{at}: mask is {seen.mask.dtype}{list(seen.mask.shape)} for {len(seen.choices)} choices"
+            )
+        if not seen.legal:
+            raise AssertionError(f"{at}: no action is legal")
+        for index in range(len(seen.choices)) if seen.mask is None else np.flatnonzero(seen.mask):
+            if seen.index(seen.choices[index]) != index:
+                raise AssertionError(f"{at}: two choices are called {seen.choices[index]!r} (case does not count)")
+
+
+def _check_starts(traces: Mapping[int, Trace]) -> None:
+    starts: dict[str, tuple[int, Any]] = {}
+    for seed, ((task, seen), *_) in traces.items():
+        first, expected = starts.setdefault(task, (seed, seen))
+        if seen != expected:
+            raise AssertionError(f"seeds {first} and {seed} both have the task {task!r}, but do not start alike")
+
+
+def _check_varied(env: Env, seeds: Sequence[int], player: _Player) -> None:
+    """With the same random stream for the actions, only the env's own seed can make two episodes differ."""
+    episodes = [[step[1] for step in player.episode(env, seed, stream=0)] for seed in seeds]
+    if len(seeds) > 1 and all(episode == episodes[0] for episode in episodes):
+        raise AssertionError(
+            f"the seeds {list(seeds)} all give the same episode: is the seed used? (else varied=False)"
+        )
+
+
+def _check_illegal(env: Env, seed: int, player: _Player, steps: int) -> None:
+    """Send each illegal action at the start, and one somewhere later."""
+    rng = np.random.default_rng(seed)
+    first = next(iter(env.reset(seed).values()))
+    count = len(first.choices or ())
+    attempts: list[tuple[int, Action]] = [(0, action) for action in (count, -1, 10**6, *GARBAGE)]
+    attempts += [(int(rng.integers(steps)), action) for action in (10**6, "", "masked")] if steps else []
+    for late, action in attempts:
+        observations = env.reset(seed)
+        sent = False
+        for step in range(1, 2 * steps + 100):
+            actions = {agent: player.choose(seen, rng) for agent, seen in observations.items()}
+            offender, seen = next(iter(observations.items()))
+            where = f"seed {seed}, step {step}, illegal action {action!r} of {offender!r}"
+            now = not sent and step > late
+            if now and action == "masked":
+                now = seen.mask is not None and not seen.mask.all()
+                if now and seen.mask is not None:
+                    actions[offender] = int(seen.mask.argmin())
+            elif now:
+                actions[offender] = action
+            try:
+                result = env.step(actions)
+            except Exception as error:
+                raise AssertionError(f"{where}: step raised {error!r}") from error
+            check_result(env, actions, result, where)
+            if now:
+                sent = True
+                expected = seen.choices is not None or not isinstance(action, str)
+                if expected and result.info.get("valid", {}).get(offender, True):
+                    raise AssertionError(f"{where}: it is not reported as valid=False")
+            observations = result.observations
+            if not observations:
+                break
+
+
+def _plain(observations: Mapping[str, Observation]) -> dict[str, Any]:
+    return {
+        agent: (
+            seen.text, seen.choices, None if seen.mask is None else seen.mask.tobytes(),
+            None if seen.array is None else (seen.array.shape, seen.array.tobytes()),
+            None if seen.messages is None else [dict(message) for message in seen.messages],
+        )
+        for agent, seen in observations.items()
+    }  # fmt: skip
+
+
+def _same(expected: Trace, found: Trace, where: str) -> None:
+    for step, (one, other) in enumerate(zip(expected, found, strict=False)):
+        if one != other:
+            raise AssertionError(
+                f"{where}: step {step} differs from the first time: {_short(one)} became {_short(other)}"
+            )
+    if len(expected) != len(found):
+        raise AssertionError(f"{where}: the episode has {len(found)} steps instead of {len(expected)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 300 else text[:300] + "..."
+
+
+def _alternate(first: Iterator[Any], second: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    """All of `first`, with a step of `second` after each step as long as it lasts."""
+    for step in first:
+        yield step, next(second, None)
+
+
+def _global_state() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002
+    return random.getstate(), repr(state), state["state"]["key"].tobytes()

@@ -1,0 +1,218 @@
+"""A pipeline of roles over a task with one answer: the first answers, each later one accepts or replaces the answer.
+
+What the roles read, with the defaults (nothing else is said, so that a tiny model can learn it):
+
+    solver    4 + 3 =
+    checker   4 + 3 = | 8          ("ok" accepts, anything else replaces the 8)
+
+Left out: several rounds, branches and messages between roles; those are other workflows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.questions import solve as solve_question
+from palaestra.envs.tasks import TaskEnv, read_answer
+from palaestra.errors import EnvError, InputError, PolicyError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from palaestra.agents.base import Request
+
+ACCEPT = "ok"
+SEPARATOR = " | "
+LONGEST = 200
+"""Longer answers are cut where the next role reads them; they are scored whole."""
+
+
+class PipelineEnv:
+    """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env."""
+
+    def __init__(
+        self,
+        tasks: EnvFactory,
+        roles: Sequence[str] = ("solver", "checker"),
+        *,
+        accept: str = ACCEPT,
+        separator: str = SEPARATOR,
+        improvement: float = 0.0,
+        instructions: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `pipeline` for the arguments."""
+        if not roles or len(set(roles)) < len(roles):
+            raise InputError(f"pipeline: roles={list(roles)}; at least one role is needed, each with a name of its own")
+        if unknown := set(instructions or ()) - set(roles):
+            raise InputError(f"pipeline: instructions for {sorted(unknown)}, but the roles are {list(roles)}")
+        if not accept.strip() or not separator.strip():
+            raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
+        inner = tasks()
+        if not isinstance(inner, TaskEnv):
+            raise InputError(f"pipeline: {type(inner).__name__} is no task with one answer (a TaskEnv)")
+        self.inner: TaskEnv = inner
+        self.agents = tuple(roles)
+        self.task = ""
+        self._accept, self._separator = accept.strip(), separator
+        self._improvement = improvement
+        self._instructions = dict(instructions or {})
+        self._place = len(self.agents)
+
+    @property
+    def question(self) -> str:
+        """What the wrapped task asks."""
+        return self.inner.question
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known: for teachers and reports, not for agents."""
+        return self.inner.answer
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Ask the first role the question of `seed`."""
+        self.inner.reset(seed)
+        self.task = self.inner.task
+        self._place = 0
+        self._current = ""
+        self._answers: dict[str, str] = {}
+        self._scores: dict[str, float] = {}
+        return self._observe()
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the answer of the role whose turn it is; after the last one, score the answer that stands."""
+        expected = list(self.agents[self._place : self._place + 1])
+        if list(actions) != expected:
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
+        (role,) = expected
+        text = read_answer(actions[role])
+        if self._place > 0 and text.casefold() == self._accept.casefold():
+            valid, score = True, self._scores[self.agents[self._place - 1]]
+        elif text or self._place == 0:
+            found = self.inner.score(text)
+            self._current, valid, score = text, found is not None, found or 0.0
+        else:  # neither accepted nor replaced: the answer stands
+            valid, score = False, self._scores[self.agents[self._place - 1]]
+        self._answers[role], self._scores[role] = text, score
+        self._place += 1
+        info: dict[str, Any] = {
+            "valid": {role: valid},
+            "answers": dict(self._answers),
+            "scores": dict(self._scores),
+            "expected": self.inner.answer,
+        }
+        if self._place < len(self.agents):
+            return StepResult(self._observe(), info=info)
+        info["success"] = self.inner.solved(score)
+        return StepResult({}, self._rewards(score), terminated=True, info=info)
+
+    def _rewards(self, final: float) -> dict[str, float | None]:
+        """The final score for everybody, plus `improvement` times what each later role changed."""
+        rewards: dict[str, float | None] = {}
+        before = self._scores[self.agents[0]]
+        for role in self.agents:
+            rewards[role] = final + self._improvement * (self._scores[role] - before)
+            before = self._scores[role]
+        return rewards
+
+    def _observe(self) -> dict[str, Observation]:
+        role, text = self.agents[self._place], self.question
+        if self._place > 0:
+            shown = self._current.replace(self._separator.strip(), " ")[:LONGEST]
+            text += self._separator + shown
+        if role not in self._instructions:
+            return {role: Observation(text)}
+        told = {"role": "system", "content": self._instructions[role]}
+        return {role: Observation(text, messages=(told, {"role": "user", "content": text}))}
+
+
+def pipeline(
+    tasks: EnvFactory,
+    roles: Sequence[str] = ("solver", "checker"),
+    *,
+    accept: str = ACCEPT,
+    separator: str = SEPARATOR,
+    improvement: float = 0.0,
+    instructions: Mapping[str, str] | None = None,
+) -> EnvFactory:
+    """Factory of the game between `roles` over the tasks of a `TaskEnv`; the arguments are checked at once.
+
+    Args:
+        tasks: makes the `TaskEnv`, `reasoning_gym(...)` for example.
+        roles: names of the agents, in the order in which they act.
+        accept: what a later role says to let the answer stand (case and outer space do not matter).
+        separator: stands between the question and the previous answer.
+        improvement: each later role receives this times the change of the score that it caused, on top of the final
+            score that all roles receive.
+        instructions: {role: system message} for chat models; other policies do not see them.
+
+    Rewards come at the end. `info` has the `answers` given and the `scores` of the answer after each role, and the
+    `expected` answer. An answer that is empty or that the task cannot read is not valid; an empty one of a later role
+    lets the previous answer stand.
+    """
+    factory = functools.partial(
+        PipelineEnv, tasks, tuple(roles), accept=accept, separator=separator, improvement=improvement,
+        instructions=instructions,
+    )  # fmt: skip
+    factory()
+    return factory
+
+
+def read(text: str, separator: str = SEPARATOR) -> tuple[str, str | None]:
+    """The question and the previous answer (None for the first role) in what a role reads."""
+    question, found, answer = text.rpartition(separator)
+    return (question, answer) if found else (text, None)
+
+
+def teacher(
+    solve: Callable[[str], str | None] = solve_question,
+    *,
+    accuracy: float | Mapping[str, float] = 1.0,
+    accept: str = ACCEPT,
+    separator: str = SEPARATOR,
+) -> Callable[[Request], str]:
+    """Scripted play of any role, for a warm start: right with probability `accuracy`, drawn from the request's stream.
+
+    A first role then answers rightly, else with one character changed. A later role then accepts a right answer and
+    repairs a wrong one, else it spoils the right and accepts the wrong.
+
+    Args:
+        solve: question -> right answer; default: what `palaestra.envs.questions` can solve.
+        accuracy: share of right decisions, for all roles or {role: share}.
+        accept: as in `pipeline`.
+        separator: as in `pipeline`.
+
+    Raises:
+        PolicyError: when called, if `solve` does not know the question.
+    """
+
+    def act(request: Request) -> str:
+        question, previous = read(request.observation.text, separator)
+        truth = solve(question)
+        if truth is None:
+            raise PolicyError(f"the teacher of {request.agent!r} cannot solve {question!r}")
+        share = accuracy if isinstance(accuracy, int | float) else accuracy.get(request.agent, 1.0)
+        right = bool(request.rng.random() < share)
+        if previous is None:
+            return truth if right else spoil(truth, request.rng)
+        if previous.strip().casefold() == truth.casefold():
+            return accept if right else spoil(truth, request.rng)
+        return truth if right else accept
+
+    return act
+
+
+def spoil(answer: str, rng: np.random.Generator) -> str:
+    """`answer` with one of its letters or digits changed into another; never `answer` itself.
+
+    A leading zero is avoided, since `07` would be as right as `7`.
+    """
+    places = [place for place, sign in enumerate(answer) if sign.isalnum()]
+    if not places:
+        return answer + "0"
+    place = places[int(rng.integers(len(places)))]
+    alphabet = "123456789" if answer[place].isdigit() else "abcdefghijklmnopqrstuvwxyz"
+    others = [sign for sign in alphabet if sign != answer[place].casefold()]
+    return answer[:place] + others[int(rng.integers(len(others)))] + answer[place + 1 :]

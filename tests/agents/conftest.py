@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from palaestra.agents import Request
+from palaestra.envs.base import Observation
+
+TEXTS = ("bet or pass?", "Your card is 7. The pot is 12.\nWhat is 3 + 4 + 5?", "x", "a rather long story about " * 3)
+
+
+@pytest.fixture
+def requests() -> Callable[..., list[Request]]:
+    """Requests with fresh generators: the same texts and seed always ask for the same draw."""
+
+    def make(texts: Sequence[str] = TEXTS, seed: int = 0) -> list[Request]:
+        return [Request(Observation(t), "player", np.random.default_rng([seed, i])) for i, t in enumerate(texts)]
+
+    return make

@@ -1,0 +1,79 @@
+# ruff: noqa: NPY002
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+
+from palaestra.envs.base import Observation
+from palaestra.envs.discrete import Slips, check_illegal, describe, isolated, read_turn, source_mentions
+from palaestra.errors import EnvError, InputError
+
+
+def test_a_turn_takes_the_actions_of_exactly_the_observed_agents():
+    turn = {"a": Observation("", ("left", "right"), np.array([True, False])), "b": Observation("", ("up",))}
+    assert read_turn({"a": "LEFT ", "b": 0}, turn) == {"a": 0, "b": 0}
+    assert read_turn({"a": "right", "b": 7}, turn) == {"a": None, "b": None}
+    for wrong in ({"a": 0}, {"a": 0, "b": 0, "c": 0}, {}):
+        with pytest.raises(EnvError, match=r"the agents to act are \['a', 'b'\]"):
+            read_turn(wrong, turn)
+
+
+def test_slips_are_legal_uniform_and_drawn_from_the_seed_alone():
+    seen = Observation("", tuple("abcd"), np.array([False, True, False, True]))
+    slips = Slips(5)
+    drawn = [slips.legal(seen) for _ in range(400)]
+    assert set(drawn) == {1, 3}
+    assert 150 < drawn.count(1) < 250
+    again = Slips(5)
+    assert drawn == [again.legal(seen) for _ in range(400)]
+    assert {Slips(seed).legal(Observation("", ("x", "y"))) for seed in range(20)} == {0, 1}
+
+
+def test_isolation_seeds_inside_and_restores_outside_even_after_an_error():
+    random.seed(1)
+    np.random.seed(1)
+    python, numpy = random.getstate(), np.random.get_state()[1].copy()
+    inside = []
+    for _ in range(2):
+        with contextlib.suppress(ZeroDivisionError), isolated(2**64 - 2, numpy=True):
+            inside.append((random.random(), np.random.random()))
+            raise ZeroDivisionError
+    assert inside[0] == inside[1]
+    assert random.getstate() == python
+    assert (np.random.get_state()[1] == numpy).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.array([[1, 0], [0, 1]]), "1001"),
+        (np.array([True, False]), "10"),
+        (np.array([0.5, -1.0, 3.14159]), "0.5 -1 3.142"),
+        (np.array([0.0]), "0"),
+        (7, "7"),
+        (np.int64(7), "7"),
+        ((14, 10, 0), "14 10 0"),
+        ({"a": np.array([2, 3]), "b": 1}, "a:2 3 b:1"),
+        (np.zeros((40, 40)), "array 40x40"),
+    ],
+)
+def test_description_is_short(value, text):
+    assert describe(value) == text
+
+
+def test_source_is_searched_in_a_module_and_below_it():
+    import email.message
+
+    assert source_mentions("email.message", "class Message")
+    assert source_mentions("email", "class Message"), email.message
+    assert not source_mentions("email.message", r"np\.random")
+    assert source_mentions("builtins", "whatever"), "a module without source might do anything"
+
+
+def test_an_unknown_way_to_treat_illegal_actions_is_named():
+    with pytest.raises(InputError, match=r"illegal='loose'.*'lose'"):
+        check_illegal("loose")

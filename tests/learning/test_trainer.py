@@ -1,0 +1,349 @@
+"""The loop: what it writes, and what it survives."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from palaestra.agents import Team
+from palaestra.credit import col, grpo, where
+from palaestra.errors import InputError, LearnerError, RewardError, StorageError
+from palaestra.learning import PolicyGradient, Trainer, checkpoints
+from palaestra.learning.alarms import alarms
+from palaestra.turns import Turns
+
+SCRIPT = Path(__file__).with_name("matching.py")
+
+
+@pytest.fixture(scope="module")
+def matching() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("matching", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.set_num_threads(1)  # as in the script: the order of sums must be the same
+    return module
+
+
+def parameters(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {
+        f"{policy} {name}": tensor.clone()
+        for policy, state in trainer.team.state_dict().items()
+        for name, tensor in state.items()
+    }
+
+
+def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    matching: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, torch.Tensor]]:
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    trainer = matching.trainer(directory)
+    trainer.run()
+    return directory, parameters(trainer)
+
+
+def test_what_is_written(uninterrupted: tuple[Path, dict[str, torch.Tensor]]) -> None:
+    directory, _ = uninterrupted
+    written = lines(directory)
+    assert [line["iteration"] for line in written] == list(range(1, 13))
+    line = written[-1]
+    assert {"wall_seconds", "cpu_seconds", "episodes", "turns", "errors", "reward", "success", "policies", "evaluation",
+            "metrics", "alarms"} <= line.keys()  # fmt: skip
+    assert (line["episodes"], line["turns"], line["errors"]) == (24, 48, {})
+    for policy in ("asker", "answerer"):
+        assert {"loss", "kl", "entropy", "grad_norm", "clip_fraction", "zero_credit", "illegal", "distinct_actions",
+                "rows"} <= line["policies"][policy].keys()  # fmt: skip
+        assert line["policies"][policy]["rows"] == 24
+    times = [line["cpu_seconds"] for line in written]
+    assert times == sorted(times)
+    assert times[0] > 0
+    stored = sorted(path.name for path in (directory / "checkpoints").iterdir())
+    assert stored == ["iteration-000000", "iteration-000009", "iteration-000012"]
+    assert [path.name for path in (directory / "turns").iterdir()] == ["iteration-000012.parquet"]
+    turns = Turns.load(directory / "turns")
+    assert turns["advantage"].null_count() == 0
+    # the line's means are those of the table
+    assert line["reward"] == pytest.approx(turns.filter(pl.col("agent") == "asker")["reward"].mean())
+    assert line["success"] == turns["success"].mean()
+    assert sum(json.loads((directory / "contributions.json").read_text()).values()) == pytest.approx(1)
+
+
+def test_a_run_is_determined_by_its_seed(
+    matching: ModuleType, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    again, other = matching.trainer(None), matching.trainer(None, seed=4)
+    history = again.run()
+    other.run()
+    assert equal(parameters(again), uninterrupted[1])
+    assert not equal(parameters(other), uninterrupted[1])
+    timeless = [{k: v for k, v in line.items() if not k.endswith("_seconds")} for line in history]
+    for line in timeless:
+        for metrics in line["policies"].values():
+            metrics.pop("seconds")
+    stored = lines(uninterrupted[0])
+    for line in stored:
+        for metrics in line["policies"].values():
+            metrics.pop("seconds")
+        line.pop("wall_seconds")
+        line.pop("cpu_seconds")
+    assert timeless == stored
+
+
+def test_it_learns(matching: ModuleType) -> None:
+    """Two independent tables have to agree on a code for three digits; one pair in three is right by chance."""
+    trainer = matching.trainer(None, tables=True, iterations=60, groups=16)
+    trainer.learner = PolicyGradient(trainer.team, lr=0.1)
+    history = trainer.run()
+    assert history[0]["success"] < 0.6
+    assert sum(line["success"] for line in history[-5:]) / 5 > 0.9
+
+
+def test_kill_9_and_resume_give_the_same_parameters_to_the_bit(
+    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(tmp_path)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    metrics = tmp_path / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 8):
+        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.stderr.close()  # type: ignore[union-attr]
+    killed_at = len(lines(tmp_path))
+    assert 8 <= killed_at < 12
+    with metrics.open("a") as file:
+        file.write('{"iteration": 9, "half a li')
+
+    trainer = matching.trainer(tmp_path)
+    history = trainer.run(resume=True)
+    assert equal(parameters(trainer), uninterrupted[1])
+    assert [line["iteration"] for line in lines(tmp_path)] == list(range(1, 13))
+    assert history == lines(tmp_path)
+    cpu = [line["cpu_seconds"] for line in history]
+    assert cpu == sorted(cpu)
+    assert (
+        Turns.load(tmp_path / "turns")
+        .frame.drop("duration")
+        .equals(Turns.load(uninterrupted[0] / "turns").frame.drop("duration"))
+    )
+
+
+def test_a_run_that_is_over_is_not_run_again(matching: ModuleType, tmp_path: Path) -> None:
+    first = matching.trainer(tmp_path, iterations=2)
+    first.run()
+    again = matching.trainer(tmp_path, iterations=2)
+    assert len(again.run(resume=True)) == 2
+    assert equal(parameters(first), parameters(again))
+    assert len(matching.trainer(tmp_path, iterations=3).run(resume=True)) == 3
+
+
+def test_directories_with_another_run_are_refused(matching: ModuleType, tmp_path: Path) -> None:
+    matching.trainer(tmp_path, iterations=1).run()
+    with pytest.raises(InputError, match=r"holds a run already .iteration-000001.: resume it"):
+        matching.trainer(tmp_path).run()
+    with pytest.raises(InputError, match="seed=3, not 5"):
+        matching.trainer(tmp_path, seed=5).run(resume=True)
+    with pytest.raises(InputError, match="credit="):
+        matching.trainer(tmp_path, credit=grpo(eps=0.1)).run(resume=True)
+    with pytest.raises(InputError, match="directory"):
+        matching.trainer(None).run(resume=True)
+    with pytest.raises(InputError, match="group_size=0"):
+        matching.trainer(None, group_size=0)
+
+
+def test_a_damaged_checkpoint_is_passed_over(
+    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    matching.trainer(tmp_path, iterations=9).run()
+    with (tmp_path / "checkpoints/iteration-000009/tensors.safetensors").open("r+b") as file:
+        file.write(b"damage")
+    trainer = matching.trainer(tmp_path)
+    with pytest.warns(UserWarning, match="iteration-000009"):
+        trainer.run(resume=True)
+    assert equal(parameters(trainer), uninterrupted[1])
+
+
+def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
+    matching: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    uninterrupted: tuple[Path, dict[str, torch.Tensor]],
+) -> None:
+    real = checkpoints.write
+
+    def full(path: Path, data: bytes) -> None:
+        if "iteration-000006" in str(path) and path.name == "state.json":
+            path.write_bytes(data[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write", full)
+        with pytest.raises(StorageError, match=r"iteration-000006.*No space left"):
+            matching.trainer(tmp_path).run()
+    found = checkpoints.latest(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.name == "iteration-000003"
+    trainer = matching.trainer(tmp_path)
+    trainer.run(resume=True)
+    assert equal(parameters(trainer), uninterrupted[1])
+
+
+def test_an_unusable_directory_stops_the_run_before_anything_is_played(matching: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    trainer = matching.trainer(tmp_path / "file" / "run")
+    trainer.env = None
+    with pytest.raises(StorageError, match=r"cannot write to .*file/run"):
+        trainer.run()
+
+
+def test_an_env_that_breaks_in_5_percent_of_steps(matching: ModuleType, tmp_path: Path) -> None:
+    trainer = matching.trainer(tmp_path, failing=0.05, groups=10, save_turns="all", play={"timeout": None})
+    seen: list[pl.DataFrame] = []
+    update = trainer.learner.update
+
+    def spy(turns: Turns, **options: Any) -> Any:
+        seen.append(turns.frame)
+        return update(turns, **options)
+
+    trainer.learner.update = spy
+    history = trainer.run()
+    assert len(history) == 12
+    failures = sum(line["errors"].get("env", 0) for line in history)
+    dropped = sum(line["incomplete_groups"] for line in history)
+    assert failures > 20  # 720 episodes of two steps
+    assert 0 < dropped <= failures
+    for iteration, (line, trained) in enumerate(zip(history, seen, strict=True), start=1):
+        assert trained["error"].null_count() == trained.height
+        assert set(trained.group_by("group").agg(pl.col("episode").n_unique())["episode"]) <= {6}
+        assert trained["group"].n_unique() == 10 - line["incomplete_groups"]
+        stored = Turns.load(tmp_path / f"turns/iteration-{iteration:06d}.parquet").frame
+        assert stored.filter(pl.col("error").is_not_null())["episode"].len() >= line["errors"].get("env", 0)
+        assert stored.select(pl.struct("group", "episode").n_unique()).item() == 60
+        assert stored.filter(pl.col("advantage").is_not_null()).height == trained.height
+    assert any("groups lack episodes (" in alarm for line in history for alarm in line["alarms"])
+
+
+def test_incomplete_groups_can_be_kept_without_their_failed_episodes(matching: ModuleType) -> None:
+    trainer = matching.trainer(None, failing=0.2, iterations=2, incomplete="keep", play={"timeout": None})
+    for line in trainer.run():
+        failed = sum(line["errors"].values())
+        assert failed > 0
+        assert line["policies"]["answerer"]["rows"] == 24 - failed
+
+
+def test_a_run_in_which_everything_fails_ends_and_says_so(matching: ModuleType, tmp_path: Path) -> None:
+    trainer = matching.trainer(tmp_path, failing=1.0, iterations=3)
+    before = parameters(trainer)
+    history = trainer.run()
+    assert all("nothing was learned: 4 of 4 groups" in line["alarms"][0] for line in history)
+    assert history[0]["reward"] is None
+    assert all(
+        torch.equal(tensor, parameters(trainer)[name]) for name, tensor in before.items() if "states" not in name
+    )
+
+
+def test_rewards_that_are_not_finite_stop_the_run_and_leave_the_checkpoint(
+    matching: ModuleType, tmp_path: Path
+) -> None:
+    late = pl.when((pl.col("iteration") == 5) & (pl.col("group") == 2)).then(float("nan")).otherwise(pl.col("reward"))
+    trainer = matching.trainer(tmp_path, reward=where(col("reward") >= 0, late, 0.0))
+    with pytest.raises((RewardError, LearnerError)) as caught:
+        trainer.run()
+    assert "not" in str(caught.value)
+    found = checkpoints.latest(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.name == "iteration-000003"
+    assert len(lines(tmp_path)) == 4
+
+
+def test_looks_and_hooks_come_when_they_should(matching: ModuleType) -> None:
+    looks: list[int] = []
+
+    def evaluate(team: Team, iteration: int) -> dict[str, Any]:
+        looks.append(iteration)
+        return {"success": float("nan"), "n": 4}
+
+    trainer = matching.trainer(
+        None, iterations=5, evaluate=evaluate, evaluate_every=2, after_iteration=lambda i, team: {"twice": 2.0 * i}
+    )
+    trainer.learner.kl = 0.0
+    history = trainer.run()
+    assert looks == [2, 4, 5]
+    assert [line["evaluation"] for line in history] == [None, (look := {"success": None, "n": 4}), None, look, look]
+    assert [line["metrics"] for line in history] == [{"twice": 2.0 * i} for i in range(1, 6)]
+    kl = [line["policies"]["asker"]["kl"] for line in history]
+    assert [k is None for k in kl] == [True, False, True, False, False]
+    assert kl[-1] > kl[1] > 0
+
+
+@pytest.mark.parametrize(("mode", "files"), [("none", 0), ("last", 1), ("all", 4)])
+def test_turns_are_kept_as_told(matching: ModuleType, tmp_path: Path, mode: str, files: int) -> None:
+    matching.trainer(tmp_path, iterations=4, save_turns=mode).run()
+    assert len(list(tmp_path.glob("turns/*.parquet"))) == files
+
+
+def test_progress_goes_to_stderr(matching: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    matching.trainer(None, iterations=1, progress=True, failing=1.0).run()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "nothing was learned" in captured.err
+
+
+def line_of(**policy: Any) -> dict[str, Any]:
+    healthy = {"entropy": 1.0, "distinct_actions": 0.5, "zero_credit": 0.1, "illegal": 0.05, "kl": 0.1}
+    return {"errors": {}, "turns": 8, "groups": 4, "incomplete_groups": 0, "policies": {"p": healthy | policy}}
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        ({"entropy": 0.05}, "entropy is 0.05 nats, 5% of its start"),
+        ({"distinct_actions": 0.02}, "distinct actions is 2.00%"),
+        ({"zero_credit": 0.97}, "97% of its rows have no credit"),
+        ({"illegal": 0.3}, "30% of its actions are illegal, at the start 5%"),
+        ({"kl": 4.0}, "4 nats per token from its start"),
+    ],
+)
+def test_each_alarm_is_one_sentence(now: dict[str, Any], sentence: str) -> None:
+    found = alarms(line_of(**now), [line_of()])
+    assert len(found) == 1
+    assert found[0].startswith("policy 'p': ")
+    assert sentence in found[0]
+    assert "\n" not in found[0]
+
+
+def test_no_alarm_without_a_reason() -> None:
+    assert alarms(line_of(), []) == []
+    assert alarms(line_of(illegal=0.4), [line_of(illegal=0.6)]) == []  # it falls
+    assert alarms(line_of(entropy=None, kl=None, zero_credit=None, illegal=None), [line_of()]) == []
