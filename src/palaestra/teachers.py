@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from palaestra.agents.base import Request
 from palaestra.envs.base import Action
 from palaestra.errors import RecipeError, nearest
@@ -116,5 +118,21 @@ def nim(skill: float = 0.0) -> Play:
                 if size ^ balance < size:
                     return f"[{pile} {size - (size ^ balance)}]"
         return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
+@teacher("varied")
+def varied(concentration: float = 2.0, seed: int = 0) -> Play:
+    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
+
+    Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
+    card for hundreds of steps of reinforcement learning.
+    """
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        preferences = np.random.default_rng([seed, request.observation.key()]).dirichlet([concentration] * len(legal))
+        return legal[int(request.rng.choice(len(legal), p=preferences))]
 
     return play

@@ -64,8 +64,8 @@ def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", un
 @register()
 def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where: SignalLike) -> Signal:
     """How many other rows of the key, of those in `where`, are smaller in both signals; missing outside `where`."""
-    options = {"over": joined(over), "where": as_signal(where)}
-    return Signal("smaller_in_both", as_signal(first), as_signal(second), **options)
+    inputs = (as_signal(first), as_signal(second))
+    return Signal("smaller_in_both", *inputs, over=joined(over), where=as_signal(where))
 
 
 def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:

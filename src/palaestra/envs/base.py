@@ -48,8 +48,11 @@ class Observation:
         if self.choices is None:
             return None
         if isinstance(action, str):
-            wanted = action.strip().casefold()
-            found = next((i for i, name in enumerate(self.choices) if name.casefold() == wanted), None)
+            wanted = action.strip()
+            if wanted in self.choices:  # some games have names that differ in case only
+                found: int | None = self.choices.index(wanted)
+            else:
+                found = next((i for i, name in enumerate(self.choices) if name.casefold() == wanted.casefold()), None)
         else:
             found = int(action) if 0 <= int(action) < len(self.choices) else None
         if found is None or (self.mask is not None and not self.mask[found]):
@@ -72,8 +75,8 @@ class StepResult:
 
     observations: who acts next and what they see; empty iff the episode is over.
     rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.
-    info: `valid`: {agent: bool} for the actions just taken (absent = valid); `success`: bool or {agent: bool} at the end;
-    anything else is kept as the row's metadata.
+    info: `valid`: {agent: bool} for the actions just taken (absent = valid); `success`: bool or {agent: bool} at the
+    end; anything else is kept as the row's metadata.
     """
 
     observations: Mapping[str, Observation]
