@@ -56,14 +56,12 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
             case "mlp":
                 first = next(iter(factory().reset(0).values()))
                 if first.array is None or first.choices is None:
-                    raise RecipeError(
-                        f"{field}: this env shows text only; kind 'mlp' needs arrays and choices"
-                    )
+                    raise RecipeError(f"{field}: this env shows text only; kind 'mlp' needs arrays and choices")
                 return MLPPolicy(len(first.array), len(first.choices), name=name, seed=seed, **options)
             case "random":
-                return ScriptedPolicy(make_teacher("random", options, field), name=name)
+                return ScriptedPolicy(make_teacher("random", options, field, seed=seed), name=name)
             case "script":
-                return ScriptedPolicy(make_teacher(options.pop("teacher"), options, field), name=name)
+                return ScriptedPolicy(make_teacher(options.pop("teacher"), options, field, seed=seed), name=name)
     except KeyError as error:
         raise RecipeError(f"{field}.options: {error.args[0]!r} is required for kind {part.kind!r}") from error
     except TypeError as error:
@@ -92,9 +90,11 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
     return {agent: made[names[agent] if agent in names else names["*"]] for agent in agents}
 
 
-def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str) -> Team:
+def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
     """Every seat filled by one scripted play."""
-    script = ScriptedPolicy(make_teacher(teacher, options, field), name=f"script-{teacher.rpartition(':')[2]}")
+    script = ScriptedPolicy(
+        make_teacher(teacher, options, field, seed=seed), name=f"script-{teacher.rpartition(':')[2]}"
+    )
     return Team(dict.fromkeys(agents_of(factory), script))
 
 

@@ -50,7 +50,10 @@ def run_seed(
             systems[name] = (control.test, control.team)
         elif part.teacher is not None:
             field = f"evaluation.controls.{name}.teacher"
-            systems[name] = (trained.test, build.scripted_team(part.teacher, part.options, trained.test, field))
+            systems[name] = (
+                trained.test,
+                build.scripted_team(part.teacher, part.options, trained.test, field, seed=seed),
+            )
         else:
             variant = override(recipe, {"policies": {k: v.model_dump() for k, v in (part.policies or {}).items()}})
             systems[name] = (trained.test, build.team(variant, trained.test, seed=seed, corpus=trained.corpus))
@@ -109,6 +112,7 @@ class Training:
             teacher.options if teacher else {},
             self.train,
             "warm_start.teacher",
+            seed=seed,
         )
         self.played = rollout(
             self.train, script, groups=teacher.groups if teacher else 64, seed=seed, iteration=0, run=str(seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +33,8 @@ def teacher(name: str) -> Callable[[Callable[..., Play]], Callable[..., Play]]:
     return decorate
 
 
-def make(name: str, options: dict[str, Any], field: str = "teacher") -> Play:
-    """The scripted play that a recipe names.
+def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: int = 0) -> Play:
+    """The scripted play that a recipe names. `seed` is for teachers that draw something once, unless `options` has it.
 
     Raises:
         RecipeError: no such teacher, or options that it does not take.
@@ -41,6 +42,8 @@ def make(name: str, options: dict[str, Any], field: str = "teacher") -> Play:
     factory = TEACHERS.get(name) or (load_object(name, field) if ":" in name else None)
     if factory is None:
         raise RecipeError(f"{field}: no teacher {name!r}{nearest(name, TEACHERS)}; or give module:function")
+    if "seed" in inspect.signature(factory).parameters:
+        options = {"seed": seed, **options}
     try:
         play: Play = factory(**options)
     except TypeError as error:
@@ -75,31 +78,44 @@ def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
     The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
     """
     from palaestra.envs.questions import solve
-    from palaestra.workflows.pipeline import teacher as role
+    from palaestra.workflows import teacher as role
 
-    plays = (
-        {agent: role(solve, accuracy=share) for agent, share in accuracy.items()} if isinstance(accuracy, dict) else {}
-    )
-    default = role(solve, accuracy=accuracy if isinstance(accuracy, float | int) else 1.0)
+    return role(solve, accuracy=accuracy)
+
+
+@teacher("varied")
+def varied(concentration: float = 2.0, seed: int = 0) -> Play:
+    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
+
+    Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
+    card for hundreds of steps of reinforcement learning.
+    """
 
     def play(request: Request) -> Action:
-        return plays.get(request.agent, default)(request)
+        legal = request.observation.legal
+        preferences = np.random.default_rng([seed, request.observation.key()]).dirichlet([concentration] * len(legal))
+        return legal[int(request.rng.choice(len(legal), p=preferences))]
 
     return play
 
 
-@teacher("kuhn")
-def kuhn(slope: float = 0.25) -> Play:
-    """Kuhn poker with an eye on the card and nothing else: bets with probability 1/2 - slope, 1/2, 1/2 + slope.
+@teacher("convention")
+def convention(clarity: float = 0.6, seed: int = 0) -> Play:
+    """Tiny Hanabi: the first player says its card by an action of its own for each card; the second knows nothing.
 
-    A teacher that ignores its card leaves the model that imitates it blind to the card for hundreds of steps.
+    Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
+    The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
     """
+    anything = varied(seed=seed)
 
     def play(request: Request) -> Action:
-        card = int(
-            next(sign for sign in request.observation.text.removeprefix("p0").removeprefix("p1") if sign in "012")
-        )
-        return int(request.rng.random() < 0.5 + slope * (card - 1))
+        seat, _, seen = request.observation.text.partition(":d")
+        if seat != "p0":
+            return anything(request)
+        legal = request.observation.legal
+        if request.rng.random() < clarity:
+            return legal[int(np.random.default_rng(seed).permutation(len(legal))[int(seen)])]
+        return legal[int(request.rng.integers(len(legal)))]
 
     return play
 
@@ -118,21 +134,5 @@ def nim(skill: float = 0.0) -> Play:
                 if size ^ balance < size:
                     return f"[{pile} {size - (size ^ balance)}]"
         return legal[int(request.rng.integers(len(legal)))]
-
-    return play
-
-
-@teacher("varied")
-def varied(concentration: float = 2.0, seed: int = 0) -> Play:
-    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
-
-    Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
-    card for hundreds of steps of reinforcement learning.
-    """
-
-    def play(request: Request) -> Action:
-        legal = request.observation.legal
-        preferences = np.random.default_rng([seed, request.observation.key()]).dirichlet([concentration] * len(legal))
-        return legal[int(request.rng.choice(len(legal), p=preferences))]
 
     return play
