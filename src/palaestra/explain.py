@@ -50,12 +50,12 @@ def _notes(node: Signal, evaluation: Evaluation) -> str:
     value = evaluation(node)
     values = value.values if isinstance(value, Ragged) else value.astype(float)
     samples = evaluation.samples(node)
-    counts = samples.counts()
+    counts = samples.counts
     counts = counts[counts > 0]
     if not len(counts):
         return "   [no samples]"
     sizes = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}–{counts.max()}"
-    constant = _share(samples.stds(0)[samples.counts() > 0] == 0)
+    constant = _share(samples.stds(0)[samples.counts > 0] == 0)
     note = f"   [{len(counts):,} keys, {sizes} samples each, {constant} constant"
     if node.op in ("standardise", "centre", "leave_one_out"):
         note += f", {_share(counts == 1)} with one sample, {_share(values == 0)} of rows zero"

@@ -7,7 +7,9 @@ number per key with `np.bincount`, whose order of summation is fixed, and gather
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,36 +34,38 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
-class Samples(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Samples:
     """What a statistic counts: values, the key of each, number of keys."""
 
     values: np.ndarray
     keys: np.ndarray
     size: int
 
+    @cached_property
     def counts(self) -> np.ndarray:
         """Samples of each key."""
         return np.bincount(self.keys, minlength=self.size)
 
+    @cached_property
     def sums(self) -> np.ndarray:
         """Their sum; 0 where there are none."""
         return np.bincount(self.keys, self.values, self.size)
 
+    @cached_property
     def means(self) -> np.ndarray:
         """Their mean; NaN where there are none."""
-        counts = self.counts()
         means = np.full(self.size, np.nan)
-        np.divide(self.sums(), counts, out=means, where=counts > 0)
+        np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
         return means
 
     def stds(self, ddof: int) -> np.ndarray:
         """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
-        means, counts = self.means(), self.counts()
-        deviations = Samples(np.square(self.values - means[self.keys]), self.keys, self.size).sums()
+        deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
         with np.errstate(invalid="ignore", divide="ignore"):
-            std = np.sqrt(deviations / (counts - ddof))
-            constant = deviations <= TIE**2 * (deviations + counts * np.square(means))
-        return np.where(constant | (counts <= ddof), 0.0, std)
+            std = np.sqrt(deviations / (self.counts - ddof))
+            constant = deviations <= TIE**2 * (deviations + self.counts * np.square(self.means))
+        return np.where(constant | (self.counts <= ddof), 0.0, std)
 
 
 KERNELS: dict[str, Callable[[Evaluation, Signal], Value]] = {}
@@ -89,7 +93,7 @@ class Evaluation:
             return self._column(node)
         if op == "expr":
             return self._expression(node)
-        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing", "and", "or", "not"):
+        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing", "ratio", "and", "or", "not"):
             return self._elementwise(node)
         if op in ("per_turn", "per_token"):
             return self._change_grain(node)
@@ -248,14 +252,13 @@ class Evaluation:
         if unit == "row":
             return _reduce(x, codes, taken), x
         if unit == "episode":
-            inner = self.turns.codes("episode")
+            pair = self.codes((*node.options["over"], "episode"))
             if lengths is not None:
-                inner = Codes(np.repeat(inner.ids, lengths), inner.size)
+                pair = Codes(np.repeat(pair.ids, lengths), pair.size)
         else:  # the same sum in another order must not be another value
             with np.errstate(over="ignore"):
-                inner = code_array(x.astype(np.float32))
-        pair = combine(codes, inner)
-        means = _reduce(x, pair, taken).means()
+                pair = combine(codes, code_array(x.astype(np.float32)))
+        means = _reduce(x, pair, taken).means
         key = np.zeros(pair.size, np.int64)
         key[pair.ids] = codes.ids
         present = ~np.isnan(means)
@@ -312,6 +315,9 @@ def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
     if op == "clip":
         clipped: np.ndarray = np.clip(inputs[0], node.options["low"], node.options["high"])
         return clipped
+    if op == "ratio":
+        empty = inputs[1] == 0
+        return np.where(empty, inputs[2], inputs[0] / np.where(empty, 1.0, inputs[1]))
     return np.where(np.isnan(inputs[0]), inputs[1], inputs[0])
 
 
@@ -351,13 +357,13 @@ def _extreme(samples: Samples, best: np.ufunc, start: float) -> np.ndarray:
 
 
 def _total(samples: Samples) -> np.ndarray:
-    return np.where(samples.counts() > 0, samples.sums(), np.nan)
+    return np.where(samples.counts > 0, samples.sums, np.nan)
 
 
 _SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
-    "mean": Samples.means,
+    "mean": lambda samples: samples.means,
     "total": _total,
-    "count": lambda samples: samples.counts().astype(float),
+    "count": lambda samples: samples.counts.astype(float),
     "lowest": lambda samples: _extreme(samples, np.minimum, np.inf),
     "highest": lambda samples: _extreme(samples, np.maximum, -np.inf),
 }
@@ -376,22 +382,23 @@ def _finish(
         per_key = samples.stds(options["ddof"]) if node.op == "std" else _quantile(samples, options["q"])
         result = per_key[codes.ids]
         return result
-    counts = samples.counts()[codes.ids]
-    inside = keep & ~np.isnan(own)
-    baseline = samples.means()[codes.ids]
-    if node.op == "leave_one_out":
-        with np.errstate(divide="ignore", invalid="ignore"):
-            others = (baseline * counts - own) / (counts - 1)
-        baseline = np.where(inside, others, baseline)
-    result = x - baseline
+    result = x - samples.means[codes.ids]
     if node.op == "standardise":
         std = samples.stds(options["ddof"])
         result *= np.divide(1.0, std + options["eps"], out=np.zeros(samples.size), where=std > TIE)[codes.ids]
-    else:  # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
+    else:
+        inside = keep & ~np.isnan(own)
+        if node.op == "leave_one_out":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                result += np.where(inside, ((own - samples.means[codes.ids]) / (samples.counts - 1)[codes.ids]), 0.0)
+        # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
         flat = (samples.stds(0) == 0)[codes.ids] & inside
         result[flat & (np.abs(x - own) <= TIE * np.abs(own))] = 0.0
-    alone = (counts == 0) | ((counts == 1) & (inside | (node.op == "standardise")))
-    if alone.any():
+    few = samples.counts <= 1
+    if few.any():
+        alone = few[codes.ids]
+        if node.op != "standardise":  # rows outside `where` are compared with a lone sample as well
+            alone &= inside | (samples.counts == 0)[codes.ids]
         deviation = 1.0 + options.get("eps", 0.0)  # raw: as if the mean were 0 and the deviation 1
         result[alone] = x[alone] / deviation if options["singleton"] == "raw" else 0.0 * x[alone]
     return result
@@ -399,7 +406,7 @@ def _finish(
 
 def _quantile(samples: Samples, q: float) -> np.ndarray:
     ordered = samples.values[np.lexsort((samples.values, samples.keys))]
-    counts = samples.counts()
+    counts = samples.counts
     starts = np.cumsum(counts) - counts
     position = starts + q * np.maximum(counts - 1, 0)
     result = np.full(samples.size, np.nan)

@@ -404,6 +404,12 @@ def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
 
 
 @register()
+def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
+    """top / bottom, and `otherwise` on rows where bottom is 0."""
+    return Signal("ratio", as_signal(top), as_signal(bottom), as_signal(otherwise))
+
+
+@register()
 def per_turn(x: SignalLike, how: Summary = "mean") -> Signal:
     """One value per turn from one per token: mean, total, highest or lowest; missing for a turn without tokens."""
     _choice("per_turn", "how", how, Summary)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
-from palaestra.credit import adhint, hint_prefix, hint_ratio, inject, r3, reflections, standardise
+from palaestra.credit import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember, standardise
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.signals import Signal
 from palaestra.turns import Ragged, Turns
@@ -68,6 +69,22 @@ def test_injection_is_repeatable_and_names_what_it_lacks() -> None:
         inject(turns, BUFFER, RNG(0), k=-1)
     with pytest.raises(MissingColumnError, match="inject: column 'task' is missing"):
         inject(turns, Turns(BUFFER.frame.drop("task")), RNG(0))
+
+
+def test_the_buffer_keeps_the_last_of_each_outcome() -> None:
+    buffer = None
+    for iteration in range(5):
+        turns = table([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]], ["x", "y"], iteration, action=[str(iteration)] * 12)
+        turns = turns.with_column(error=[None] * 10 + ["env: boom"] * 2, replayed=[True] * 2 + [False] * 10)
+        buffer = remember(buffer, turns, last=3)
+    assert buffer is not None
+    whole = buffer.frame.group_by("task", "solved", "episode").agg("turn", pl.col("action").first()).sort("episode")
+    assert whole["turn"].to_list() == [[0, 1]] * 6  # whole episodes, no success of x: it was replayed
+    kept = whole.group_by("task", "solved", maintain_order=True).agg("action")
+    assert sorted(kept.rows()) == [("x", False, ["3", "4", "4"]), ("y", False, ["3", "4", "4"])]
+    again = remember(remember(None, BUFFER), BUFFER)
+    mixed = inject(table([[0.0, 0.0]], ["x"], iteration=9), again, RNG(0), k=9)
+    assert mixed["replayed"].sum() == 4 * 2  # two successes of x, remembered twice
 
 
 def test_r3_gives_replayed_rows_their_own_weight() -> None:

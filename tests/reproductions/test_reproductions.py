@@ -56,5 +56,5 @@ def test_a_measurement_that_is_not_finite_never_holds(made_up: None) -> None:
 
 
 def test_a_system_without_one_is_named() -> None:
-    with pytest.raises(InputError, match=r"system 1 has no reproduction; these have one: 18, 28, 62"):
-        reproduce(1)
+    with pytest.raises(InputError, match=r"system 0 has no reproduction; these have one: .*\b62\b"):
+        reproduce(0)

@@ -42,7 +42,6 @@ from palaestra.credit.weights import (
     mix,
     modulate,
     phase,
-    ratio,
 )
 from palaestra.signals import (
     absolute,
@@ -63,6 +62,7 @@ from palaestra.signals import (
     per_turn,
     quantile,
     rank,
+    ratio,
     shift,
     sign,
     standardise,

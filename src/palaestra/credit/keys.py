@@ -14,8 +14,10 @@ from palaestra.signals import (
     Signal,
     SignalLike,
     Ties,
+    absolute,
     as_signal,
     count,
+    fill_missing,
     is_missing,
     mean,
     rank,
@@ -108,6 +110,7 @@ def edge(*, history: int = 0, state: str = "state", action: str = "action") -> t
     """
     if history < 0:
         raise ExpressionError(f"edge: history={history} is negative")
-    after = shift(state, -1)
-    end = where(is_missing(after), total("reward", over="episode"), 0.0)
-    return (state, action, after, end, *(shift(state, back) for back in range(1, history + 1)))
+    outcome = total("reward", over="episode")
+    end = outcome / (1.0 + absolute(outcome)) - 2.0  # a node of its own for each outcome: states are not negative
+    after = fill_missing(shift(state, -1), end)
+    return (state, action, after, *(shift(state, back) for back in range(1, history + 1)))

@@ -8,7 +8,6 @@ import numpy as np
 
 from palaestra.credit.keys import is_first, joined, rank_among
 from palaestra.credit.returns import agent_return, episode_score
-from palaestra.credit.weights import ratio
 from palaestra.errors import ExpressionError
 from palaestra.kernels import KERNELS, Evaluation
 from palaestra.signals import (
@@ -23,6 +22,7 @@ from palaestra.signals import (
     mean,
     per_turn,
     rank,
+    ratio,
     register,
     standardise,
     total,

@@ -165,7 +165,10 @@ def hint_ratio(
     high: float = 0.7,
     noise: SignalLike = 0.0,
 ) -> Signal:
-    """How much of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints."""
+    """How much of the reference to show: (high - low)·D + low + noise, in [0, 1]; D = 1 - mean score without hints.
+
+    Missing in a group without an episode that was played without a hint.
+    """
     naive = mean(episode_score(score), over="group", unit="episode", where=as_signal(hinted) == 0.0)
     return clip(low + (high - low) * (1.0 - naive) + as_signal(noise), 0.0, 1.0)
 

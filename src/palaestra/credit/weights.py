@@ -31,6 +31,7 @@ from palaestra.signals import (
     lowest,
     mean,
     per_turn,
+    ratio,
     register,
     shift,
     standardise,
@@ -38,13 +39,6 @@ from palaestra.signals import (
     total,
 )
 from palaestra.signals import where as pick  # `where` is also the name of the option of every statistic
-
-
-@register()
-def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """top / bottom, and `otherwise` on rows where bottom is 0."""
-    empty = as_signal(bottom) == 0.0
-    return pick(empty, otherwise, as_signal(top) / pick(empty, 1.0, bottom))
 
 
 @register()
@@ -146,17 +140,16 @@ def a_grae(
 
     Â is GRPO's, p the group's success rate, ω the batch's mean score; scores in [0, 1]. Early on, easy groups count
     more and correct answers less; later hard groups count more. A group whose p is not inside (0, 1) keeps Â.
-    flavour="code": as released: 1 - √p in place of √(1 - p), ω the mean of the groups' means, 1e-6 added to both roots.
-    The formula is the paper's text, the flavour is checked against the code.
+    flavour="code": as released, 1 - √p in place of √(1 - p), ω the mean of the groups' means (its 1e-6 beside the roots
+    left out). The formula is the paper's text, the flavour is checked against the code.
     """
     _known("a_grae", flavour, (None, "code"))
     r = episode_score(score)
-    p = mean(r, over="group", unit="episode")
+    z, p = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps), mean(r, over="group", unit="episode")
     progress = mean(p, over=(), where=is_first(over="group")) if flavour else batch_score(score)
     omega, mixed = clip(progress, 0.0, 1.0), (p > 0.0) & (p < 1.0)
-    q, tiny = pick(mixed, p, 0.5), 1e-6 if flavour else 0.0
-    hard, easy = q**0.5 + tiny, (1.0 - q**0.5 if flavour else (1.0 - q) ** 0.5) + tiny
-    z = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)
+    q = pick(mixed, p, 0.5)
+    hard, easy = q**0.5, 1.0 - q**0.5 if flavour else (1.0 - q) ** 0.5
     weighted = modulate(z, omega / (2.0 * hard) + (1.0 - omega) / (2.0 * easy), where=mixed)
     return modulate(weighted, clip(omega / alpha, high=1.0), where=weighted > 0.0)
 

@@ -1,8 +1,8 @@
-"""[27] Reinforcement learning for machine-learning engineering agents (arXiv 2509.01684): slow actions count by their time.
+"""[27] RL for machine-learning engineering agents (arXiv 2509.01684): slow actions count by their time.
 
 Workers that run asynchronously deliver fast actions first, so a short run is trained on too many of them. Weighing each
-term by its duration undoes that. Not always: once every worker has delivered many times, actions arrive in proportion to the
-policy, and with a baseline the weight then does harm; that is measured as well. Left out: code-writing models.
+term by its duration undoes that. Not always: once every worker has delivered many times, actions arrive in proportion
+to the policy, and with a baseline the weight then does harm; that is measured as well. Left out: code-writing models.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def measure(seeds: Sequence[int]) -> Outcome:
         "50s_long": (raw, 50, 400),
         "50s_long_baseline": (centred, 50, 400),
     }
-    measured, gain = {}, {}
+    measured: dict[str, float] = {}
+    gain = {}
     for name, (credit, slow, budget) in trials.items():
         plain = asynchronous(credit, slow, budget, seeds).mean()
         weighted = asynchronous(duration_aware(credit), slow, budget, seeds).mean()

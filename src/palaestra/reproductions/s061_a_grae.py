@@ -1,8 +1,8 @@
-"""[61] A-GRAE (arXiv 2602.05548): group-relative advantages are symmetric; weights by difficulty and progress break that.
+"""[61] A-GRAE (arXiv 2602.05548): group-relative advantages are symmetric; A-GRAE breaks that.
 
 The identities are exact. Exploration is looked at on bandits with several right answers, where the fair question is how
-much of them is alive when the chance of a right one is the same: more than with GRPO, also with GRPO of the same size in
-every batch (a control the paper lacks), but no more than with GRPO in steps of a tenth, which only takes longer.
+much of them is alive when the chance of a right one is the same: more than with GRPO, also with GRPO of the same size
+in every batch (a control the paper lacks), but no more than with GRPO in steps of a tenth, which only takes longer.
 Left out: language models, on which the paper's gains were measured.
 """
 
@@ -58,11 +58,11 @@ def spread(credit: Signal, seeds: Sequence[int], iterations: int) -> np.ndarray:
 
 @reproduction(
     61,
-    claim="Group-relative advantages weigh both signs alike and favour groups that half succeed; A-GRAE's weights change "
-    "both, and when 95% is reached more of the right answers are still alive.",
+    claim="Group-relative advantages weigh both signs alike and favour groups that half succeed; A-GRAE's weights "
+    "change both, and when 95% is reached more of the right answers are still alive.",
     baseline="GRPO; GRPO scaled to A-GRAE's mean size in each batch; GRPO with a tenth of the size",
-    criterion="identities equal to 1e-9; entropy over right answers higher by > 2 standard errors than with GRPO and than "
-    "with GRPO of equal size (steps of a tenth keep as much, which is reported)",
+    criterion="identities equal to 1e-9; entropy over right answers higher by > 2 standard errors than with GRPO and "
+    "than with GRPO of equal size (steps of a tenth keep as much, which is reported)",
     seeds=tuple(range(10)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

@@ -1,9 +1,9 @@
-"""[67] AdvEvo-MARL (arXiv 2510.01586): defenders that train against an attacker who learns are safe against more attacks.
+"""[67] AdvEvo-MARL (arXiv 2510.01586): an attacker who learns makes defenders safer.
 
-Six kinds of attack; three defenders with weights of their own vote whether to refuse; half of the requests are benign. The
-attacker starts from one known kind (its warm-up) and is then frozen or trained as well. Every agent is credited against
-the mean of its functional team. What that shared baseline adds to an own one is small here too, and is reported.
-Left out: language models, rewriting of prompts, format rewards.
+Six kinds of attack; three defenders with weights of their own vote whether to refuse; half of the requests are benign.
+The attacker starts from one known kind (its warm-up) and is then frozen or trained as well. Every agent is credited
+against the mean of its functional team. What that shared baseline adds to an own one is small here too, and is
+reported. Left out: language models, rewriting of prompts, format rewards.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def train(credit: Signal, seeds: Sequence[int], *, attacker_learns: bool) -> tup
 
 @reproduction(
     67,
-    claim="A functional team shares one baseline; defenders trained against an attacker who learns withstand attacks that "
-    "defenders trained against a fixed one do not, and stay useful.",
+    claim="A functional team shares one baseline; defenders trained against an attacker who learns withstand attacks "
+    "that defenders trained against a fixed one do not, and stay useful.",
     baseline="the same defenders against the frozen attacker; a baseline per agent instead of per team",
     criterion="worked advantages exact; uniform attacks succeed at least 0.2 less after co-evolution; benign requests "
     "served >= 0.95 in both",
@@ -92,13 +92,14 @@ def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then frozen, co-evolved, and co-evolved with own baselines."""
     turns, public, own = worked()
     credits = {"public": advevo_marl(), "own": advevo_marl(teams="agent")}
-    errors = (np.asarray(credits[name].evaluate(turns)) - numbers for name, numbers in (("public", public), ("own", own)))
-    measured = {"worked_error": float(max(np.abs(error).max() for error in errors))}
+    by_hand = {"public": public, "own": own}
+    errors = [np.abs(np.asarray(credits[name].evaluate(turns)) - by_hand[name]).max() for name in credits]
+    measured = {"worked_error": float(max(errors))}
     team, alone = advevo_marl(reward=REWARD), advevo_marl(reward=REWARD, teams="agent")
     arms = {"static": (team, False), "coevolved": (team, True), "coevolved_own_baseline": (alone, True)}
     for name, (credit, learns) in arms.items():
         attacks, served = train(credit, seeds, attacker_learns=learns)
         measured |= {f"attacks_{name}": float(attacks.mean()), f"served_{name}": float(served.mean())}
     gain = measured["attacks_static"] - measured["attacks_coevolved"]
-    served = min(measured["served_static"], measured["served_coevolved"])
-    return Outcome(measured, measured["worked_error"] <= 1e-12 and gain >= 0.2 and served >= 0.95)
+    useful = min(measured["served_static"], measured["served_coevolved"])
+    return Outcome(measured, measured["worked_error"] <= 1e-12 and gain >= 0.2 and useful >= 0.95)

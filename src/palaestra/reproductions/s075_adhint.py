@@ -1,8 +1,8 @@
 """[75] ADHint (arXiv 2512.13095): a task that is never solved by chance is learned from prefixes of its solution.
 
-A sequence of 8 steps with 4 actions each must be exactly right: by chance once in 65,536 episodes. Half of each group is
-played after a hint, a forced prefix of the solution as long as the task is hard. Left out: language models; the policy is a
-table over steps.
+A sequence of 8 steps with 4 actions each must be exactly right: by chance once in 65,536 episodes. Half of each group
+is played after a hint, a forced prefix of the solution as long as the task is hard. Left out: language models; the
+policy is a table over steps. Hints of fixed length, compared with the naive episodes in one group, do as well here.
 """
 
 from __future__ import annotations

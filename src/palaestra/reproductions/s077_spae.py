@@ -1,8 +1,9 @@
 """[77] SPAE (arXiv 2601.03823): credit for what a step adds to confidence and correctness ends needless checking.
 
 Guess a number of 8: each turn the agent halves what is left or says its answer. Once one candidate is left it may go on
-checking, which now and then makes it doubt again. Only the answer is rewarded, so group-mean credit hardly minds. A probe
-gives accuracy and confidence 1/candidates, after the answer what it was. Left out: language models and real probes.
+checking, which now and then makes it doubt again. Only the answer is rewarded, so group-mean credit hardly minds. A
+probe gives accuracy and confidence 1/candidates, after the answer what it was. Left out: language models and real
+probes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GO_ON, ANSWER = 0, 1
 
 
 class Play(NamedTuple):
-    """One entry per turn; state is log2 of the candidates left. Then one entry per episode: right, turns after solving."""
+    """One entry per turn; state is log2 of the candidates left. Then one per run: share right, turns after solving."""
 
     run: np.ndarray
     group: np.ndarray
@@ -64,15 +65,15 @@ def play(policy: np.ndarray, streams: Sequence[np.random.Generator]) -> Play:
         left = np.minimum(0.5**after, SURE)
         accuracy, confidence = np.where(answers, correct, left), np.where(answers, 1.0, left)
         run, group, episode = np.nonzero(running)
-        columns = (state, answers, correct, accuracy, confidence)
-        parts.append((run, group, episode, np.full(len(run), turn), *(column[running] for column in columns)))
+        now = [column[running] for column in (state, answers, correct, accuracy, confidence)]
+        parts.append((run, group, episode, np.full(len(run), turn), *now))
         right |= running & correct
         solved |= after == 0
         running &= ~answers
         state = after
-    run, group, episode, turn, state, action, reward, accuracy, confidence = map(np.concatenate, zip(*parts, strict=True))
-    keys = (run, group, episode, turn, state, action.astype(int), reward.astype(float))
-    return Play(*keys, accuracy, confidence, right.mean(axis=(1, 2)), wasted.mean(axis=(1, 2)))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    columns[5:7] = columns[5].astype(int), columns[6].astype(float)
+    return Play(*columns, *(facts.mean(axis=(1, 2)) for facts in (right, wasted)))
 
 
 def train(credit: Signal, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +101,7 @@ def train(credit: Signal, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both arms."""
-    measured = {}
+    measured: dict[str, float] = {}
     for name, credit in (("spae", spae()), ("group_mean", standardise(dr_grpo(), over=()))):
         right, wasted = train(credit, seeds)
         measured |= {f"right_{name}": float(right.mean()), f"turns_after_solving_{name}": float(wasted.mean())}

@@ -22,11 +22,11 @@ GROUP, ITERATIONS, RATE = 16, 300, 0.05
 
 
 def train(reward: Signal, seeds: Sequence[int]) -> np.ndarray:
-    """Share of hits in each iteration, float64[iterations, runs]; steps along the natural gradient of mean and log width."""
+    """Share of hits in each iteration, float64[iterations, runs]; steps follow the natural gradient."""
     streams = [np.random.default_rng(seed) for seed in seeds]
     mean, log_width = np.full(len(seeds), START), np.full(len(seeds), np.log(WIDTH))
     run, episode = (axis.ravel() for axis in np.indices((len(seeds), GROUP)))
-    keys = {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": run * 0, "agent": ["archer"] * len(run)}
+    keys = {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": run * 0, "agent": ["a"] * len(run)}
     credit, hits = grpo(reward), []
     for _ in range(ITERATIONS):
         z = np.stack([stream.normal(size=GROUP) for stream in streams])
@@ -49,10 +49,11 @@ def order_gap() -> float:
 
 @reproduction(
     145,
-    claim="Tiers of nearness below the reward of success keep its order and let a policy learn that hardly ever succeeds.",
+    claim="Tiers of nearness below the reward of success keep its order and let a policy learn that hardly ever "
+    "succeeds.",
     baseline="the binary reward, same policy, seeds and learning rate",
-    criterion="every solved episode earns more than any unsolved one; share of hits at the end >= 0.9 with tiers, <= 0.3 "
-    "without",
+    criterion="every solved episode earns more than any unsolved one; share of hits at the end >= 0.9 with tiers, <= "
+    "0.3 without",
     seeds=tuple(range(20)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

@@ -1,8 +1,9 @@
 """[147] CoMAM (arXiv 2603.12631): an agent takes part in the team's reward as far as its own reward agrees with it.
 
-Three agents act in turn, each seeing what the one before did: construct, profile, retrieve. Each choice has a quality and
-the team succeeds with the product of the three. The profiler's local reward pays for the opposite of quality. Left out:
-language models and their memory.
+Three agents act in turn, each seeing what the one before did: construct, profile, retrieve. Each choice has a quality
+and the team succeeds with the product of the three. The profiler's local reward pays for the opposite of quality.
+The outcome alone does better still where, as here, nothing is gained by the local rewards; with local rewards twice as
+large the profiler is lost again. Left out: language models and their memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def worked() -> dict[str, float]:
     """Four episodes of two agents worked out by hand; errors of agreement and reward, and of the two edge cases."""
     local = {"a": [0.9, 0.6, 0.1, 0.3], "b": [0.1, 0.2, 0.9, 0.8]}
     keys = {"group": [0] * 8, "episode": [0, 1, 2, 3] * 2, "turn": [0] * 8, "agent": ["a"] * 4 + ["b"] * 4}
-    turns = Turns(keys | {"reward": local["a"] + local["b"], "outcome": [1, 0.5, 0, 0.25] * 2, "same": [0.7] * 8, "none": [0.0] * 8})
+    outcomes = {"outcome": [1, 0.5, 0, 0.25] * 2, "same": [0.7] * 8, "none": [0.0] * 8}
+    turns = Turns(keys | outcomes | {"reward": local["a"] + local["b"]})
     over, unit = ("group", "agent"), ("episode", "agent")
     signals = [ndcg("reward", outcome, over=over, unit=unit) for outcome in ("outcome", "same", "none")]
     agreement, same, none, reward = map(np.asarray, evaluate(turns, *signals, comam_reward(outcome="outcome")))
@@ -69,11 +71,11 @@ def train(credit: Signal, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 
 @reproduction(
     147,
-    claim="Adding the team's outcome in proportion to rank agreement keeps an agent whose local reward points the wrong "
-    "way from ruining the team.",
+    claim="Adding the team's outcome in proportion to rank agreement keeps an agent whose local reward points the "
+    "wrong way from ruining the team.",
     baseline="each agent trained on its local reward alone; the outcome alone for all is reported",
-    criterion="worked numbers to 4 decimals, equal outcomes weigh all agents alike; success at the end higher by >= 0.2 in "
-    "every seed",
+    criterion="worked numbers to 4 decimals, equal outcomes weigh all agents alike; success at the end higher by >= "
+    "0.2 in every seed",
     seeds=(0, 1, 2, 3, 4),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

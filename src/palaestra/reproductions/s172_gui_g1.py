@@ -1,7 +1,8 @@
 """[172] GUI-G1 (arXiv 2505.15810): a reward for hits alone does not care how large the predicted box is.
 
-A Gaussian policy over centre and log size points at an element of a screen; boxes are cut at the screen's edge. Large boxes
-hit as often as tight ones, so with hits alone the size drifts up; IoU and edge closeness hold it. Left out: screenshots.
+A Gaussian policy over centre and log size points at an element of a screen; boxes are cut at the screen's edge. Large
+boxes hit as often as tight ones, so with hits alone the size drifts up; IoU and edge closeness hold it. Left out:
+screenshots.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ def train(reward: Signal, seeds: Sequence[int]) -> np.ndarray:
     streams = [np.random.default_rng(seed) for seed in seeds]
     mean = np.tile(START, (len(seeds), 1))
     run, episode = (axis.ravel() for axis in np.indices((len(seeds), GROUP)))
-    keys = {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": run * 0, "agent": ["clicker"] * len(run)}
+    keys = {
+        "run": run.astype(str),
+        "group": run * 0,
+        "episode": episode,
+        "turn": run * 0,
+        "agent": ["clicker"] * len(run),
+    }
     table = Turns(keys | {"target_box": [TARGET.tolist()] * len(run), "image_size": [[SCREEN, SCREEN]] * len(run)})
     credit, predicted = gui_g1(reward, difficulty=1.0), []
     for _ in range(ITERATIONS):

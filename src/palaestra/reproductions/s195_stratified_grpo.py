@@ -37,7 +37,9 @@ def identity_errors(seed: int) -> tuple[float, float]:
     """Of R - μ = (R - μ_k) + (μ_k - μ), and of the variance that the strata remove: mean (μ_k - μ)²."""
     rng = np.random.default_rng(seed)
     turns = table(rng.integers(3, size=(1, 30)), rng.random((1, 30)))
-    within, overall = (np.asarray(centre("reward", over=key).evaluate(turns)) for key in (("group", "stratum"), "group"))
+    within, overall = (
+        np.asarray(centre("reward", over=key).evaluate(turns)) for key in (("group", "stratum"), "group")
+    )
     reward, stratum = turns["reward"].to_numpy(), turns["stratum"].to_numpy()
     between = np.array([reward[stratum == k].mean() for k in range(3)])[stratum] - reward.mean()
     removed = np.mean(overall**2) - np.mean(within**2)
@@ -82,8 +84,8 @@ def final_return(alpha: float, seeds: Sequence[int]) -> np.ndarray:
     claim="Normalising inside strata removes exactly the variance between them and sharpens the gradient inside; where "
     "the policy chooses its stratum, full stratification cannot teach the choice.",
     baseline="GRPO (α = 0)",
-    criterion="identities equal to 1e-12; signal-to-noise >= 1.2 times GRPO's for groups of 8, 16 and 32; with a chosen "
-    "stratum the final return of α = 1 is at least 0.2 below that of α = 0",
+    criterion="identities equal to 1e-12; signal-to-noise >= 1.2 times GRPO's for groups of 8, 16 and 32; with a "
+    "chosen stratum the final return of α = 1 is at least 0.2 below that of α = 0",
     seeds=tuple(range(40)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
