@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+import torch
 
 from palaestra import LMPolicy, PolicyGradient, ScriptedPolicy, Team, Turns
 from palaestra.agents import Request
@@ -28,12 +29,14 @@ WORDS = ("ba", "do", "ki", "lu")
 THINGS = ("key", "coin", "ring", "shell", "pearl", "stamp", "watch", "bell")
 
 
-# What is played: one word from the scout to the opener. A word that is none of the four ends the round.
 class Boxes:
+    """What is played: one word from the scout to the opener. A word that is none of the four ends the round."""
+
     agents = ("scout", "opener")
     task = ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Hide something; the scout sees where."""
         rng = np.random.default_rng(seed)
         self.box = str(rng.choice(BOXES))
         thing, lost = rng.choice(THINGS, 2, replace=False)
@@ -41,6 +44,7 @@ class Boxes:
         return {"scout": Observation(self.task, choices=WORDS)}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """The scout's word is what the opener is told; the opener's box ends the round."""
         ((agent, action),) = actions.items()
         if agent == "scout" and action in WORDS:
             return StepResult({"opener": Observation(f"you hear {action}", choices=BOXES)})
@@ -59,6 +63,7 @@ def mumbling_teacher(request: Request) -> Action:
 
 
 def main(seed: int = 0) -> None:
+    torch.set_num_threads(1)  # for models this small, more threads only get into each other's way
     # Who plays: two transformers of 0.1 M parameters, each with its own, after a second of imitation.
     teacher = ScriptedPolicy(mumbling_teacher)
     lessons = rollout(Boxes, Team(scout=teacher, opener=teacher), groups=500, seed=seed)
@@ -86,7 +91,7 @@ def main(seed: int = 0) -> None:
             print(f"iteration {iteration:2d}  success {success:.2f}  entropy of the scout {entropy:.2f}")
     print(f"learning took {time.process_time() - began:.1f} CPU-seconds\n")
 
-    # 5. Evaluate: 100 tasks from seeds that training never uses, 4 trials each, the same for both teams.
+    # 5. Evaluate: 100 rounds from seeds that training never uses, 4 trials each, the same for both teams.
     played = [
         rollout(Boxes, players, groups=100, group_size=4, seed=seed, stream="eval").with_column(system=pl.lit(name))
         for name, players in (("before", before), ("after", team))

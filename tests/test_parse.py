@@ -25,6 +25,7 @@ from palaestra.signals import (
     cumulative,
     fill_missing,
     highest,
+    is_in,
     is_missing,
     leave_one_out,
     lit,
@@ -46,7 +47,11 @@ from palaestra.testing.signal import sample_turns
 from palaestra.turns import Turns
 
 numbers = st.one_of(st.integers(-3, 3).map(float), st.sampled_from([0.5, -0.25, 1e-6, 1e16, 0.1]), st.booleans())
-leaves = st.one_of(st.sampled_from(["reward", "valid", "my column", "it's"]).map(col), numbers.map(lit))
+leaves = st.one_of(
+    st.sampled_from(["reward", "valid", "my column", "it's"]).map(col),
+    numbers.map(lit),
+    st.just(is_in("agent", ("a", "b"))),
+)
 keys = st.sampled_from(["group", (), ("group", "agent"), ("episode",), "row"])
 
 
@@ -104,6 +109,13 @@ def test_what_a_signal_prints_is_read_back(signal: Signal) -> None:
     assert parse(str(signal)).text == signal.text
 
 
+def test_signs_bind_less_than_powers() -> None:
+    for signal in (lit(-2.0) ** "reward", (-col("reward")) ** 2, -(col("reward") ** 2), (~col("valid")) ** 2):
+        assert parse(str(signal)).text == signal.text
+    found = parse("(-2.0) ** reward").evaluate(Turns({"reward": [2.0, 3.0]}))
+    assert np.asarray(found).tolist() == [4, -8]
+
+
 def test_every_registered_signal_is_read_back() -> None:
     for name in ("grpo", "gigpo(gamma=0.9)", "mars(rewards='asym_clip', limit=2)", "dr_mas", "rloo(flavour='verl')"):
         signal = parse(name)
@@ -113,7 +125,7 @@ def test_every_registered_signal_is_read_back() -> None:
 
 
 def test_text_means_what_python_means() -> None:
-    turns = Turns({"reward": [2.0, -3.0], "other": [0.5, 4.0], "valid": [True, False]})
+    turns = Turns({"reward": [2.0, -3.0], "other": [0.5, 4.0], "valid": [True, False], "agent": ["solver", "b"]})
     reward, other = np.array([2.0, -3.0]), np.array([0.5, 4.0])
     for text, expected in {
         "reward + col('other') * 2": reward + other * 2,
@@ -131,6 +143,8 @@ def test_text_means_what_python_means() -> None:
         "(0 < reward) & (reward <= 2)": np.array([True, False]),
         "clip(reward, low=1 - 2, high=2 * 0.5)": np.array([1.0, -1.0]),
         "True": np.array([True, True]),
+        "where(is_in('agent', 'solver'), reward, 0)": np.array([2.0, 0.0]),
+        "total(reward, over=(), where=is_in(name='agent', values=('solver', 'b')))": np.full(2, -1.0),
         "1e-3 * 1_000": np.ones(2),
     }.items():
         found = parse(text, columns=["other"]).evaluate(turns)

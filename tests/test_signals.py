@@ -29,6 +29,7 @@ from palaestra.signals import (
     exp,
     fill_missing,
     highest,
+    is_in,
     is_missing,
     leave_one_out,
     log,
@@ -361,6 +362,29 @@ def test_per_token_values_are_the_loops(tokens: list[list[float | None]]) -> Non
     same(ragged(centre("tokens", over="group"), turns).values, expected)
 
 
+@settings(max_examples=60, deadline=None)
+@given(lists, st.sampled_from(["row", "episode", "unique"]))
+def test_statistics_of_tokens_count_as_they_say(tokens: list[list[float | None]], unit: Any) -> None:
+    samples: dict[int, dict[Any, list[float]]] = {0: defaultdict(list), 1: defaultdict(list)}
+    for row, values_ in enumerate(tokens):
+        for place, v in enumerate(values_):
+            if v is not None:
+                samples[row % 2][{"row": (row, place), "episode": row % 3, "unique": v}[unit]].append(v)
+    means = {group: [sum(v) / len(v) for v in parts.values()] for group, parts in samples.items()}
+    rows_ = [row for row, values_ in enumerate(tokens) for _ in values_]
+    how: dict[str, Any] = {"over": "group", "unit": unit}
+    turns = token_turns(tokens)
+    same(ragged(mean("tokens", **how), turns).values, [average(means[row % 2]) for row in rows_])
+    same(ragged(count("tokens", **how), turns).values, [len(means[row % 2]) for row in rows_])
+    same(ragged(std("tokens", **how), turns).values, [deviation(means[row % 2], 1) for row in rows_])
+    flat = [number(v) for values_ in tokens for v in values_]
+    expected = []
+    for x, row in zip(flat, rows_, strict=True):
+        spread = deviation(means[row % 2], 1)
+        expected.append((x - average(means[row % 2])) / (spread + 1e-6) if spread else 0.0 * x)
+    same(ragged(standardise("tokens", **how), turns).values, expected)
+
+
 @settings(max_examples=100, deadline=None)
 @given(lists, st.booleans(), st.booleans(), st.randoms())
 def test_running_sums_over_tokens_go_on_through_the_episode(
@@ -574,8 +598,18 @@ def test_needs_names_leaves_keys_and_masks() -> None:
 
 def test_text_columns_need_a_comparison() -> None:
     turns = Turns({"agent": ["a", "b"], "action": ["x", "y"]})
-    with pytest.raises(ExpressionError, match=r"col\('agent'\) holds Categorical"):
+    with pytest.raises(ExpressionError, match=r"col\('agent'\) holds Categorical, .*is_in\('agent', 'a'\)"):
         col("agent").evaluate(turns)
+    assert value(is_in("agent", "b"), turns).tolist() == [False, True]
+    assert value(is_in("action", ("x", "z")), turns).tolist() == [True, False]
+    missing = Turns({"agent": ["a", None]})
+    same(value(is_in("agent", "a"), missing), [1, NAN])
+    assert value(mean(1.0, over=(), where=is_in("agent", ["a"])), missing).tolist() == [1, 1]
+    assert is_in("agent", "b").needs() == {"agent"}
+    with pytest.raises(MissingColumnError, match=r"is_in.*'agnt'"):
+        is_in("agnt", "b").evaluate(turns)
+    with pytest.raises(ExpressionError, match="give the name of a column and texts"):
+        is_in("agent", (1, 2))  # type: ignore[arg-type]
     assert value(as_signal(pl.col("agent") == "b"), turns).tolist() == [False, True]
 
 

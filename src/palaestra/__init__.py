@@ -12,6 +12,7 @@ from typing import Any
 from palaestra import credit, rewards
 from palaestra.errors import PalaestraError
 from palaestra.parse import parse
+from palaestra.rollout import rollout  # at once: a submodule of this name would take its place when first imported
 from palaestra.signals import Signal, as_signal, col, evaluate, register
 from palaestra.turns import Turns
 
@@ -19,7 +20,6 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "envs": "palaestra.envs",
-    "rollout": "palaestra.rollout:rollout",
     "Team": "palaestra.agents:Team",
     "LMPolicy": "palaestra.agents:LMPolicy",
     "ChatPolicy": "palaestra.agents:ChatPolicy",
@@ -43,6 +43,7 @@ __all__ = [
     "parse",
     "register",
     "rewards",
+    "rollout",
     *_LAZY,
 ]
 

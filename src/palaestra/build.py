@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, ScriptedPolicy, TabularPolicy, Team
 from palaestra.agents.base import Policy
+from palaestra.agents.tiny import build as build_tiny
 from palaestra.envs import make
 from palaestra.envs.base import EnvFactory
-from palaestra.errors import RecipeError, nearest
+from palaestra.errors import PalaestraError, RecipeError, nearest
 from palaestra.recipe import PolicyPart, Recipe
-from palaestra.teachers import load_object
+from palaestra.teachers import call, load_object
 from palaestra.teachers import make as make_teacher
 from palaestra.workflows import pipeline
 
@@ -27,11 +29,31 @@ def env(recipe: Recipe, split: str) -> EnvFactory:
     options = dict(part.options)
     if part.make.startswith("reasoning_gym"):
         options["split"] = split
+    if ":" in part.make:
+        factory: EnvFactory = functools.partial(load_object(part.make, "env.make"), **options)
+    else:
+        factory = make(part.make, **options)
+    if part.roles is not None:
+        factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
+    return factory
+
+
+def try_env(factory: EnvFactory, name: str) -> None:
+    """Make and reset one env, because whoever wrote it may find something wrong only then.
+
+    Raises:
+        RecipeError: it cannot be made, or what was made is no env.
+    """
     try:
-        factory = load_object(part.make, "env.make")(**options) if ":" in part.make else make(part.make, **options)
-        return factory if part.roles is None else pipeline(factory, roles=part.roles, **part.pipeline)
-    except TypeError as error:
-        raise RecipeError(f"env.options of {part.make!r}: {error}") from error
+        made = factory()
+        missing = [each for each in ("agents", "reset", "step") if not hasattr(made, each)]
+        if missing:
+            raise RecipeError(f"env.make: {name!r} made {type(made).__name__}, which is no env: it lacks {missing[0]}")
+        made.reset(0)
+    except PalaestraError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"env: {name!r} cannot be played ({type(error).__name__}: {error})") from error
 
 
 def agents_of(factory: EnvFactory) -> tuple[str, ...]:
@@ -41,31 +63,39 @@ def agents_of(factory: EnvFactory) -> tuple[str, ...]:
 
 def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpus: Iterable[str] = ()) -> Policy:
     """One policy of a recipe. `corpus`: text of the env, from which a `tiny` model gets its tokenizer."""
-    options: dict[str, Any] = dict(part.options)
-    field = f"policies.{name}"
-    try:
-        match part.kind:
-            case "tiny":
-                return LMPolicy.tiny(corpus, name=name, seed=seed, **options)
-            case "lm":
-                return LMPolicy.from_pretrained(options.pop("model"), name=name, **options)
-            case "chat":
-                return ChatPolicy(options.pop("model"), name=name, **options)
-            case "tabular":
-                return TabularPolicy(name=name, **options)
-            case "mlp":
-                first = next(iter(factory().reset(0).values()))
-                if first.array is None or first.choices is None:
-                    raise RecipeError(f"{field}: this env shows text only; kind 'mlp' needs arrays and choices")
-                return MLPPolicy(len(first.array), len(first.choices), name=name, seed=seed, **options)
-            case "random":
-                return ScriptedPolicy(make_teacher("random", options, field, seed=seed), name=name)
-            case "script":
-                return ScriptedPolicy(make_teacher(options.pop("teacher"), options, field, seed=seed), name=name)
-    except KeyError as error:
-        raise RecipeError(f"{field}.options: {error.args[0]!r} is required for kind {part.kind!r}") from error
-    except TypeError as error:
-        raise RecipeError(f"{field}.options: {error}") from error
+    options, field = dict(part.options), f"policies.{name}.options"
+    match part.kind:
+        case "tiny":
+            accepts = (build_tiny, LMPolicy.__init__)
+            policy: Policy = call(LMPolicy.tiny, options, field, corpus, accepts=accepts, name=name, seed=seed)
+        case "lm":
+            model = _required(options, "model", field)
+            policy = call(LMPolicy.from_pretrained, options, field, model, accepts=(LMPolicy.__init__,), name=name)
+        case "chat":
+            policy = call(ChatPolicy, options, field, _required(options, "model", field), name=name)
+        case "tabular":
+            first = next(iter(factory().reset(0).values()))
+            if first.choices is not None:
+                options.setdefault("actions", len(first.choices))
+            policy = call(TabularPolicy, options, field, _required(options, "actions", field), name=name)
+        case "mlp":
+            first = next(iter(factory().reset(0).values()))
+            if first.array is None or first.choices is None:
+                raise RecipeError(f"policies.{name}: this env shows text only; kind 'mlp' needs arrays and choices")
+            sizes = len(first.array), len(first.choices)
+            policy = call(MLPPolicy, options, field, *sizes, name=name, seed=seed)
+        case "random":
+            policy = ScriptedPolicy(make_teacher("random", options, field, seed=seed), name=name)
+        case "script":
+            play = make_teacher(_required(options, "teacher", field), options, field, seed=seed)
+            policy = ScriptedPolicy(play, name=name)
+    return policy
+
+
+def _required(options: dict[str, Any], name: str, field: str) -> Any:
+    if name not in options:
+        raise RecipeError(f"{field}: {name!r} is required")
+    return options.pop(name)
 
 
 def team(recipe: Recipe, factory: EnvFactory, *, seed: int, corpus: Iterable[str] = ()) -> Team:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from palaestra import __version__
 from palaestra.errors import InputError, PalaestraError
 
 app = typer.Typer(
-    help="Train teams of agents with reinforcement learning, and prove that they got better.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -25,12 +26,27 @@ err = Console(stderr=True)
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[FIELD=VALUE]…", help="e.g. train.iterations=20")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def show(data: Any) -> None:
     """JSON on stdout, never wrapped."""
-    print(json.dumps(data, ensure_ascii=False, indent=2))
+    print(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"palaestra {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show where an error comes from; goes anywhere")] = False,
+) -> None:
+    """Train teams of agents with reinforcement learning, and prove that they got better."""
 
 
 @app.command()
@@ -39,13 +55,14 @@ def train(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="seeds at once [default: number of cores]")] = None,
+    jobs: Jobs = None,
 ) -> None:
     """Train a team, compare it with the team it started from, write the report."""
     from palaestra.recipe import load
-    from palaestra.run import train as run_train
 
     loaded = load(recipe, overrides or [])
+    from palaestra.run import train as run_train  # takes seconds, so what is wrong with the recipe is said before
+
     directory = out or Path("runs") / loaded.name
     summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
     print(summary["verdict"])
@@ -56,12 +73,18 @@ def train(
 def compare(
     recipe: RecipeName,
     overrides: Overrides = None,
-    vary: Annotated[str, typer.Option(help="FIELD=VALUE,VALUE…, e.g. credit=grpo,dr_mas,gigpo")] = "",
-    seeds: Annotated[int, typer.Option(help="number of seeds of each variant")] = 3,
+    vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="runs at once [default: number of cores]")] = None,
+    jobs: Jobs = None,
 ) -> None:
-    """Train variants of a recipe under one budget and say which differences are real."""
+    """Train variants of a recipe under one budget and say which differences are real.
+
+    The same command again goes on where it was interrupted.
+    """
+    from palaestra.recipe import load
+
+    load(recipe, overrides or [])
     from palaestra.run import compare as run_compare
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
@@ -73,25 +96,27 @@ def compare(
 
 @app.command()
 def evaluate(
-    path: Annotated[Path, typer.Argument(metavar="TURNS", help="table of turns, directory of them, or a run")],
+    path: Annotated[
+        Path, typer.Argument(metavar="TURNS", exists=True, help="table of turns, directory of them, or a run")
+    ],
     baseline: Annotated[str | None, typer.Option(help="system that the others are compared with")] = None,
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any table of turns."""
-    from palaestra.run import evaluate as run_evaluate
+    from palaestra.proof import evaluate as compare_systems
 
-    rows = run_evaluate(path, baseline)
+    rows = compare_systems(path, baseline)
     if as_json:
         show(rows)
         return
-    table = Table("system", "tasks × trials", "success", "score", "errors", "against the baseline", box=None)
+    table = Table("system", "tasks × trials", "success", "score", "errors", box=None)
     for row in rows:
         size = f"{row['tasks']} × {row['trials']}"
         errors = str(sum(row["errors"].values()))
-        table.add_row(
-            row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors, row["verdict"]
-        )
+        table.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
     out.print(table)
+    for row in rows:
+        print(f"{row['system']}: {row['verdict']}")
 
 
 def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> str:
@@ -105,7 +130,9 @@ def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> s
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="a directory that `train` or `compare` wrote")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", exists=True, help="a directory that `train` or `compare` wrote")
+    ],
 ) -> None:
     """Write the HTML report of a run again."""
     from palaestra.report import write_comparison, write_report
@@ -137,7 +164,7 @@ def recipes(
 
 @app.command()
 def systems(
-    identity: Annotated[int | None, typer.Argument(metavar="[ID]", help="show this system")] = None,
+    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="show this system (id or name)")] = None,
     as_json: Json = False,
 ) -> None:
     """The atlas: published systems and what each became here."""
@@ -184,10 +211,12 @@ def reproduce(
 @app.command()
 def apply(
     expression: Annotated[str, typer.Argument(help='a signal, e.g. "gigpo(gamma=0.95)"')],
-    turns: Annotated[Path, typer.Argument(metavar="TURNS.parquet", help="a table of turns, or a directory of them")],
+    turns: Annotated[
+        Path, typer.Argument(metavar="TURNS.parquet", exists=True, help="a table of turns, or a directory of them")
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="where to write the table with the new column")],
     name: Annotated[str, typer.Option(help="name of the new column")] = "advantage",
-    explain: Annotated[bool, typer.Option(help="print what the signal ranged over")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="print what the signal ranged over")] = False,
 ) -> None:
     """Add any signal to any table of turns."""
     from palaestra import Turns, parse
@@ -205,16 +234,19 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns errors into one line and an exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where `module:name` of a recipe is likely to be; last, so that it hides nothing
     try:
         code = app(arguments, standalone_mode=False)
-    except typer.Exit as leave:
-        code = leave.exit_code
     except PalaestraError as error:
         code = _fail(error, str(error), error.exit_code, debug)
-    except KeyboardInterrupt:
-        err.print("interrupted; `--resume` goes on from the last checkpoint")
+    except (KeyboardInterrupt, typer.Abort):  # typer turns the one into the other
+        err.print("interrupted; what was begun in a run directory goes on with --resume")
         code = 130
+    except BrokenPipeError:  # whoever reads us, such as `head`, has had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  nothing more is to be flushed at exit
+        code = 0
     except Exception as error:
         usage = getattr(error, "format_message", None)  # what typer raises for a wrong command line
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
@@ -224,7 +256,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail(error: Exception, message: str, code: int, debug: bool) -> int:
     if debug:
-        raise error
+        traceback.print_exception(error)
     err.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
     return code
 

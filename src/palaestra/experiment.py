@@ -6,8 +6,11 @@ the seed's directory as it comes, so that an interrupted seed goes on where it s
 
 from __future__ import annotations
 
+import gc
 import json
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,14 @@ import polars as pl
 from palaestra import build
 from palaestra.agents import Team
 from palaestra.envs.base import EnvFactory
+from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import first_proof, success_interval, trials
 from palaestra.learning import PolicyGradient, Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal, write_json
-from palaestra.measures import AVERAGE, Table, measure, table_of
+from palaestra.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.parse import parse
-from palaestra.recipe import Recipe, override
+from palaestra.proof import judged, value_of
+from palaestra.recipe import PolicyPart, Recipe, alone, import_modules, override
 from palaestra.rollout import rollout
 from palaestra.turns import Turns
 
@@ -36,27 +41,22 @@ def run_seed(
     finished = directory / "result.json"
     if resume and finished.exists():
         return json.loads(finished.read_text())  # type: ignore[no-any-return]
-    began, cpu = time.perf_counter(), time.process_time()
-    trained = Training(recipe, seed, directory, resume=resume, progress=progress)
+    checkpoints.check_writable(directory, 0)
+    import_modules(recipe.imports)
+    clock = Clock(directory / "clock.json", resume=resume)
+    trained = Training(recipe, seed, directory, clock=clock, resume=resume, progress=progress)
+    gc.collect()
+    gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
     lines = trained.run()
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     for name, part in recipe.evaluation.controls.items():
         if part.train is not None:
-            variant = override(
-                recipe, {**part.train, "evaluation": {"controls": dict.fromkeys(recipe.evaluation.controls)}}
-            )
-            control = Training(variant, seed, directory / f"control-{name}", resume=resume, progress=progress)
+            variant, folder = trained_control(recipe, name), directory / f"control-{name}"
+            control = Training(variant, seed, folder, clock=clock, resume=resume, progress=progress)
             control.run()
             systems[name] = (control.test, control.team)
-        elif part.teacher is not None:
-            field = f"evaluation.controls.{name}.teacher"
-            systems[name] = (
-                trained.test,
-                build.scripted_team(part.teacher, part.options, trained.test, field, seed=seed),
-            )
         else:
-            variant = override(recipe, {"policies": {k: v.model_dump() for k, v in (part.policies or {}).items()}})
-            systems[name] = (trained.test, build.team(variant, trained.test, seed=seed, corpus=trained.corpus))
+            systems[name] = (trained.test, control_team(recipe, name, trained.test, seed=seed, corpus=trained.corpus))
     tables = []
     for name, (factory, team) in systems.items():
         played = evaluation_rollout(recipe, factory, team, seed=FINAL, run=str(seed))
@@ -67,11 +67,79 @@ def run_seed(
         "metrics": trained.exact(),
         "seconds_to_proof": trained.seconds_to_proof(lines),
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
-        "wall_seconds": time.perf_counter() - began,
-        "cpu_seconds": time.process_time() - cpu,
+        "errors": dict(sum((Counter(line["errors"]) for line in lines), Counter())),
+        **clock.read(),
     }
     write_json(finished, result)
     return result
+
+
+def check(recipe: Recipe) -> None:
+    """Make everything once, except models from disk, so that what cannot work is said before anything is played.
+
+    Raises:
+        InputError: whatever the recipe asks for that is not there, or does not go together.
+    """
+    train, test = build.env(recipe, "train"), build.env(recipe, "test")
+    build.try_env(train, recipe.env.make)
+    agents = build.agents_of(train)
+    for agent in recipe.evaluation.agents or ():
+        if agent not in agents:
+            raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, agents)}")
+    if recipe.warm_start is not None:
+        part = recipe.warm_start
+        build.scripted_team(part.teacher, part.options, train, "warm_start.teacher")
+    corpus = [observation.text for observation in train().reset(0).values()]
+    for name, control in recipe.evaluation.controls.items():
+        if control.train is not None:
+            check(trained_control(recipe, name))
+        elif not _from_disk(recipe, control.policies):
+            control_team(recipe, name, test, seed=0, corpus=corpus)
+    if not _from_disk(recipe):
+        team = build.team(recipe, train, seed=0, corpus=corpus)
+        PolicyGradient(team, updates=recipe.train.iterations, **recipe.learn.model_dump())
+        if recipe.evaluation.metrics:
+            game, table = table_of(test, team)
+            for name in recipe.evaluation.metrics:
+                measure(name, game, [table])
+
+
+def _from_disk(recipe: Recipe, policies: Mapping[str, PolicyPart] | None = None) -> bool:
+    return any(part.kind == "lm" for part in {**recipe.policies, **(policies or {})}.values())
+
+
+def trained_control(recipe: Recipe, name: str) -> Recipe:
+    """The recipe by which a control with `train` is trained."""
+    changes = recipe.evaluation.controls[name].train or {}
+    return alone(override(alone(recipe), changes, f"evaluation.controls.{name}.train"))
+
+
+def control_team(recipe: Recipe, name: str, factory: EnvFactory, *, seed: int, corpus: Iterable[str]) -> Team:
+    """The team of a control without training: a script in every seat, or other policies in the recipe's seats."""
+    part = recipe.evaluation.controls[name]
+    if part.teacher is not None:
+        field = f"evaluation.controls.{name}.teacher"
+        return build.scripted_team(part.teacher, part.options, factory, field, seed=seed)
+    variant = recipe.model_copy(update={"policies": {**recipe.policies, **(part.policies or {})}})
+    return build.team(variant, factory, seed=seed, corpus=corpus)
+
+
+class Clock:
+    """Wall and CPU seconds of a piece of work, those of processes included that were stopped in the middle of it."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
+        self.before = json.loads(path.read_text()) if resume and path.exists() else {}
+        self.began = {"wall_seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
+
+    def read(self) -> dict[str, float]:
+        """Seconds so far."""
+        now = {"wall_seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
+        return {name: now[name] - began + self.before.get(name, 0.0) for name, began in self.began.items()}
+
+    def keep(self) -> None:
+        """Write it down, for whoever goes on."""
+        write_json(self.path, self.read())
 
 
 def evaluation_rollout(
@@ -92,18 +160,14 @@ def evaluation_rollout(
     )
 
 
-def judged(recipe: Recipe) -> pl.Expr | None:
-    """Whose rows count in the evaluation."""
-    agents = recipe.evaluation.agents
-    return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
-
-
 class Training:
     """The part of a seed that learns: team, warm start, trainer, looks."""
 
-    def __init__(self, recipe: Recipe, seed: int, directory: Path, *, resume: bool, progress: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: bool
+    ) -> None:
         self.recipe, self.seed, self.directory = recipe, seed, directory
-        self.resume, self.progress = resume, progress
+        self.clock, self.resume, self.progress = clock, resume, progress
         self.train, self.test = build.env(recipe, "train"), build.env(recipe, "test")
         directory.mkdir(parents=True, exist_ok=True)
         teacher = recipe.warm_start
@@ -114,18 +178,23 @@ class Training:
             "warm_start.teacher",
             seed=seed,
         )
-        self.played = rollout(
-            self.train, script, groups=teacher.groups if teacher else 64, seed=seed, iteration=0, run=str(seed)
+        played = rollout(
+            self.train,
+            script,
+            groups=teacher.groups if teacher else 64,
+            seed=seed,
+            run=str(seed),
+            concurrency=recipe.train.concurrency,
+            timeout=recipe.train.timeout,
         )
-        frame = self.played.frame
-        self.corpus = [*frame["observation"].drop_nulls(), *frame["action"].drop_nulls()]
+        self.corpus = [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
         self.team = build.team(recipe, self.train, seed=seed, corpus=self.corpus)
-        self._warm_up()
+        self._warm_up(played)
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
         self.tables.rewind(recipe.train.iterations if resume else 0)
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
         part, folder = self.recipe.warm_start, self.directory / "start"
         found = checkpoints.latest(folder) if self.resume else None
@@ -133,7 +202,7 @@ class Training:
             self.team.load_state_dict(checkpoints.load(found)["team"])
             return
         if part is not None and part.steps:
-            examples = demonstrations(self.played, self.team, choices=self._choices())
+            examples = demonstrations(played, self.team, choices=self._choices())
             supervised_warm_start(
                 self.team, examples, steps=part.steps, batch=part.batch, lr=part.lr, seed=self.seed,
                 progress=self.progress,
@@ -147,7 +216,7 @@ class Training:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
         recipe = self.recipe
-        learner = PolicyGradient(self.team, **recipe.learn.model_dump())
+        learner = PolicyGradient(self.team, updates=recipe.train.iterations, **recipe.learn.model_dump())
         self._look_at(self.start, 0)
         trainer = Trainer(
             self.train,
@@ -178,6 +247,7 @@ class Training:
 
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
+        self.clock.keep()
         part, every = self.recipe.evaluation, self.recipe.train.evaluate_every
         looking = iteration % every == 0 or iteration == self.recipe.train.iterations
         if not part.metrics or not (looking or any(name.startswith(AVERAGE) for name in part.metrics)):
@@ -208,7 +278,7 @@ class Training:
         """Held-out play during training; each task's mean goes to disk for `seconds_to_proof`."""
         played = evaluation_rollout(self.recipe, self.test, team, seed=LOOK, run=str(self.seed), look=True)
         table = trials(played, where=judged(self.recipe))
-        value = "success" if table["success"].null_count() < len(table) else "score"
+        value = value_of(self.recipe.evaluation.measure, table)
         by_task = table.group_by("task").agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("task")
         by_task.write_parquet(self.directory / f"look-{iteration:06d}.parquet")
         look = {"success": None, "low": None, "high": None, "score": table["score"].mean(), "n": len(table)}
@@ -218,7 +288,12 @@ class Training:
         return look
 
     def seconds_to_proof(self, lines: list[dict[str, Any]]) -> float | None:
-        """Training CPU-seconds until the improvement was significant at 5 %, corrected for the looks."""
+        """Training CPU-seconds until the improvement was significant at 5 %, corrected for the looks.
+
+        None if it never was, or if play among themselves cannot show it, as with exploitability.
+        """
+        if lower_is_better(self.recipe.evaluation.measure):
+            return None
         before = pl.read_parquet(self.directory / "look-000000.parquet")
         looks = []
         for line in lines:

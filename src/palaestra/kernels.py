@@ -89,7 +89,7 @@ class Evaluation:
         op = node.op
         if op == "lit":
             return np.full(len(self.turns), node.options["value"])
-        if op == "col":
+        if op in ("col", "is_in"):
             return self._column(node)
         if op == "expr":
             return self._expression(node)
@@ -107,8 +107,10 @@ class Evaluation:
 
     def _column(self, node: Signal) -> Value:
         name = node.options["name"]
-        self.turns._require(name)
-        return self._numbers(self.turns.frame[name], node)
+        series = self.turns[name]
+        if node.op == "is_in":
+            series = series.cast(pl.String).is_in(list(node.options["values"]))
+        return self._numbers(series, node)
 
     def _expression(self, node: Signal) -> Value:
         for name in node.needs():
@@ -136,7 +138,9 @@ class Evaluation:
                 bad = _rows(~np.isfinite(values) & ~series.is_null().to_numpy(), lengths)
                 raise RewardError(f"{short(node)} is not finite in {_first(bad)}: fix the values or make them null")
         else:
-            raise ExpressionError(f"{short(node)} holds {series.dtype}, not numbers; compare it, e.g. pl.col(…) == 'a'")
+            raise ExpressionError(
+                f"{short(node)} holds {series.dtype}, not numbers; compare it, e.g. is_in({series.name!r}, 'a')"
+            )
         return values if lengths is None else Ragged(values, lengths)
 
     # -- row by row ---------------------------------------------------------------------------------------------------

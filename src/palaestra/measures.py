@@ -29,6 +29,8 @@ AVERAGE = "average_"
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
     """The name of an OpenSpiel game and the team's exact play in it, illegal tokens left out and renormalised."""
     env: Any = factory()
+    if not hasattr(env, "look"):
+        raise RecipeError("evaluation.metrics: exact measures need an env of OpenSpiel (openspiel/NAME)")
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
         answers: list[np.ndarray] = [np.empty(0)] * len(states)

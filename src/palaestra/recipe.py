@@ -5,9 +5,11 @@ A recipe is validated before anything runs. Every field can be overridden on the
 
 from __future__ import annotations
 
-import difflib
+import importlib
+import re
+import textwrap
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -20,11 +22,11 @@ from palaestra.parse import parse
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class EnvPart(_Part):
-    """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:factory`)."""
+    """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
 
     make: str
     options: dict[str, Any] = {}
@@ -57,11 +59,21 @@ class LearnPart(_Part):
     ratio: Literal["token", "sequence"] = "token"
     clip: float | tuple[float, float] = 0.2
     aggregate: Literal["token-mean", "sequence-mean", "constant"] = "token-mean"
+    constant: float | None = Field(None, gt=0, description="of `aggregate: constant`, the tokens of the longest answer")
     kl: float = Field(0.0, ge=0)
+    kl_estimator: Literal["exact", "k3"] = "exact"
     entropy: float = 0.0
     epochs: int = Field(1, ge=1)
     minibatch: int | None = Field(None, ge=1)
     max_grad_norm: float = Field(1.0, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @field_validator("lr")
+    @classmethod
+    def _is_a_rate(cls, value: float | dict[str, float]) -> float | dict[str, float]:
+        if min(value.values(), default=0.0) < 0 if isinstance(value, dict) else value < 0:
+            raise ValueError(f"a learning rate is at least 0, found {value}")
+        return value
 
 
 class TrainPart(_Part):
@@ -74,7 +86,7 @@ class TrainPart(_Part):
     checkpoint_every: int = Field(10, ge=1)
     save_turns: Literal["none", "last", "all"] = "last"
     concurrency: int = Field(256, ge=1)
-    timeout: float | None = Field(60.0, description="seconds that one step of the env may take")
+    timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
     retries: int = Field(1, ge=0, description="times a failed episode is played again")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
@@ -88,6 +100,12 @@ class ControlPart(_Part):
     options: dict[str, Any] = {}
     train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
     note: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> ControlPart:
+        if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
+            raise ValueError("give one of policies, teacher and train")
+        return self
 
 
 class EvaluationPart(_Part):
@@ -108,6 +126,7 @@ class Recipe(_Part):
 
     name: str
     description: str = ""
+    imports: tuple[str, ...] = Field((), description="your modules that register signals, envs or teachers")
     env: EnvPart
     policies: dict[str, PolicyPart]
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
@@ -139,17 +158,23 @@ class Recipe(_Part):
         return value
 
     @model_validator(mode="after")
-    def _team_names_policies(self) -> Recipe:
+    def _names_what_exists(self) -> Recipe:
         for agent, policy in self.team.items():
             if policy not in self.policies:
                 raise ValueError(f"team.{agent}: no policy {policy!r}{nearest(policy, self.policies)}")
-        if not self.seeds:
-            raise ValueError("seeds: give at least one seed")
+        for name, control in self.evaluation.controls.items():
+            field = f"evaluation.controls.{name}"
+            if name in ("before", "after") or not re.fullmatch(r"[\w-]+", name):
+                raise ValueError(f"{field}: a name of letters, digits, _ and -, other than before and after, is needed")
+            for policy in control.policies or ():
+                if policy not in self.policies:
+                    raise ValueError(f"{field}.policies: no policy {policy!r}{nearest(policy, self.policies)}")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: give at least one seed, each once and none below 0, found {list(self.seeds)}")
         measures = ("success", "score", *self.evaluation.metrics)
-        if self.evaluation.measure not in measures:
-            raise ValueError(
-                f"evaluation.measure: {self.evaluation.measure!r}{nearest(self.evaluation.measure, measures)}"
-            )
+        measure = self.evaluation.measure
+        if measure not in measures:
+            raise ValueError(f"evaluation.measure: unknown measure {measure!r}{nearest(measure, measures)}")
         return self
 
     def dump(self) -> str:
@@ -172,10 +197,11 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     text, where = _read(source)
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{where}: not YAML ({str(error).splitlines()[0]})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"{where}: not YAML: {_fault(error)}") from error
     if not isinstance(data, dict):
-        raise RecipeError(f"{where}: a recipe is a mapping of fields{nearest('', Recipe.model_fields)}")
+        found = "an empty file" if data is None else type(data).__name__
+        raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
     for override in overrides:
         _override(data, override)
     return validate(data, where)
@@ -183,24 +209,42 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
     """A recipe from plain data."""
+    modules = data.get("imports")
+    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(f"{where}: {_sentence(error.errors()[0])}") from error
+        # A field that is missing often is one that is misspelt: the wrong name says more.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise RecipeError(f"{where}: {_sentence(first)}") from error
 
 
-def override(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
-    """A recipe with some fields replaced; nested mappings are merged, null takes a seat, policy or control away."""
+def import_modules(modules: Iterable[Any]) -> None:
+    """Import what a recipe names under `imports`; in every process, because names are registered by importing."""
+    for module in modules:
+        try:
+            importlib.import_module(str(module))
+        except Exception as error:  # whatever a module does
+            raise RecipeError(f"imports: cannot import {module!r} ({type(error).__name__}: {error})") from error
+
+
+def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:
+    """A recipe with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
     data = _merge(recipe.model_dump(mode="json"), changes)
-    for names in (data["team"], data["policies"], data["evaluation"]["controls"]):
-        for name in [name for name, value in names.items() if value is None]:
-            del names[name]
-    return validate(data, recipe.name)
+    for field in ("team", "policies"):
+        if isinstance(data[field], dict):
+            data[field] = {name: value for name, value in data[field].items() if value is not None}
+    return validate(data, where or recipe.name)
+
+
+def alone(recipe: Recipe) -> Recipe:
+    """The recipe without its controls."""
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"controls": {}})})
 
 
 def _merge(base: Any, changes: Any) -> Any:
-    if not (isinstance(base, dict) and isinstance(changes, dict)):
-        return changes
+    if not (isinstance(base, dict) and isinstance(changes, dict)) or "kind" in changes:
+        return changes  # a policy of another kind takes none of the old one's options
     return base | {key: _merge(base.get(key), value) for key, value in changes.items()}
 
 
@@ -208,63 +252,88 @@ def _read(source: str | Path) -> tuple[str, str]:
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         try:
-            return path.read_text(), str(path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f"{path}: cannot be read ({error})") from error
+            return path.read_text(encoding="utf-8"), str(path)
+        except OSError as error:
+            raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise RecipeError(f"{path}: cannot be read: {error}") from error
     if str(source) not in names():
-        raise RecipeError(f"no recipe {str(source)!r}{nearest(str(source), names())}; or give a .yaml file")
-    return resources.files("palaestra.recipes").joinpath(f"{source}.yaml").read_text(), f"recipe {source}"
+        raise RecipeError(f"no recipe {str(source)!r}{nearest(str(source), names())} (or give a .yaml file)")
+    text = resources.files("palaestra.recipes").joinpath(f"{source}.yaml").read_text(encoding="utf-8")
+    return text, f"recipe {source}"
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a piece of YAML, and where, on one line."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return (f"line {mark.line + 1}: " if mark else "") + str(problem or error or type(error).__name__).splitlines()[0]
 
 
 def _override(data: dict[str, Any], text: str) -> None:
     field, equals, value = text.partition("=")
-    if not equals or not field:
-        raise RecipeError(f"override {text!r}: write field=value, e.g. train.iterations=20")
     *parents, last = field.split(".")
+    if not equals or not all((*parents, last)):
+        raise RecipeError(f"override {text!r}: write field=value, e.g. train.iterations=20")
     target: Any = data
-    for parent in parents:
-        target = target.setdefault(parent, {}) if isinstance(target, dict) else None
-        if target is None:
-            raise RecipeError(f"override {text!r}: {parent!r} has no fields of its own")
-    if not isinstance(target, dict):
-        raise RecipeError(f"override {text!r}: {'.'.join(parents)} has no fields of its own")
+    for number, parent in enumerate(parents, start=1):
+        if target.get(parent) is None:
+            target[parent] = {}
+        target = target[parent]
+        if not isinstance(target, dict):
+            raise RecipeError(f"override {text!r}: {'.'.join(parents[:number])} has no fields of its own")
     try:
         target[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"override {text!r}: the value is not YAML ({str(error).splitlines()[0]})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"override {text!r}: the value is not YAML: {_fault(error)}; put it in quotes") from error
 
 
 def _sentence(error: Any) -> str:
-    """One pydantic error as: field, what was found, the fix."""
-    field = ".".join(str(part) for part in error["loc"])
+    """One pydantic error as: field, what was expected and found, the fix."""
+    place, annotation = _place(error["loc"])
+    field = ".".join(place)
     found = error.get("input")
     match error["type"]:
         case "extra_forbidden":
-            known = _fields(error["loc"][:-1])
-            close = difflib.get_close_matches(str(error["loc"][-1]), known, n=1, cutoff=0.0) if known else []
-            return f"{field}: unknown field" + (
-                f"; did you mean {close[0]!r}? fields here: {', '.join(known)}" if close else ""
-            )
+            known = annotation.model_fields
+            return f"{field}: unknown field{nearest(place[-1], known)} (fields here: {', '.join(known)})"
         case "missing":
             return f"{field}: this field is required"
         case "value_error":
             return (f"{field}: " if field else "") + str(error["ctx"]["error"])
-    return f"{field}: {error['msg'][0].lower()}{error['msg'][1:]}, found {found!r} ({type(found).__name__})"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            expected = "expected a mapping of fields"
+        case "literal_error":
+            return f"{field}: no {found!r} here{nearest(str(found), map(str, get_args(annotation)))}"
+        case _ if len(place) < len(error["loc"]):  # one of several types
+            expected = f"expected {annotation}"
+        case _:
+            expected = error["msg"].replace("Input should be", "expected")
+    return f"{field}: {expected}, found {textwrap.shorten(repr(found), 80)} ({type(found).__name__})"
 
 
-def _fields(location: Sequence[str | int]) -> list[str]:
-    """Names of the fields of the part of a recipe at this place."""
-    model: Any = Recipe
+def _place(location: Sequence[str | int]) -> tuple[list[str], Any]:
+    """A place in a recipe as names, and what is expected there, or whose fields these are.
+
+    pydantic goes on with the names of types where a field may be one of several; those are left out.
+    """
+    place: list[str] = []
+    expected: Any = Recipe
     for part in location:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            info = model.model_fields.get(str(part))
-            model = _inner(info.annotation) if info else None
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+        annotation = _optional(expected)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            info = annotation.model_fields.get(str(part))
+            expected = info.annotation if info else annotation
+        elif get_origin(annotation) is dict:
+            expected = get_args(annotation)[1]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            break
+        place.append(str(part))
+    return place, _optional(expected)
 
 
-def _inner(annotation: Any) -> Any:
+def _optional(annotation: Any) -> Any:
+    """`X` of `X | None`."""
     if get_origin(annotation) in (Union, types.UnionType):
-        annotation = next((a for a in get_args(annotation) if a is not type(None)), None)
-    if get_origin(annotation) is dict:
-        return get_args(annotation)[1]  # the next part of the location is the key
+        some = [each for each in get_args(annotation) if each is not type(None)]
+        return some[0] if len(some) == 1 else annotation
     return annotation

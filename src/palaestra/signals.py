@@ -98,7 +98,7 @@ class Signal:
         own = {key for key in self.options.get("over") or () if isinstance(key, str) and key != "row"}
         if self.options.get("unit") == "episode":
             own.add("episode")
-        if self.op == "col":
+        if self.op in ("col", "is_in"):
             own.add(self.options["name"])
         if self.op == "expr":
             own.update(self.options["expr"].meta.root_names())
@@ -268,6 +268,15 @@ def col(name: str) -> Signal:
     return Signal("col", name=name)
 
 
+@register()
+def is_in(name: str, values: str | Sequence[str]) -> Signal:
+    """Mask of the rows where a column of text holds one of these: is_in("agent", "solver"); missing where it is."""
+    given = (values,) if isinstance(values, str) else tuple(values)
+    if not isinstance(name, str) or not all(isinstance(value, str) for value in given):
+        raise ExpressionError(f"is_in({name!r}, {values!r}): give the name of a column and texts")
+    return Signal("is_in", name=name, values=given)
+
+
 def lit(value: float) -> Signal:
     """A constant. A missing value is what `where(condition, then)` gives where the condition does not hold."""
     return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
@@ -299,6 +308,7 @@ _ACROSS_ROWS = {
     "Explode", "FillNullWithStrategy", "Filter", "Gather", "Interpolate", "InterpolateBy", "IsDuplicated",
     "IsFirstDistinct", "IsLastDistinct", "IsUnique", "Len", "Mode", "Over", "PctChange", "QCut", "Quantile", "RLEID",
     "Random", "Rank", "Reverse", "Rolling", "RollingExpr", "RollingExprBy", "Shift", "Slice", "Sort", "SortBy",
+    "Window",
 }  # fmt: skip
 _WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "StructExpr", "TemporalExpr", "evaluation"}
 

@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,7 @@ def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: in
         raise RecipeError(f"{field}: no teacher {name!r}{nearest(name, TEACHERS)}; or give module:function")
     if "seed" in inspect.signature(factory).parameters:
         options = {"seed": seed, **options}
-    try:
-        play: Play = factory(**options)
-    except TypeError as error:
-        raise RecipeError(f"{field} {name!r}: {error}") from error
+    play: Play = call(factory, options, f"{field} {name!r}")
     return play
 
 
@@ -56,8 +53,34 @@ def load_object(path: str, field: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(f"{field}: cannot import {path!r} ({error})") from error
+    except Exception as error:  # whatever a module does when it is imported
+        raise RecipeError(f"{field}: cannot import {path!r} ({type(error).__name__}: {error})") from error
+
+
+def call(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    field: str,
+    *arguments: Any,
+    accepts: Sequence[Callable[..., Any]] = (),
+    **given: Any,
+) -> Any:
+    """`function(*arguments, **given, **options)`; `accepts`: functions to which it passes its options on.
+
+    Raises:
+        RecipeError: `options`, which stand in `field` of a recipe, are not what the function takes.
+    """
+    own = list(inspect.signature(function).parameters.values())[len(arguments) :]
+    others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    known = [p.name for p in (*own, *others) if p.kind is not p.VAR_KEYWORD and p.name not in given]
+    takes_any = not accepts and any(p.kind is p.VAR_KEYWORD for p in own)
+    for option in options:
+        if option not in known and not takes_any:
+            raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
+    try:
+        return function(*arguments, **given, **options)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{field}: {error}") from error
 
 
 @teacher("random")
@@ -136,3 +159,18 @@ def nim(skill: float = 0.0) -> Play:
         return legal[int(request.rng.integers(len(legal)))]
 
     return play
+
+
+@teacher("optimum")
+def optimum(game: str) -> Play:
+    """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""
+    from palaestra.envs.openspiel import OpenSpielEnv
+    from palaestra.theory import information_states, team_optimum
+
+    env = OpenSpielEnv(game)
+    _, table = team_optimum(game)
+    moves = {}
+    for state in information_states(game):
+        row = table[state.key]
+        moves[env.look(state.state, state.player).text] = max(row, key=row.__getitem__)
+    return lambda request: moves[request.observation.text]

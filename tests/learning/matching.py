@@ -25,18 +25,17 @@ class Matching:
     agents = ("asker", "answerer")
     task = ""
 
-    def __init__(self, failing: float = 0.0) -> None:
-        self.failing = failing
+    def __init__(self, failing: float, luck: np.random.Generator) -> None:
+        self.failing, self.luck = failing, luck
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         self.rng = np.random.default_rng(seed)
         self.digit = int(self.rng.integers(3))
         self.task = f"digit {self.digit}"
-        self.steps = np.random.default_rng()  # a crash is no fact of the seed
         return {"asker": Observation(f"see {self.digit}", choices=DIGITS)}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        if self.steps.random() < self.failing:
+        if self.luck.random() < self.failing:
             raise RuntimeError("the world broke")
         if "asker" in actions:
             said = DIGITS[int(actions["asker"])]
@@ -59,7 +58,8 @@ def trainer(directory: Path | None, *, failing: float = 0.0, tables: bool = Fals
     learner = PolicyGradient(team, lr=0.02, kl=0.01, minibatch=16, epochs=2, schedule="cosine", updates=12)
     settings: dict[str, Any] = {"iterations": 12, "groups": 4, "group_size": 6, "seed": 3, "checkpoint_every": 3}
     settings |= {"directory": directory, "credit": grpo(), "play": {"timeout": None, "retries": 1}}
-    return Trainer(lambda: Matching(failing), team, learner=learner, **(settings | options))
+    luck = np.random.default_rng(0)  # all envs share it: a crash is no fact of an episode's seed
+    return Trainer(lambda: Matching(failing, luck), team, learner=learner, **(settings | options))
 
 
 if __name__ == "__main__":

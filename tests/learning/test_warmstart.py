@@ -137,7 +137,7 @@ def test_unusable_examples_are_named(played: Turns) -> None:
         supervised_warm_start(team, {"pupils": rows}, steps=1)
     with pytest.raises(InputError, match="no examples for policy 'pupil'"):
         supervised_warm_start(team, {"pupil": rows.head(0)}, steps=1)
-    with pytest.raises(InputError, match="no trainable policy"):
+    with pytest.raises(InputError, match="no agent that played has a trainable policy"):
         supervised_warm_start(team, demonstrations(played.filter(pl.col("agent") == "right"), team), steps=1)
     with pytest.raises(LearnerError, match=r"warm start of 'pupil', step \d: .*nan"):
         supervised_warm_start(team, {"pupil": rows}, steps=3, lr=float("nan"))

@@ -32,7 +32,8 @@ class Request:
 class Decision:
     """The answer, with what learning needs: token ids and log-probabilities of exactly what was sampled.
 
-    prompt_ids, action_ids: int32[P], int32[A]; logprobs (under the sampling distribution), entropies (nats): float32[A].
+    prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
+    float32[A].
     error: the policy failed on this request; the episode ends as a row with this error.
     """
 
@@ -88,4 +89,4 @@ class Learnable(Policy, Protocol):
         """Inverse of `state_dict`."""
 
     def frozen_copy(self) -> Learnable:
-        """A copy that never changes: the reference of a KL term, the opponent of self-play, the team before training."""
+        """A copy that never changes: reference of a KL term, opponent of self-play, the team before training."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, float | int]
 
+
 @runtime_checkable
 class TextPolicy(Protocol):
     """A policy with a tokenizer, as `LMPolicy` has."""
@@ -78,9 +79,7 @@ def supervised_warm_start(
 ) -> dict[str, Metrics]:
     """Minimise the mean over action tokens of -log π, `steps` batches per policy of `examples`, by AdamW.
 
-    examples: what `demonstrations` returns. seed: order of rows. lr rises over the first twentieth of the steps and
-    decays to 0 by
-    `schedule`.
+    examples: what `demonstrations` returns. lr decays to 0 over the steps by `schedule`. seed: order of rows.
 
     Returns:
         per policy: loss_before, loss_after (mean of the first and the last tenth of the steps), rows, tokens, seconds.
@@ -149,8 +148,10 @@ def _imitate(
 
 
 def _batches(rows: pl.DataFrame, size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Row numbers of batches, endlessly, every row once per pass. Not sorted by length: rows of equal length tend to be
-    of one kind of task, and batches of one kind each learn visibly worse."""
+    """Row numbers of batches, endlessly, every row once per pass.
+
+    Not sorted by length: rows of equal length tend to be of one kind of task, and batches of one kind learn worse.
+    """
     while True:
         order = rng.permutation(rows.height)
         yield from (order[at : at + size] for at in range(0, len(order), size))

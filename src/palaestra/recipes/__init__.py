@@ -1,1 +1,1 @@
-
+"""The YAML of the recipes that ship."""
