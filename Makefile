@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED)
 	$(BIN)/mypy

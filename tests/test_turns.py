@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.codes import code_array, densify
 from palaestra.credit import episode_return, grpo
 from palaestra.errors import MissingColumnError, PalaestraError, SchemaError, StorageError
 from palaestra.signals import col
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import SCHEMA, SCHEMA_VERSION, Ragged, Turns, code_array, densify, empty
+from palaestra.turns import SCHEMA, SCHEMA_VERSION, Ragged, Turns, empty
 
 
 def table() -> Turns:

@@ -13,7 +13,7 @@ from palaestra.envs import make
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import PalaestraError, RecipeError, nearest
 from palaestra.recipe import PolicyPart, Recipe
-from palaestra.teachers import call, load_object
+from palaestra.teachers import call, load_object, naming
 from palaestra.teachers import make as make_teacher
 from palaestra.workflows import pipeline
 
@@ -32,7 +32,8 @@ def env(recipe: Recipe, split: str) -> EnvFactory:
     if ":" in part.make:
         factory: EnvFactory = functools.partial(load_object(part.make, "env.make"), **options)
     else:
-        factory = make(part.make, **options)
+        with naming("env"):
+            factory = make(part.make, **options)
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
     return factory
@@ -69,15 +70,15 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
             accepts = (build_tiny, LMPolicy.__init__)
             policy: Policy = call(LMPolicy.tiny, options, field, corpus, accepts=accepts, name=name, seed=seed)
         case "lm":
-            model = _required(options, "model", field)
-            policy = call(LMPolicy.from_pretrained, options, field, model, accepts=(LMPolicy.__init__,), name=name)
+            path = options.pop("model")
+            policy = call(LMPolicy.from_pretrained, options, field, path, accepts=(LMPolicy.__init__,), name=name)
         case "chat":
-            policy = call(ChatPolicy, options, field, _required(options, "model", field), name=name)
+            policy = call(ChatPolicy, options, field, options.pop("model"), name=name)
         case "tabular":
             first = next(iter(factory().reset(0).values()))
-            if first.choices is not None:
-                options.setdefault("actions", len(first.choices))
-            policy = call(TabularPolicy, options, field, _required(options, "actions", field), name=name)
+            if first.choices is None:
+                raise RecipeError(f"policies.{name}: this env has free text for actions; kind 'tabular' needs choices")
+            policy = call(TabularPolicy, {"actions": len(first.choices), **options}, field, name=name)
         case "mlp":
             first = next(iter(factory().reset(0).values()))
             if first.array is None or first.choices is None:
@@ -87,15 +88,9 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
         case "random":
             policy = ScriptedPolicy(make_teacher("random", options, field, seed=seed), name=name)
         case "script":
-            play = make_teacher(_required(options, "teacher", field), options, field, seed=seed)
+            play = make_teacher(options.pop("teacher"), options, field, seed=seed)
             policy = ScriptedPolicy(play, name=name)
     return policy
-
-
-def _required(options: dict[str, Any], name: str, field: str) -> Any:
-    if name not in options:
-        raise RecipeError(f"{field}: {name!r} is required")
-    return options.pop(name)
 
 
 def team(recipe: Recipe, factory: EnvFactory, *, seed: int, corpus: Iterable[str] = ()) -> Team:

@@ -24,10 +24,12 @@ from palaestra.evaluation import first_proof, success_interval, trials
 from palaestra.learning import PolicyGradient, Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal, write_json
 from palaestra.measures import AVERAGE, Table, lower_is_better, measure, table_of
+from palaestra.measures import check as check_measures
 from palaestra.parse import parse
 from palaestra.proof import judged, value_of
 from palaestra.recipe import PolicyPart, Recipe, alone, import_modules, override
 from palaestra.rollout import rollout
+from palaestra.teachers import naming
 from palaestra.turns import Turns
 
 FINAL, LOOK = 0, 1
@@ -97,11 +99,10 @@ def check(recipe: Recipe) -> None:
             control_team(recipe, name, test, seed=0, corpus=corpus)
     if not _from_disk(recipe):
         team = build.team(recipe, train, seed=0, corpus=corpus)
-        PolicyGradient(team, updates=recipe.train.iterations, **recipe.learn.model_dump())
-        if recipe.evaluation.metrics:
-            game, table = table_of(test, team)
-            for name in recipe.evaluation.metrics:
-                measure(name, game, [table])
+        with naming("learn"):
+            PolicyGradient(team, updates=recipe.train.iterations, **recipe.learn.model_dump())
+        with naming("evaluation.metrics"):
+            check_measures(recipe.evaluation.metrics, test, team)
 
 
 def _from_disk(recipe: Recipe, policies: Mapping[str, PolicyPart] | None = None) -> bool:

@@ -7,22 +7,15 @@ number per key with `np.bincount`, whose order of summation is fixed, and gather
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from palaestra.codes import Codes, Segments, code_array, combine, order_rows
 from palaestra.errors import ExpressionError, RewardError
-from palaestra.signals import Signal, Value, short
-from palaestra.turns import Codes, Ragged, Segments, Turns, code_array, combine, order_rows
-
-TIE = 2.5e-7
-"""A key whose standard deviation is below this share of its root mean square is constant (two float32 ulps).
-
-Dividing by a deviation below it is dividing by noise as well: `standardise` takes the scale of a signal to be about 1.
-"""
+from palaestra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
+from palaestra.tree import Signal, Value, short
+from palaestra.turns import Ragged, Turns
 
 _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
@@ -32,40 +25,6 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign, "is_missing": np.isnan,
 }  # fmt: skip
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """What a statistic counts: values, the key of each, number of keys."""
-
-    values: np.ndarray
-    keys: np.ndarray
-    size: int
-
-    @cached_property
-    def counts(self) -> np.ndarray:
-        """Samples of each key."""
-        return np.bincount(self.keys, minlength=self.size)
-
-    @cached_property
-    def sums(self) -> np.ndarray:
-        """Their sum; 0 where there are none."""
-        return np.bincount(self.keys, self.values, self.size)
-
-    @cached_property
-    def means(self) -> np.ndarray:
-        """Their mean; NaN where there are none."""
-        means = np.full(self.size, np.nan)
-        np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
-        return means
-
-    def stds(self, ddof: int) -> np.ndarray:
-        """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
-        deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            std = np.sqrt(deviations / (self.counts - ddof))
-            constant = deviations <= TIE**2 * (deviations + self.counts * np.square(self.means))
-        return np.where(constant | (self.counts <= ddof), 0.0, std)
 
 
 KERNELS: dict[str, Callable[[Evaluation, Signal], Value]] = {}
@@ -186,8 +145,8 @@ class Evaluation:
         if not isinstance(value, Ragged):
             raise ExpressionError(f"{short(node)}: {node.inputs[0]} already has one value per turn")
         rows = Codes(np.arange(len(value.lengths)), len(value.lengths))
-        samples = _reduce(value.values.astype(float), Codes(np.repeat(rows.ids, value.lengths), rows.size), None)
-        return _SUMMARIES[node.options["how"]](samples)
+        samples = reduce(value.values.astype(float), Codes(np.repeat(rows.ids, value.lengths), rows.size), None)
+        return SUMMARIES[node.options["how"]](samples)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
@@ -215,10 +174,10 @@ class Evaluation:
     def _statistic(self, node: Signal) -> Value:
         x, codes, keep, lengths = self._inputs(node)
         if node.op == "rank":
-            result = _rank(x, codes, keep, node.options["ties"])
+            result = rank(x, codes, keep, node.options["ties"])
         else:
             samples, own = self._samples(node, x, codes, keep, lengths)
-            result = _finish(node, x, own, codes, keep, samples)
+            result = finish(node, x, own, codes, keep, samples)
         return result if lengths is None else Ragged(result, lengths)
 
     def samples(self, node: Signal) -> Samples:
@@ -254,7 +213,7 @@ class Evaluation:
         unit = node.options["unit"]
         taken = None if keep.all() else keep
         if unit == "row":
-            return _reduce(x, codes, taken), x
+            return reduce(x, codes, taken), x
         if unit == "episode":
             pair = self.codes((*node.options["over"], "episode"))
             if lengths is not None:
@@ -262,7 +221,7 @@ class Evaluation:
         else:  # the same sum in another order must not be another value
             with np.errstate(over="ignore"):
                 pair = combine(codes, code_array(x.astype(np.float32)))
-        means = _reduce(x, pair, taken).means
+        means = reduce(x, pair, taken).means
         key = np.zeros(pair.size, np.int64)
         key[pair.ids] = codes.ids
         present = ~np.isnan(means)
@@ -275,16 +234,16 @@ class Evaluation:
         lengths = None
         if isinstance(value, Ragged):
             lengths, x = value.lengths, value.values.astype(float)
-            segments = _token_segments(segments, lengths)
+            segments = token_segments(segments, lengths)
         else:
             x = value.astype(float)
         order = segments.order
         ordered = x if order is None else x[order]
         if node.op == "shift":
-            ordered = _shifted(ordered, segments, node.options["n"], node.options["fill"])
+            ordered = shifted(ordered, segments, node.options["n"], node.options["fill"])
         else:
             how = node.options
-            ordered = _scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
+            ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
         if order is not None:
             result = np.empty_like(ordered)
             result[order] = ordered
@@ -344,145 +303,3 @@ def _logic(op: str, *inputs: np.ndarray) -> np.ndarray:
         result = np.logical_or(*(v == 1 for v in values)) if decides else np.logical_and(*(v == 1 for v in values))
         missing = np.isnan(values[0] + values[1]) & ~np.logical_or(*(v == decides for v in values))
     return _with_missing(result, missing)
-
-
-def _reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
-    if keep is None:
-        keep = ~np.isnan(x)
-        if keep.all():
-            return Samples(x, codes.ids, codes.size)
-    return Samples(x[keep], codes.ids[keep], codes.size)
-
-
-def _extreme(samples: Samples, best: np.ufunc, start: float) -> np.ndarray:
-    result = np.full(samples.size, start)
-    best.at(result, samples.keys, samples.values)
-    return np.where(np.isinf(result), np.nan, result)
-
-
-def _total(samples: Samples) -> np.ndarray:
-    return np.where(samples.counts > 0, samples.sums, np.nan)
-
-
-_SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
-    "mean": lambda samples: samples.means,
-    "total": _total,
-    "count": lambda samples: samples.counts.astype(float),
-    "lowest": lambda samples: _extreme(samples, np.minimum, np.inf),
-    "highest": lambda samples: _extreme(samples, np.maximum, -np.inf),
-}
-
-
-def _finish(
-    node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
-) -> np.ndarray:
-    """From samples to one value per position: what they give, or what `x` is relative to them."""
-    options: dict[str, Any] = node.options
-    result: np.ndarray
-    if node.op in _SUMMARIES:
-        result = _SUMMARIES[node.op](samples)[codes.ids]
-        return result
-    if node.op in ("std", "quantile"):
-        per_key = samples.stds(options["ddof"]) if node.op == "std" else _quantile(samples, options["q"])
-        result = per_key[codes.ids]
-        return result
-    result = x - samples.means[codes.ids]
-    if node.op == "standardise":
-        std = samples.stds(options["ddof"])
-        result *= np.divide(1.0, std + options["eps"], out=np.zeros(samples.size), where=std > TIE)[codes.ids]
-    else:
-        inside = keep & ~np.isnan(own)
-        if node.op == "leave_one_out":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                result += np.where(inside, ((own - samples.means[codes.ids]) / (samples.counts - 1)[codes.ids]), 0.0)
-        # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
-        flat = (samples.stds(0) == 0)[codes.ids] & inside
-        result[flat & (np.abs(x - own) <= TIE * np.abs(own))] = 0.0
-    few = samples.counts <= 1
-    if few.any():
-        alone = few[codes.ids]
-        if node.op != "standardise":  # rows outside `where` are compared with a lone sample as well
-            alone &= inside | (samples.counts == 0)[codes.ids]
-        deviation = 1.0 + options.get("eps", 0.0)  # raw: as if the mean were 0 and the deviation 1
-        result[alone] = x[alone] / deviation if options["singleton"] == "raw" else 0.0 * x[alone]
-    return result
-
-
-def _quantile(samples: Samples, q: float) -> np.ndarray:
-    ordered = samples.values[np.lexsort((samples.values, samples.keys))]
-    counts = samples.counts
-    starts = np.cumsum(counts) - counts
-    position = starts + q * np.maximum(counts - 1, 0)
-    result = np.full(samples.size, np.nan)
-    some = counts > 0
-    low = np.floor(position[some]).astype(np.int64)
-    high = np.minimum(low + 1, (starts + counts - 1)[some])
-    result[some] = ordered[low] + (position[some] - low) * (ordered[high] - ordered[low])
-    return result
-
-
-def _rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray:
-    rows = np.flatnonzero(keep)
-    order = rows[np.lexsort((x[rows], codes.ids[rows]))]
-    keys, values = codes.ids[order], x[order]
-    counts = np.bincount(keys, minlength=codes.size)
-    starts = (np.cumsum(counts) - counts)[keys]
-    position = np.arange(len(order)) - starts + 1.0
-    new = np.ones(len(order), bool)
-    new[1:] = (keys[1:] != keys[:-1]) | (values[1:] != values[:-1])
-    run = np.cumsum(new) - 1
-    first = position[new][run]
-    last = first + np.bincount(run)[run] - 1 if len(run) else first
-    if ties == "dense":
-        key_start = np.ones(len(order), bool)
-        key_start[1:] = keys[1:] != keys[:-1]
-        ranks = run - np.repeat(run[key_start], np.diff(np.append(np.flatnonzero(key_start), len(order)))) + 1.0
-    else:
-        ranks = {"average": (first + last) / 2, "min": first, "max": last, "ordinal": position}[ties]
-    result = np.full(len(x), np.nan)
-    result[order] = ranks
-    return result
-
-
-def _token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
-    """The same segments, counted in tokens."""
-    offsets = np.cumsum(lengths) - lengths
-    rows = np.arange(len(lengths)) if segments.order is None else segments.order
-    per_row = lengths[rows]
-    bounds = np.concatenate([[0], np.cumsum(per_row)])
-    sizes = bounds[segments.starts + segments.lengths] - bounds[segments.starts]
-    order = None
-    if segments.order is not None:
-        order = np.repeat(offsets[rows] - bounds[:-1], per_row) + np.arange(bounds[-1])
-    return Segments(order, bounds[segments.starts], sizes)
-
-
-def _shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
-    position = np.arange(len(x)) - np.repeat(segments.starts, segments.lengths)
-    size = np.repeat(segments.lengths, segments.lengths)
-    inside = (position >= n) & (position - n < size)
-    source = np.clip(np.arange(len(x)) - n, 0, max(len(x) - 1, 0))
-    return np.where(inside, x[source], np.nan if fill is None else fill)
-
-
-def _scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
-    """Running sums. All segments advance at once, a position at a time; longest first, so the active are a prefix."""
-    missing = np.isnan(x)
-    if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
-        sums = _scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)
-        scored = _scanned((~missing).astype(float), segments, 1.0, reverse, exclusive)
-        length = _scanned(np.ones(len(x)), segments, 1.0, reverse, exclusive)
-        return np.where((scored == 0) & (length > 0), np.nan, sums)
-    result = x.copy()
-    by_length = np.argsort(-segments.lengths, kind="stable")
-    lengths = segments.lengths[by_length]
-    starts = segments.starts[by_length] + (lengths - 1 if reverse else 0)
-    step = -1 if reverse else 1
-    active = np.searchsorted(-lengths, -np.arange(1, (lengths[0] if len(lengths) else 0) + 1), side="right")
-    carry = np.zeros(len(lengths))
-    for position, number in enumerate(active):
-        at = starts[:number] + step * position
-        before = gamma * carry[:number]
-        carry = x[at] + before
-        result[at] = before if exclusive else carry
-    return result

@@ -18,6 +18,7 @@ from palaestra.theory import (
     exploitability,
     nash_conv,
     policy_table,
+    uniform_policy,
 )
 
 Table = Mapping[str, Mapping[int, float]]
@@ -28,9 +29,7 @@ AVERAGE = "average_"
 
 def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
     """The name of an OpenSpiel game and the team's exact play in it, illegal tokens left out and renormalised."""
-    env: Any = factory()
-    if not hasattr(env, "look"):
-        raise RecipeError("evaluation.metrics: exact measures need an env of OpenSpiel (openspiel/NAME)")
+    env = _playable(factory())
 
     def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
         answers: list[np.ndarray] = [np.empty(0)] * len(states)
@@ -46,6 +45,26 @@ def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, 
         return answers
 
     return env.name, policy_table(env.name, probabilities)
+
+
+def check(names: Sequence[str], factory: EnvFactory, team: Team) -> None:
+    """Try the measures on uniform play, which costs next to nothing.
+
+    Raises:
+        RecipeError: there is no such measure, or the env or a policy of the team does not allow exact ones.
+        InputError: the measure has no meaning in this game.
+    """
+    for policy in team.policies.values() if names else ():
+        _with_probabilities(policy)
+    for name in names:
+        game = _playable(factory()).name
+        measure(name, game, [uniform_policy(game)])
+
+
+def _playable(env: Any) -> Any:
+    if not hasattr(env, "look"):
+        raise RecipeError("evaluation.metrics: exact measures need an env of OpenSpiel (openspiel/NAME)")
+    return env
 
 
 def _with_probabilities(policy: Policy) -> Any:

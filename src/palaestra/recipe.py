@@ -40,6 +40,13 @@ class PolicyPart(_Part):
     kind: Literal["tiny", "lm", "chat", "tabular", "mlp", "random", "script"]
     options: dict[str, Any] = {}
 
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> PolicyPart:
+        needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(self.kind)
+        if needed and needed not in self.options:
+            raise ValueError(f"kind {self.kind!r} needs options.{needed}")
+        return self
+
 
 class WarmStartPart(_Part):
     """Supervised learning on scripted play before reinforcement learning."""

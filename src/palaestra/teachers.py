@@ -6,18 +6,19 @@ A teacher is a function from its options to a function from a `Request` to an ac
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from palaestra.agents.base import Request
 from palaestra.envs.base import Action
-from palaestra.errors import RecipeError, nearest
+from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
 
 Play = Callable[[Request], Action]
 TEACHERS: dict[str, Callable[..., Play]] = {}
@@ -78,8 +79,20 @@ def call(
         if option not in known and not takes_any:
             raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
     try:
-        return function(*arguments, **given, **options)
+        with naming(field):
+            return function(*arguments, **given, **options)
     except (TypeError, ValueError) as error:
+        raise RecipeError(f"{field}: {error}") from error
+
+
+@contextlib.contextmanager
+def naming(field: str) -> Iterator[None]:
+    """Bad input that is found inside is said to stand in `field` of the recipe."""
+    try:
+        yield
+    except (RecipeError, MissingExtraError):
+        raise
+    except InputError as error:
         raise RecipeError(f"{field}: {error}") from error
 
 

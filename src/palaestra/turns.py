@@ -24,10 +24,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from palaestra.codes import Codes, Segments, code_column, combine, order_rows
 from palaestra.errors import MissingColumnError, SchemaError, StorageError, nearest
 
 if TYPE_CHECKING:
-    from palaestra.signals import Signal
+    from palaestra.tree import Signal
 
 SCHEMA_VERSION = 1
 _VERSION_KEY = "palaestra.schema"
@@ -77,24 +78,6 @@ SCHEMA: dict[str, Column] = {
 }
 
 SCOPE = ("run", "iteration")
-
-
-class Codes(NamedTuple):
-    """A key as dense integers: `ids` int64[rows] in [0, size)."""
-
-    ids: np.ndarray
-    size: int
-
-
-class Segments(NamedTuple):
-    """Rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are the rows of segment k.
-
-    `order` is None if the table already is in that order.
-    """
-
-    order: np.ndarray | None
-    starts: np.ndarray
-    lengths: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -182,7 +165,7 @@ class Turns:
             if len(columns) > 1:
                 codes = combine(self._codes_of(columns[:-1]), self._codes_of(columns[-1:]))
             elif columns:
-                codes = _code_column(self.frame[columns[0]])
+                codes = code_column(self.frame[columns[0]])
             else:
                 codes = Codes(np.zeros(len(self), np.int64), min(len(self), 1))
             self._cache[columns] = codes
@@ -235,7 +218,7 @@ class Turns:
         >>> Turns({"reward": [1.0, 3.0]}).with_column(double=2 * col("reward"))["double"].to_list()
         [2.0, 6.0]
         """
-        from palaestra.signals import Signal, evaluate  # signals stands above this module; only this door looks up
+        from palaestra.tree import Signal, evaluate  # the tree stands above this module; only this door looks up
 
         signals = {name: value for name, value in columns.items() if isinstance(value, Signal)}
         values: dict[str, Any] = dict(columns) | dict(zip(signals, evaluate(self, *signals.values()), strict=True))
@@ -256,7 +239,7 @@ class Turns:
 
     def filter(self, condition: Signal | pl.Expr) -> Turns:
         """The rows where the condition holds (missing counts as no)."""
-        from palaestra.signals import Signal, evaluate
+        from palaestra.tree import Signal, evaluate
 
         if not isinstance(condition, Signal):
             return Turns(self.frame.filter(condition))
@@ -351,11 +334,11 @@ def _to_frame(data: Any) -> pl.DataFrame:
 
 def _conform(frame: pl.DataFrame) -> pl.DataFrame:
     casts = []
-    for name in frame.columns:
+    for name, dtype in frame.schema.items():
         expected = SCHEMA.get(name)
-        if expected is None or frame.schema[name] == expected.dtype:
+        if expected is None or dtype == expected.dtype:
             continue
-        wrong = f"column {name!r} has type {frame.schema[name]}, expected {expected.dtype} ({expected.meaning})"
+        wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
         try:
             series = frame[name].cast(expected.dtype, strict=True)
         except pl.exceptions.PolarsError as error:
@@ -374,66 +357,3 @@ def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
     if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
         return False
     return not (after.cast(before.dtype) == before).all()
-
-
-# -- integer codes ----------------------------------------------------------------------------------------------------
-
-
-def _code_column(series: pl.Series) -> Codes:
-    if series.dtype == pl.Categorical:
-        series = series.to_physical()
-    if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
-        return densify(series.to_numpy().astype(np.int64))
-    return code_array(series.to_numpy() if series.dtype.is_float() else series.to_arrow())
-
-
-def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
-    """Codes of any hashable column, in order of first appearance; missing is a key of its own."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        values = values + 0.0  # -0 and 0 are one key
-    array = pa.array(values) if isinstance(values, np.ndarray) else values
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    try:
-        encoded = array.dictionary_encode(null_encoding="encode")
-    except pa.ArrowNotImplementedError as error:
-        raise SchemaError(f"a column of {array.type} cannot be a key; use numbers, text or truth values") from error
-    return Codes(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary))
-
-
-def densify(values: np.ndarray) -> Codes:
-    """Codes of int64 values: by counting if their range is small, else by hashing."""
-    if not len(values):
-        return Codes(values, 0)
-    low = int(values.min())
-    span = int(values.max()) - low + 1
-    if span > 4 * len(values) + 1024:
-        return code_array(values)
-    shifted = values - low
-    used = np.zeros(span, bool)
-    used[shifted] = True
-    size = int(used.sum())
-    return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
-
-
-def combine(first: Codes, second: Codes) -> Codes:
-    """Codes of the pair of two keys."""
-    if first.size <= 1:
-        return second
-    if second.size <= 1:
-        return first
-    return densify(first.ids * second.size + second.ids)
-
-
-def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
-    """Sort rows by (code, turn, position); see `Segments`."""
-    ids = codes.ids
-    lengths = np.bincount(ids, minlength=codes.size)
-    steps = np.diff(ids)
-    ordered = bool((steps >= 0).all()) and (turn is None or bool(((np.diff(turn) >= 0) | (steps > 0)).all()))
-    order = None
-    if not ordered:
-        order = np.argsort(ids, kind="stable")
-        if turn is not None and not ((np.diff(turn[order]) >= 0) | (np.diff(ids[order]) > 0)).all():
-            order = np.lexsort((turn, ids))
-    return Segments(order, np.cumsum(lengths) - lengths, lengths)

@@ -176,7 +176,7 @@ class ForbidsEverything(Race):
 
 class NamesTwoActionsAlike(Race):
     def observe(self):
-        return {agent: Observation("", ("walk", "Walk")) for agent in self.agents}
+        return {agent: Observation("", ("Walk", "Walk")) for agent in self.agents}
 
 
 class ShowsDoubles(Race):

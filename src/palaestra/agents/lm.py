@@ -226,11 +226,11 @@ class LMPolicy:
         """
         lists = []
         for column in ("prompt_ids", "action_ids"):
-            series = rows[column]
-            lengths = series.list.len().fill_null(0).to_numpy().astype(np.int64)
+            array = rows[column].to_arrow()
+            lengths = array.value_lengths().fill_null(0).to_numpy()
             if not lengths.all():
                 raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
-            flat = series.explode().to_numpy().astype(np.int64)
+            flat = array.flatten().to_numpy().astype(np.int64)
             lists.append(np.split(flat, np.cumsum(lengths)[:-1]))
         prompts, actions = lists
         logits, ids, mask = evaluate(self.forward, prompts, actions, temperature=self.temperature)

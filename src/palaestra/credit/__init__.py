@@ -16,6 +16,7 @@ from palaestra.credit.keys import (
     team,
     upper_half,
 )
+from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
 from palaestra.credit.potentials import answer_potential, potential_difference, probe_scores, spae
 from palaestra.credit.ranking import (
     comam,
@@ -29,6 +30,7 @@ from palaestra.credit.ranking import (
 from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember
 from palaestra.credit.returns import agent_return, episode_return, episode_score, return_to_go, whiten
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
+from palaestra.credit.temporal import gae, igpo, on_last_token, tppo, value_target
 from palaestra.credit.weights import (
     a_grae,
     adora,
@@ -82,6 +84,7 @@ __all__ = [
     "agent_return",
     "answer_potential",
     "batch_score",
+    "call_similarity",
     "calls",
     "canon",
     "centre",
@@ -103,12 +106,14 @@ __all__ = [
     "episode_score",
     "exp",
     "fill_missing",
+    "gae",
     "gigpo",
     "grpo",
     "gui_g1",
     "highest",
     "hint_prefix",
     "hint_ratio",
+    "igpo",
     "inject",
     "is_first",
     "is_in",
@@ -120,11 +125,15 @@ __all__ = [
     "lowest",
     "mars",
     "mas_host",
+    "match",
+    "match_reward",
+    "matchtir",
     "mean",
     "minmax",
     "mix",
     "modulate",
     "ndcg",
+    "on_last_token",
     "per_token",
     "per_turn",
     "phase",
@@ -151,8 +160,11 @@ __all__ = [
     "std",
     "stratified_grpo",
     "team",
+    "token_f1",
     "total",
+    "tppo",
     "upper_half",
+    "value_target",
     "where",
     "whiten",
 ]

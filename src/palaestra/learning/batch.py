@@ -116,7 +116,7 @@ def ragged(lists: pl.Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A list column as flat values, a mask of the missing ones, and int64[rows] lengths (0 for a missing list)."""
     array = lists.to_arrow()
     flat = array.flatten()
-    lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
+    lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     return flat.to_numpy(zero_copy_only=False), flat.is_null().to_numpy(zero_copy_only=False), lengths
 
 

@@ -1,0 +1,90 @@
+"""Keys as dense integers: what makes a statistic over any key a matter of counting."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from palaestra.errors import SchemaError
+
+
+class Codes(NamedTuple):
+    """A key as dense integers: `ids` int64[rows] in [0, size)."""
+
+    ids: np.ndarray
+    size: int
+
+
+class Segments(NamedTuple):
+    """Rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are the rows of segment k.
+
+    `order` is None if the table already is in that order.
+    """
+
+    order: np.ndarray | None
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def code_column(series: pl.Series) -> Codes:
+    """Codes of a column of the table."""
+    if series.dtype == pl.Categorical:
+        series = series.to_physical()
+    if series.dtype.is_integer() and series.dtype != pl.UInt64 and not series.null_count():
+        return densify(series.to_numpy().astype(np.int64))
+    return code_array(series.to_numpy() if series.dtype.is_float() else series.to_arrow())
+
+
+def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
+    """Codes of any hashable column, in order of first appearance; missing is a key of its own."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        values = values + 0.0  # -0 and 0 are one key
+    array = pa.array(values) if isinstance(values, np.ndarray) else values
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    try:
+        encoded = array.dictionary_encode(null_encoding="encode")
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(f"a column of {array.type} cannot be a key; use numbers, text or truth values") from error
+    return Codes(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary))
+
+
+def densify(values: np.ndarray) -> Codes:
+    """Codes of int64 values: by counting if their range is small, else by hashing."""
+    if not len(values):
+        return Codes(values, 0)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 4 * len(values) + 1024:
+        return code_array(values)
+    shifted = values - low
+    used = np.zeros(span, bool)
+    used[shifted] = True
+    size = int(used.sum())
+    return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
+
+
+def combine(first: Codes, second: Codes) -> Codes:
+    """Codes of the pair of two keys."""
+    if first.size <= 1:
+        return second
+    if second.size <= 1:
+        return first
+    return densify(first.ids * second.size + second.ids)
+
+
+def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
+    """Sort rows by (code, turn, position); see `Segments`."""
+    ids = codes.ids
+    lengths = np.bincount(ids, minlength=codes.size)
+    steps = np.diff(ids)
+    ordered = bool((steps >= 0).all()) and (turn is None or bool(((np.diff(turn) >= 0) | (steps > 0)).all()))
+    order = None
+    if not ordered:
+        order = np.argsort(ids, kind="stable")
+        if turn is not None and not ((np.diff(turn[order]) >= 0) | (np.diff(ids[order]) > 0)).all():
+            order = np.lexsort((turn, ids))
+    return Segments(order, np.cumsum(lengths) - lengths, lengths)

@@ -1,0 +1,124 @@
+"""Along the turns: what is known before and after each of them, and how credit is carried back.
+
+GAE with a rule for the end of the table, values for turns that were cut off, and gains of information about the answer.
+Values and log-probabilities are columns, per turn or per token; what computes them is an annotator. Left out: V-trace
+and other off-policy corrections.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from palaestra.credit.keys import is_last
+from palaestra.credit.potentials import potential_difference
+from palaestra.credit.returns import episode_score, return_to_go
+from palaestra.errors import ExpressionError, nearest
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    centre,
+    cumulative,
+    exp,
+    fill_missing,
+    register,
+    shift,
+    standardise,
+    where,
+)
+
+
+@register()
+def gae(
+    value: SignalLike = "value",
+    reward: SignalLike = "reward",
+    *,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: SignalLike | None = None,
+    over: Keys = ("episode", "agent"),
+) -> Signal:
+    """GAE (arXiv 1506.02438): A_t = δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t, V_t the value before step t.
+
+    bootstrap: V after the last step; default 0 for an episode that ended by its rules, its last value for one that was
+    cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
+    >>> gae(bootstrap=0).evaluate(turns).round(4)
+    array([0.7465, 0.47  , 0.6   ])
+    """
+    now = as_signal(value)
+    if bootstrap is None:
+        bootstrap = where(fill_missing("truncated", False), now, 0.0)
+    one = fill_missing(0.0 * now, 0.0) + 1.0  # as long as the value: one per turn or one per token
+    after = where(shift(one, -1, over=over, fill=0.0) == 0.0, bootstrap, shift(now, -1, over=over))
+    return cumulative(as_signal(reward) + gamma * after - now, gamma=gamma * lam, reverse=True, over=over)
+
+
+@register()
+def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
+    """The turn's value on its last token, 0 on the others; `like` tells how many there are."""
+    one = fill_missing(0.0 * as_signal(like), 0.0) + 1.0
+    return where(shift(one, -1, over="row", fill=0.0) == 0.0, x, 0.0)
+
+
+@register()
+def tppo(
+    value: SignalLike = "value", reward: SignalLike = "reward", *, gamma: float = 1.0, lam: float = 0.95
+) -> Signal:
+    """[59] T-PPO (arXiv 2506.15050): GAE on windows of unfinished episodes; a cut-off one repeats its last value.
+
+    The policy learns from every row of the window; the critic from `value_target`, which only finished ones have. A
+    critic that says 0 everywhere gives cut-off windows no signal at all, so it is trained first. From secondary text; γ
+    and λ are not given there. `successive_batching` is the schedule of windows.
+    """
+    return gae(value, reward, gamma=gamma, lam=lam)
+
+
+@register()
+def value_target(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
+    """What a critic learns (T-PPO): the return-to-go of episodes that are finished; missing in those cut off."""
+    return where(~fill_missing("truncated", False), return_to_go(gamma, reward))
+
+
+@register()
+def igpo(
+    outcome: SignalLike | None = None,
+    *,
+    gold: SignalLike = "gold_logprob",
+    gamma: float | None = None,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    flavour: Literal["code", "cookbook"] | None = None,
+) -> Signal:
+    """[168] IGPO (arXiv 2510.14967): a turn earns what it added to the log-probability of the true answer.
+
+    gold: mean token log-probability of the true answer under the policy *before* each turn (teacher forcing, no
+    gradient). A turn's gain is its change until the next turn, standardised over the group's turns; the last turn earns
+    the outcome (default: its agent's return), standardised over the group's episodes. Both are summed to the end with
+    γ = 1.
+
+    flavour="code": gains of the probability, no division, return-to-go minus its mean at the same place in the group
+    (tokens there, turns here). "cookbook", a third party's: population deviation, the outcome's statistic counts a 0
+    for every earlier turn, γ = 0.95. Both were read in code.
+
+    Raises:
+        ExpressionError: the flavour is unknown.
+    """
+    if flavour not in (None, "code", "cookbook"):
+        raise ExpressionError(f"igpo: flavour={flavour!r}{nearest(str(flavour), ['code', 'cookbook'])}")
+    last, r, s = is_last(), episode_score(outcome), as_signal(gold)
+    if flavour == "code":
+        p = exp(s)
+        gained = where(last, r, potential_difference(p, terminal=p))
+        return centre(return_to_go(1.0 if gamma is None else gamma, gained), over=("group", "turn"))
+    gain = potential_difference(s, terminal=s)
+    if flavour == "cookbook":
+        informed = standardise(gain, over="group", where=~last, ddof=0, eps=1e-8)
+        settled = standardise(where(last, r, 0.0), over="group", ddof=0, eps=1e-8)
+        return return_to_go(0.95 if gamma is None else gamma, where(last, settled, informed))
+    informed = standardise(gain, over="group", where=~last, ddof=ddof, eps=eps)
+    settled = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)
+    return return_to_go(1.0 if gamma is None else gamma, where(last, settled, informed))
