@@ -59,10 +59,12 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
             table.filter(pl.col("run") == str(result["seed"]), pl.col("system").is_in(["before", "after"])), value=value
         )}  # fmt: skip
         per_seed.append({"seed": result["seed"], **_three(own, measure, [result])})
-    controls = {
-        name: {**_estimate(by_name[name], value), "difference": _difference(by_name[name]), "note": part.note}
-        for name, part in recipe.evaluation.controls.items()
-    }
+    controls = {}
+    for name, part in recipe.evaluation.controls.items():
+        against = _against(table, "after", name, value)
+        sentence = f"the trained team against it: {verdict(against)}"
+        note = f"{part.note}; {sentence}" if part.note else sentence
+        controls[name] = {**_estimate(by_name[name], value), "difference": _difference(against), "note": note}
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -83,6 +85,12 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "cpu_seconds": sum(result["cpu_seconds"] for result in results),
         "seconds_to_proof": {str(result["seed"]): result["seconds_to_proof"] for result in results},
     }
+
+
+def _against(table: pl.DataFrame, a: str, b: str, value: str) -> SystemResult:
+    """The row of `a` in a comparison with `b` alone."""
+    pair = table.filter(pl.col("system").is_in([a, b]))
+    return comparison_table(pair, baseline=b, value=value)[1]
 
 
 def _three(rows: Mapping[str, SystemResult], measure: str, results: Results) -> dict[str, Any]:
@@ -166,8 +174,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
     corrected = holm([difference.p for difference in differences])
     found = []
     for (a, b), difference, p in zip(names, differences, corrected, strict=True):
-        both = comparison_table(table.filter(pl.col("system").is_in([a, b])), baseline=b, value=value)
-        row = replace(both[1], difference=replace(difference, p=p))
+        row = replace(_against(table, a, b, value), difference=replace(difference, p=p))
         found.append({
             "a": a, "b": b, "difference": _difference(row), "p_holm": p, "verdict": f"{a} against {b}: {verdict(row)}",
         })  # fmt: skip

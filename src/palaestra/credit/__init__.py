@@ -17,6 +17,7 @@ from palaestra.credit.keys import (
     upper_half,
 )
 from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
+from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.potentials import answer_potential, potential_difference, probe_scores, spae
 from palaestra.credit.ranking import (
     comam,
@@ -80,8 +81,10 @@ __all__ = [
     "absolute",
     "adhint",
     "adora",
+    "advantage_alignment",
     "advevo_marl",
     "agent_return",
+    "alignment_weight",
     "answer_potential",
     "batch_score",
     "call_similarity",
@@ -134,6 +137,7 @@ __all__ = [
     "modulate",
     "ndcg",
     "on_last_token",
+    "opponent",
     "per_token",
     "per_turn",
     "phase",

@@ -7,7 +7,6 @@ episode those that would have been right. Left out: how calls are parsed out of 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -38,7 +37,7 @@ METHODS = ("optimal", "greedy", "sinkhorn")
 def call_similarity(predicted: Call, gold: Call) -> float:
     """0 if the names differ (case does not count), else (1 + J + v) / (2 + g), in [0, 1].
 
-    J: Jaccard index of the multisets of parameter names; v: gold parameters with an equal value; g: gold parameters.
+    J: Jaccard index of the parameter names, 1 if there are none; v: gold parameters with an equal value; g: gold ones.
 
     >>> call_similarity({"name": "f", "arguments": {"x": 1, "y": 2}}, {"name": "f", "arguments": {"x": 1}})
     0.8333333333333334
@@ -46,9 +45,8 @@ def call_similarity(predicted: Call, gold: Call) -> float:
     if str(predicted["name"]).casefold() != str(gold["name"]).casefold():
         return 0.0
     given, wanted = (call.get("arguments") or {} for call in (predicted, gold))
-    one, other = Counter(given), Counter(wanted)
-    together = (one | other).total()
-    shared = (one & other).total() / together if together else 1.0
+    together = given.keys() | wanted.keys()
+    shared = len(given.keys() & wanted.keys()) / len(together) if together else 1.0
     equal = sum(name in given and given[name] == value for name, value in wanted.items())
     return float((1 + shared + equal) / (2 + len(wanted)))
 

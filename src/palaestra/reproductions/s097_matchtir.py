@@ -1,12 +1,13 @@
 """[97] MatchTIR (arXiv 2601.10712): calls that are matched with the right ones earn their share.
 
-A task needs four calls, the right one of six tools in each turn; the outcome is 1 only if all are right. The policy
-knows the number of the turn. Matched rewards are computed by the library from the calls themselves, as text, once for
+A task needs four calls of different tools out of six, in any order; the outcome is 1 only if all were made in four
+turns. The policy knows the number of the turn. Matched rewards are computed by the library from the calls themselves, as text, once for
 each of the possible sequences of tools. Left out: language models, arguments of calls.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -20,6 +21,8 @@ from palaestra.turns import Turns
 
 CALLS, TOOLS = 4, 6
 GROUP, ITERATIONS, RATE = 8, 120, 0.5
+SOLVED = (np.sort(np.indices((TOOLS,) * CALLS), axis=0).T == np.arange(CALLS)).all(axis=-1).T
+"""bool[6, 6, 6, 6]: whether this sequence of tools solves the task."""
 GOLD = [{"name": f"tool_{number}"} for number in range(CALLS)]
 
 
@@ -59,12 +62,14 @@ def train(credit: Signal, seeds: Sequence[int], rewards: np.ndarray | None) -> n
     for _ in range(ITERATIONS):
         policy = softmax(theta)
         tools = sample(policy[:, None], uniform(streams, GROUP, CALLS))
-        solved = (tools == np.arange(CALLS)).all(axis=-1)
+        solved = SOLVED[tuple(np.moveaxis(tools, -1, 0))]
         paid = np.zeros(tools.shape) if rewards is None else rewards[tuple(np.moveaxis(tools, -1, 0))].copy()
         paid[..., -1] += solved
         advantage = np.asarray(credit.evaluate(table.with_column(reward=paid.ravel())))
         theta += RATE * policy_gradient(policy, run, turn, tools.ravel(), advantage) / GROUP
-    return np.asarray(softmax(theta)[:, np.arange(CALLS), np.arange(CALLS)].prod(axis=-1))
+    chances = softmax(theta)
+    orders = itertools.permutations(range(CALLS))
+    return np.sum([chances[:, np.arange(CALLS), order].prod(axis=-1) for order in orders], axis=0)
 
 
 @reproduction(
