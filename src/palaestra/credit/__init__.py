@@ -19,6 +19,15 @@ from palaestra.credit.keys import (
 from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.potentials import answer_potential, potential_difference, probe_scores, spae
+from palaestra.credit.preferences import (
+    minimax_winner,
+    pairwise,
+    preference_exploitability,
+    preferred,
+    self_play_preference,
+    win_rate,
+    win_rates,
+)
 from palaestra.credit.ranking import (
     comam,
     comam_reward,
@@ -32,6 +41,7 @@ from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3,
 from palaestra.credit.returns import agent_return, episode_return, episode_score, return_to_go, whiten
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
 from palaestra.credit.temporal import gae, igpo, on_last_token, tppo, value_target
+from palaestra.credit.tournaments import arena_rl, by_group, tournament
 from palaestra.credit.weights import (
     a_grae,
     adora,
@@ -86,7 +96,9 @@ __all__ = [
     "agent_return",
     "alignment_weight",
     "answer_potential",
+    "arena_rl",
     "batch_score",
+    "by_group",
     "call_similarity",
     "calls",
     "canon",
@@ -132,16 +144,20 @@ __all__ = [
     "match_reward",
     "matchtir",
     "mean",
+    "minimax_winner",
     "minmax",
     "mix",
     "modulate",
     "ndcg",
     "on_last_token",
     "opponent",
+    "pairwise",
     "per_token",
     "per_turn",
     "phase",
     "potential_difference",
+    "preference_exploitability",
+    "preferred",
     "probe_scores",
     "quantile",
     "r3",
@@ -157,6 +173,7 @@ __all__ = [
     "return_to_go",
     "rloo",
     "salt",
+    "self_play_preference",
     "shift",
     "sign",
     "spae",
@@ -166,9 +183,12 @@ __all__ = [
     "team",
     "token_f1",
     "total",
+    "tournament",
     "tppo",
     "upper_half",
     "value_target",
     "where",
     "whiten",
+    "win_rate",
+    "win_rates",
 ]

@@ -6,6 +6,8 @@ through.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from palaestra.credit.keys import joined
@@ -65,7 +67,7 @@ KERNELS["opponent"] = _opponent
 
 @register()
 def alignment_weight(
-    advantage: SignalLike, *, gamma: float = 0.9, inclusive: bool = False, flavour: str | None = None
+    advantage: SignalLike, *, gamma: float = 0.9, inclusive: bool = False, flavour: Literal["code"] | None = None
 ) -> Signal:
     """w_t = Σ_{k<t} γ^(t-k)·A_k of the agent's own earlier advantages; inclusive: k <= t.
 
@@ -91,7 +93,7 @@ def advantage_alignment(
     first: float | None = None,
     discounted: bool = False,
     singleton: Singleton = "raw",
-    flavour: str | None = None,
+    flavour: Literal["code"] | None = None,
 ) -> Signal:
     """[50] Advantage alignment with a group baseline (arXiv 2511.19405, 2406.14662): A_t + β·w_t·A_t of the opponent.
 

@@ -54,7 +54,9 @@ def check_env(
     """
     seeds = list(seeds)
     try:
-        twin = pickle.loads(pickle.dumps(factory))
+        # what was written in a notebook or a prompt cannot be found by another process in any case
+        interactive = getattr(factory, "__module__", None) == "__main__"
+        twin = factory if interactive else pickle.loads(pickle.dumps(factory))
     except Exception as error:
         raise AssertionError(f"the factory cannot be pickled, so no other process can use it: {error!r}") from error
     env = factory()  # imports its library, which may draw from the global generators

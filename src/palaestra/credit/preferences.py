@@ -1,0 +1,134 @@
+"""Preferences: the reward of an episode is how often it is preferred to others of the same policy.
+
+No model of rewards is learned, so preferences may be cyclic. `win_rate` is a signal where preferences are known as
+numbers or as a matrix; for a judge there are `pairwise` and `win_rates`, to be used with `by_group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from scipy.optimize import linprog
+
+from palaestra.credit.grouped import dr_grpo
+from palaestra.credit.keys import is_first, joined, rank_among
+from palaestra.credit.returns import agent_return
+from palaestra.errors import ExpressionError, InputError
+from palaestra.kernels import KERNELS, Evaluation
+from palaestra.signals import Keys, Signal, SignalLike, as_signal, highest, mean, ratio, register
+
+Item = TypeVar("Item")
+Matrix = tuple[tuple[float, ...], ...]
+
+
+def pairwise(
+    items: Sequence[Item], prefer: Callable[[Item, Item], float], opponents: Sequence[Item] | None = None
+) -> np.ndarray:
+    """P[i, j]: chance that item i is preferred to opponent j, float64[n, m].
+
+    Without opponents (a queue of recent ones) the items are compared with each other, once per pair; P[j, i] = 1 -
+    P[i, j] and P[i, i] = 1/2.
+    """
+    if opponents is not None:
+        return np.array([[prefer(one, other) for other in opponents] for one in items]).reshape(len(items), -1)
+    matrix = np.full((len(items), len(items)), 0.5)
+    for i in range(len(items)):
+        for j in range(i + 1, len(items)):
+            matrix[i, j] = prefer(items[i], items[j])
+            matrix[j, i] = 1 - matrix[i, j]
+    return matrix
+
+
+def win_rates(preference: np.ndarray, *, exclude_self: bool = True) -> np.ndarray:
+    """Mean of each row of P; of a square one without the diagonal if `exclude_self`. An item alone has 1/2.
+
+    >>> win_rates(np.array([[0.5, 0.9], [0.1, 0.5]]))
+    array([0.9, 0.1])
+    """
+    number, opponents = preference.shape
+    if exclude_self and number == opponents:
+        others = preference.sum(axis=1) - preference.diagonal()
+        return np.asarray(others / (number - 1)) if number > 1 else np.full(number, 0.5)
+    return np.asarray(preference.mean(axis=1)) if opponents else np.full(number, 0.5)
+
+
+@register()
+def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | None = None) -> Signal:
+    """Share of the key's other episodes to which this one is preferred, in [0, 1]; 1/2 if it is alone.
+
+    item: a number, of which larger ones are preferred and equal ones count half; or the row of `preference`, a square
+    matrix of chances.
+
+    Raises:
+        ExpressionError: the preference is not a square matrix of numbers in [0, 1].
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 3.0, 1.0]})
+    >>> win_rate("reward").evaluate(turns)
+    array([0.25, 1.  , 0.25])
+    """
+    if preference is None:
+        last = highest(rank_among(item, over=over, ties="ordinal"), over=over)
+        return ratio(rank_among(item, over=over) - 1.0, last - 1.0, 0.5)
+    whole = mean(item, over="episode")
+    return mean(preferred(whole, over=over, where=is_first(over="episode"), preference=preference), over="episode")
+
+
+@register()
+def preferred(item: SignalLike, *, over: Keys, where: SignalLike, preference: Matrix) -> Signal:
+    """Mean chance that a row's item is preferred to that of the key's other rows in `where`; missing outside of it."""
+    rows = tuple(tuple(float(entry) for entry in row) for row in preference)
+    if any(len(row) != len(rows) for row in rows) or not all(0 <= entry <= 1 for row in rows for entry in row):
+        raise ExpressionError(f"preferred: preference={rows} is not a square matrix of chances in [0, 1]")
+    return Signal("preferred", as_signal(item), over=joined(over), where=as_signal(where), preference=rows)
+
+
+def _preferred(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    item, keep = (np.asarray(evaluation(each), float) for each in (node.inputs[0], node.options["where"]))
+    chances = np.array(node.options["preference"])
+    codes = evaluation.codes(node.options["over"])
+    rows = np.flatnonzero((keep == 1) & ~np.isnan(item))
+    kind, ids = item[rows].astype(np.int64), codes.ids[rows]
+    if ((kind != item[rows]) | (kind < 0) | (kind >= len(chances))).any():
+        raise InputError(f"preferred: an item is not a row of the preference, 0 to {len(chances) - 1}")
+    counts = np.zeros((codes.size, len(chances)))
+    np.add.at(counts, (ids, kind), 1.0)
+    others = (chances[kind] * counts[ids]).sum(axis=1) - chances[kind, kind]
+    number = counts.sum(axis=1)[ids] - 1
+    result = np.full(len(item), np.nan)
+    result[rows] = np.where(number > 0, others / np.maximum(number, 1), 0.5)
+    return result
+
+
+KERNELS["preferred"] = _preferred
+
+
+@register()
+def self_play_preference(item: SignalLike | None = None, *, preference: Matrix | None = None) -> Signal:
+    """[148] SPO (arXiv 2401.04056): the reward is the `win_rate` in the group, the advantage that minus its mean.
+
+    item: what is compared (default: the agent's return); a column that `by_group` filled with `win_rates` needs no
+    comparison any more: use `dr_grpo` of it. Self-play of one policy suffices, because the game is symmetric; its
+    average, not its last iterate, tends to the minimax winner. From the abstract and known descriptions.
+    """
+    return dr_grpo(win_rate(agent_return() if item is None else item, preference=preference))
+
+
+def minimax_winner(preference: np.ndarray) -> np.ndarray:
+    """The mixture x of items that no item is preferred to: a Nash equilibrium of the symmetric game P - 1/2.
+
+    >>> minimax_winner(np.array([[0.5, 0.9, 0.2], [0.1, 0.5, 0.8], [0.8, 0.2, 0.5]])).round(6)
+    array([0.3, 0.3, 0.4])
+    """
+    game = np.asarray(preference, float) - 0.5
+    solved = linprog(np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1])
+    if not solved.success:
+        raise InputError(f"minimax_winner: P[i, j] + P[j, i] must be 1 ({solved.message})")
+    return np.asarray(solved.x)
+
+
+def preference_exploitability(mixture: np.ndarray, preference: np.ndarray) -> float:
+    """How much more than half the time the best item is preferred to the mixture; 0 for the minimax winner."""
+    return float(((np.asarray(preference) - 0.5) @ mixture).max())
