@@ -203,16 +203,12 @@ class Training:
             self.team.load_state_dict(checkpoints.load(found)["team"])
             return
         if part is not None and part.steps:
-            examples = demonstrations(played, self.team, choices=self._choices())
+            examples = demonstrations(played, self.team)
             supervised_warm_start(
                 self.team, examples, steps=part.steps, batch=part.batch, lr=part.lr, seed=self.seed,
                 progress=self.progress,
             )  # fmt: skip
         checkpoints.save(folder, 0, {"iteration": 0, "team": self.team.state_dict()})
-
-    def _choices(self) -> tuple[str, ...] | None:
-        """All actions of a discrete env, by which policies that are not language models number them."""
-        return next(iter(self.train().reset(0).values())).choices
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
@@ -276,12 +272,14 @@ class Training:
         }
 
     def _look_at(self, team: Team, iteration: int) -> dict[str, Any]:
-        """Held-out play during training; each task's mean goes to disk for `seconds_to_proof`."""
+        """Held-out play during training; the mean of each task goes to disk for `seconds_to_proof`."""
         played = evaluation_rollout(self.recipe, self.test, team, seed=LOOK, run=str(self.seed), look=True)
         table = trials(played, where=judged(self.recipe))
         value = value_of(self.recipe.evaluation.measure, table)
-        by_task = table.group_by("task").agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("task")
-        by_task.write_parquet(self.directory / f"look-{iteration:06d}.parquet")
+        # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
+        unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
+        means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
+        means.write_parquet(self.directory / f"look-{iteration:06d}.parquet")
         look = {"success": None, "low": None, "high": None, "score": table["score"].mean(), "n": len(table)}
         if value == "success":
             estimate = success_interval(table)
@@ -300,6 +298,6 @@ class Training:
         for line in lines:
             path = self.directory / f"look-{line['iteration']:06d}.parquet"
             if line["evaluation"] and path.exists():
-                pair = before.join(pl.read_parquet(path), on="task", suffix="_now").drop_nulls()
+                pair = before.join(pl.read_parquet(path), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
         return first_proof(looks, planned=len(looks)) if looks else None
