@@ -2,6 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+RIVALS := $(VENV)/rivals
 
 .PHONY: demo test install lint types unit bench parity clean
 
@@ -29,8 +30,24 @@ types: $(INSTALLED)
 unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-bench: $(INSTALLED)
-	for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Speed and numbers beside TRL and verl, which get an environment of their own. verl's own pins exclude this transformers;
+# its estimators need none of what it would install.
+$(RIVALS)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --upgrade pip==26.3
+	$(RIVALS)/bin/python -m pip install --quiet torch==2.13.0
+	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]' trl==1.16.0 datasets==5.2.0
+	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt \
+		pytest hypothesis ray tensordict omegaconf orjson codetiming
+	$(RIVALS)/bin/python -m pip install --quiet --no-deps verl==0.9.1
+	touch $@
+
+bench: $(RIVALS)/.installed
+	failed=0; for script in benchmarks/[a-z]*.py; do \
+		echo "== $$script"; $(RIVALS)/bin/python $$script || failed=1; done; exit $$failed
+
+parity: $(RIVALS)/.installed
+	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py
 
 clean:
 	rm -rf $(VENV) build dist runs

@@ -84,7 +84,7 @@ def make_batch(turns: Turns, policy: str, advantage: str) -> Batch:
     unusable = per_row(unknown | ~np.isfinite(old), lengths) > 0
     _refuse(rows, unusable, f"policy {policy!r}: a log-probability is missing or not finite")
     credit = _credit(rows, advantage, lengths)
-    prompts = rows["prompt_ids"].list.len().fill_null(0).to_numpy() if "prompt_ids" in rows.columns else 0
+    prompts = ragged(rows["prompt_ids"])[2] if "prompt_ids" in rows.columns else 0
     return Batch(
         rows=rows,
         advantage=credit.astype(np.float32),
@@ -128,7 +128,7 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def _credit(rows: pl.DataFrame, column: str, lengths: np.ndarray) -> np.ndarray:
     """Advantage of every token, float64[tokens]; NaN where a token has none."""
-    if rows.schema[column].base_type() not in (pl.List, pl.Array):
+    if rows[column].dtype.base_type() not in (pl.List, pl.Array):
         credit = rows[column].cast(pl.Float64).to_numpy()
         _refuse(rows, ~np.isfinite(credit), f"column {column!r}: an advantage is not finite")
         return np.repeat(credit, lengths)
