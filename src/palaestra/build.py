@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, ScriptedPolicy, TabularPolicy, Team
-from palaestra.agents.base import Policy
+from palaestra.agents.base import Decision, Policy, Request
 from palaestra.agents.tiny import build as build_tiny
 from palaestra.envs import make
 from palaestra.envs.base import EnvFactory
@@ -117,10 +119,21 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
 
 def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
     """Every seat filled by one scripted play."""
-    script = ScriptedPolicy(
-        make_teacher(teacher, options, field, seed=seed), name=f"script-{teacher.rpartition(':')[2]}"
-    )
+    script = Demonstrator(make_teacher(teacher, options, field, seed=seed), name=f"script-{teacher.rpartition(':')[2]}")
     return Team(dict.fromkeys(agents_of(factory), script))
+
+
+class Demonstrator(ScriptedPolicy):
+    """Scripted play that also says the ids of its actions, from which policies over ids learn."""
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """One call per request."""
+        decisions = super().act(requests)
+        for request, decision in zip(requests, decisions, strict=True):
+            chosen = request.observation.index(decision.action)
+            if chosen is not None:
+                decision.action_ids = np.array([chosen], np.int32)
+        return decisions
 
 
 def versions() -> dict[str, str]:

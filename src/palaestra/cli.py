@@ -221,6 +221,8 @@ def apply(
     """Add any signal to any table of turns."""
     from palaestra import Turns, parse
 
+    if not name:
+        raise InputError("--name: give the new column a name")
     table = Turns.load(turns)
     signal = parse(expression, columns=table.columns)
     table = table.with_column(**{name: signal})
@@ -241,16 +243,14 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(arguments, standalone_mode=False)
     except PalaestraError as error:
         code = _fail(error, str(error), error.exit_code, debug)
-    except (KeyboardInterrupt, typer.Abort):  # typer turns the one into the other
-        err.print("interrupted; what was begun in a run directory goes on with --resume")
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:  # whoever reads us, such as `head`, has had enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  nothing more is to be flushed at exit
-        code = 0
     except Exception as error:
         usage = getattr(error, "format_message", None)  # what typer raises for a wrong command line
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
+    if code == 130:  # also what typer returns for an interruption
+        err.print("interrupted; what was begun in a run directory goes on with --resume")
     sys.exit(code or 0)
 
 

@@ -138,6 +138,7 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
+            process.join()
         if isinstance(error, BrokenProcessPool):
             raise PalaestraError(
                 "the process of a seed was killed (out of memory?); go on from its last checkpoint with --resume"

@@ -71,7 +71,7 @@ def test_the_bracket_keeps_the_best_apart_and_gives_them_the_byes() -> None:
         return -one, -other  # item 0 is the best, so the anchor pass seeds by number
 
     tournament(list(range(6)), note)
-    bracket = [pair for pair in met[10::2]]
+    bracket = met[10::2]
     assert bracket == [{3, 4}, {2, 5}, {0, 3}, {1, 2}, {0, 1}]
 
 

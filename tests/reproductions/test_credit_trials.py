@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palaestra.credit import canon, dr_grpo, grpo, reinforce, standardise
+from palaestra import credit
+from palaestra.credit import canon, dr_grpo, grpo, reinforce, rloo, standardise
 from palaestra.reproductions import reproduce
 from palaestra.reproductions import s067_advevo_marl as s067
 from palaestra.reproductions import s075_adhint as s075
@@ -28,6 +30,12 @@ def instead(signal: Signal) -> Callable[..., Signal]:
     return lambda *args, **options: signal
 
 
+def by_name(function: Callable[..., Any], items: Any, judge: Any, *, topology: str, rng: Any) -> Any:
+    """The topologies of a tournament in each other's place."""
+    swapped = {"round_robin": "anchor", "anchor": "round_robin"}
+    return function(items, judge, topology=swapped.get(topology, topology), rng=rng)
+
+
 def no_replay(turns: Turns, *rest: Any) -> Turns:
     return turns.with_column(replayed=np.zeros(len(turns), bool))
 
@@ -36,18 +44,35 @@ def no_replay(turns: Turns, *rest: Any) -> Turns:
     ("module", "name", "replacement"),
     [
         ("s027_ml_engineering", "duration_aware", lambda credit: credit),
+        ("s029_oprl", "oprl", lambda score=None, step=None, episode=None: rloo(score) if episode is None else episode),
+        ("s049_spa_rl", "spa", lambda **options: grpo()),
+        (
+            "s050_advantage_alignment",
+            "advantage_alignment",
+            lambda **o: credit.advantage_alignment(**(o | {"beta": 0.0})),
+        ),
+        ("s056_read", "refine", lambda propose, *rest, agents, **options: ([propose([], None)] * agents, agents)),
         ("s057_canon", "canon", instead(dr_grpo())),
         ("s057_canon", "canon", lambda metric, mu: canon(metric=metric, mu=1 - mu)),
+        ("s059_tppo", "tppo", lambda **options: credit.gae(bootstrap=0, **options)),
         ("s061_a_grae", "a_grae", instead(grpo())),
         ("s067_advevo_marl", "advevo_marl", lambda reward="reward", teams=None: reinforce(over="agent", reward=reward)),
+        ("s069_spo", "mc_value", lambda env, snapshots, *rest, k: np.zeros(len(snapshots))),
         ("s071_adora", "adora", instead(grpo())),
         ("s075_adhint", "hint_prefix", lambda solution, ratio: []),
         ("s077_spae", "spae", instead(dr_grpo())),
         ("s078_salt", "salt", instead(grpo())),
+        ("s089_archer", "archer", lambda: credit.col("v")),
+        ("s096_seeupo", "sequential_update", functools.partial(credit.sequential_update, order="forward")),
+        ("s097_matchtir", "match_reward", lambda calls, gold: credit.fill_missing(0.0 * credit.col("turn"), 0.0)),
+        ("s098_v0", "allocate_budget", lambda p, total: np.full(len(p), total // len(p))),
         ("s083_r3", "inject", no_replay),
+        ("s100_arena_rl", "tournament", functools.partial(by_name, credit.tournament)),
         ("s103_mas_host", "mas_host", instead(grpo())),
         ("s145_ssl", "sweet_spot", instead(1.0 * col("success"))),
+        ("s148_spo", "self_play_preference", lambda item, preference: dr_grpo(item)),
         ("s147_comam", "comam", instead(standardise("reward", over=("group", "agent"), unit="episode"))),
+        ("s168_igpo", "igpo", lambda **options: grpo()),
         ("s172_gui_g1", "gui_g1_reward", instead(hit())),
         ("s174_empg", "empg", instead(grpo("reward"))),
         ("s195_stratified_grpo", "stratified_grpo", lambda **options: grpo(ddof=0)),

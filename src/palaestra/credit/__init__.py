@@ -5,6 +5,19 @@ differs between methods is which rows a statistic ranges over and how terms are 
 The algebra itself is re-exported here: `from palaestra.credit import episode_return, standardise`.
 """
 
+from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
+from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
+from palaestra.credit.decomposition import (
+    ReturnDecomposition,
+    decompose,
+    implicit_reward,
+    oprl,
+    pairwise_logistic,
+    redistribute,
+    redistributed,
+    spa,
+    spa_reward,
+)
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
 from palaestra.credit.keys import (
     calls,
@@ -39,8 +52,10 @@ from palaestra.credit.ranking import (
 )
 from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember
 from palaestra.credit.returns import agent_return, episode_return, episode_score, return_to_go, whiten
+from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree, spread, tree_values, unsure
+from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
-from palaestra.credit.temporal import gae, igpo, on_last_token, tppo, value_target
+from palaestra.credit.temporal import gae, igpo, on_last_token, successive_batching, tppo, value_target
 from palaestra.credit.tournaments import arena_rl, by_group, tournament
 from palaestra.credit.weights import (
     a_grae,
@@ -87,6 +102,11 @@ from palaestra.signals import (
 
 __all__ = [
     "FLAVOURS",
+    "PrefixCritic",
+    "Replay",
+    "ReturnDecomposition",
+    "TurnCritic",
+    "ValueAtStart",
     "a_grae",
     "absolute",
     "adhint",
@@ -95,7 +115,9 @@ __all__ = [
     "advevo_marl",
     "agent_return",
     "alignment_weight",
+    "allocate_budget",
     "answer_potential",
+    "archer",
     "arena_rl",
     "batch_score",
     "by_group",
@@ -110,6 +132,7 @@ __all__ = [
     "cosine_restarts",
     "count",
     "cumulative",
+    "decompose",
     "dominance",
     "dr_grpo",
     "dr_mas",
@@ -129,6 +152,7 @@ __all__ = [
     "hint_prefix",
     "hint_ratio",
     "igpo",
+    "implicit_reward",
     "inject",
     "is_first",
     "is_in",
@@ -147,11 +171,14 @@ __all__ = [
     "minimax_winner",
     "minmax",
     "mix",
+    "mixed_group_probability",
     "modulate",
     "ndcg",
     "on_last_token",
     "opponent",
+    "oprl",
     "pairwise",
+    "pairwise_logistic",
     "per_token",
     "per_turn",
     "phase",
@@ -165,26 +192,45 @@ __all__ = [
     "rank",
     "rank_among",
     "rank_reward",
+    "rare_success",
     "ratio",
+    "redistribute",
+    "redistributed",
+    "refine",
     "reflections",
     "reinforce",
     "reinforce_plus_plus",
     "remember",
     "return_to_go",
+    "reverse_product",
     "rloo",
+    "route",
     "salt",
+    "seeupo",
+    "segments",
     "self_play_preference",
+    "sequential_advantage",
+    "sequential_update",
     "shift",
     "sign",
+    "spa",
+    "spa_reward",
     "spae",
+    "spo_chain",
+    "spo_tokens",
+    "spo_tree",
+    "spread",
     "standardise",
     "std",
     "stratified_grpo",
+    "successive_batching",
     "team",
     "token_f1",
     "total",
     "tournament",
     "tppo",
+    "tree_values",
+    "unsure",
     "upper_half",
     "value_target",
     "where",

@@ -152,7 +152,9 @@ def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
         owner = np.repeat(rows, [len(called[row]) for row in rows])
         flat = [call for row in rows for call in called[row]]
         similarity = np.array([call_similarity(one, other) for one in flat for other in gold])
-        paid = match(similarity.reshape(len(flat), len(gold)), node.options["method"], unmatched=node.options["unmatched"])
+        paid = match(
+            similarity.reshape(len(flat), len(gold)), node.options["method"], unmatched=node.options["unmatched"]
+        )
         np.add.at(reward, owner, paid / np.array([len(called[row]) for row in owner]))
     for row, (answer, truth) in enumerate(zip(*columns[2:], strict=True)) if columns[2:] else ():
         if not called[row] and answer is not None and truth is not None:
@@ -171,14 +173,18 @@ def _rows_by_key(ids: np.ndarray) -> list[np.ndarray]:
 
 def _read(texts: Sequence[str | None], column: str) -> list[list[Call]]:
     """Calls of each row. The loop is the price of text: one JSON document per row."""
-    calls = []
+    calls: list[list[Call]] = []
     for row, text in enumerate(texts):
         try:
             found = json.loads(text) if text else []
-            calls.append([{"name": str(call["name"]), "arguments": dict(call.get("arguments") or {})} for call in found])
+            calls.append(
+                [{"name": str(call["name"]), "arguments": dict(call.get("arguments") or {})} for call in found]
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             form = '[{"name": "f", "arguments": {}}]'
-            raise InputError(f"match_reward: row {row} of {column} is not a list of calls like {form}: {error!r}") from error
+            raise InputError(
+                f"match_reward: row {row} of {column} is not a list of calls like {form}: {error!r}"
+            ) from error
     return calls
 
 

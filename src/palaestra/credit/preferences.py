@@ -123,7 +123,9 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
     array([0.3, 0.3, 0.4])
     """
     game = np.asarray(preference, float) - 0.5
-    solved = linprog(np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1])
+    solved = linprog(
+        np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1]
+    )
     if not solved.success:
         raise InputError(f"minimax_winner: P[i, j] + P[j, i] must be 1 ({solved.message})")
     return np.asarray(solved.x)

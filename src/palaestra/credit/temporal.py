@@ -7,12 +7,13 @@ and other off-policy corrections.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
 
 from palaestra.credit.keys import is_last
 from palaestra.credit.potentials import potential_difference
 from palaestra.credit.returns import episode_score, return_to_go
-from palaestra.errors import ExpressionError, nearest
+from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.signals import (
     Keys,
     Signal,
@@ -27,6 +28,8 @@ from palaestra.signals import (
     standardise,
     where,
 )
+
+State = TypeVar("State")
 
 
 @register()
@@ -122,3 +125,28 @@ def igpo(
     informed = standardise(gain, over="group", where=~last, ddof=ddof, eps=eps)
     settled = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)
     return return_to_go(1.0 if gamma is None else gamma, where(last, settled, informed))
+
+
+def successive_batching(
+    start: Callable[[], State], advance: Callable[[State], tuple[State, bool]], *, slots: int
+) -> Iterator[list[tuple[State, bool]]]:
+    """T-PPO's schedule: every round each slot goes on for one window; who is finished makes room for a new start.
+
+    start: a new episode (its state may be anything that play can be resumed from, a snapshot say). advance: plays one
+    window and says whether the episode is over. Yields the slots' states after the window, with that flag, without end.
+
+    Raises:
+        InputError: there is no slot.
+
+    >>> numbers = iter(range(9))
+    >>> rounds = successive_batching(lambda: next(numbers), lambda n: (n, n % 2 == 1), slots=2)
+    >>> next(rounds), next(rounds)
+    ([(0, False), (1, True)], [(0, False), (2, False)])
+    """
+    if slots < 1:
+        raise InputError(f"successive_batching: slots={slots} must be at least 1")
+    waiting = [start() for _ in range(slots)]
+    while True:
+        played = [advance(state) for state in waiting]
+        yield played
+        waiting = [start() if over else state for state, over in played]

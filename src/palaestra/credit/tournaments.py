@@ -28,7 +28,7 @@ DRAW = (5.0, 5.0)
 
 
 class Standing(NamedTuple):
-    """score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, each in both orders."""
+    """score: larger is better, float64[n]; eliminations have no ties. comparisons: pairs judged, in both orders."""
 
     score: np.ndarray
     comparisons: int
@@ -206,13 +206,17 @@ def by_group(
         InputError: the function does not give a number for each item.
     """
     episode = [name for name in turns.key_columns(["episode"]) if name != "group"] + ["group"]
-    last = turns.frame.group_by(episode, maintain_order=True).agg(pl.col(column).sort_by("turn", maintain_order=True).last())
+    last = turns.frame.group_by(episode, maintain_order=True).agg(
+        pl.col(column).sort_by("turn", maintain_order=True).last()
+    )
     key = [name for name in episode if name != "episode"]
     parts = []
     for group in last.sort("episode").partition_by(key, maintain_order=True):
         found = np.asarray(function(group[column].to_list()), float)
         if found.shape != (len(group),):
-            raise InputError(f"by_group: {name!r} has shape {found.shape} for {len(group)} episodes; give one number each")
+            raise InputError(
+                f"by_group: {name!r} has shape {found.shape} for {len(group)} episodes; give one number each"
+            )
         parts.append(group.select(episode).with_columns(pl.Series(name, found)))
     if not parts:
         return turns.with_column(**{name: np.zeros(len(turns))})

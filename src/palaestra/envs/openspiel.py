@@ -8,6 +8,7 @@ the board says all that matters, so it is shown instead of the move list. A game
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections import Counter
@@ -104,6 +105,20 @@ class OpenSpielEnv:
         if not observations and (success := self._succeeded(totals)) is not None:
             info["success"] = success
         return StepResult(observations, rewards, terminated=not observations, info=info)
+
+    def snapshot(self) -> Any:
+        """The episode as it stands, to come back to with `restore`."""
+        chance = copy.deepcopy((self._chance, self._slips))
+        return self.state.clone(), list(self._returns), self.task, chance
+
+    def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
+        """Go on from a snapshot of this game; seed: draw the chance that is to come anew, not as it would have been."""
+        state, returns, self.task, chance = snapshot
+        self.state, self._returns = state.clone(), list(returns)
+        self._chance, self._slips = copy.deepcopy(chance)
+        if seed is not None:
+            self._chance, self._slips = np.random.default_rng(seed), Slips(seed)
+        return self._observe()
 
     def look(self, state: Any, player: int) -> Observation:
         """What `player` sees in a pyspiel state of this game, without playing up to it; the episode is given up."""

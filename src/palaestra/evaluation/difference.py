@@ -89,7 +89,7 @@ def paired_difference(
     if trials.schema[value] == pl.Boolean:
         low, high = max(low, -1.0), min(high, 1.0)
 
-    if runs == 1 or not margin > _ROUNDING:
+    if runs == 1 or not variance > 0:  # without variance there is no t; margin may be Wilson's by now
         p = sign_flip_pvalue(np.nanmean(values, axis=0), resamples=resamples, rng=rng)
     else:
         p = float(2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom))

@@ -151,6 +151,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     spent = {name: sum(seed[-1].get(name) or 0 for seed in rows) for name in ("wall_seconds", "cpu_seconds")}
     names = [seed.name for seed in run.seeds] or [str(s) for s in summary.get("seeds") or []]
     listed = f"{len(names)} ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ABSENT
+    sampled = summary.get("measure", "success") in ("success", "score")  # what is exact needs no proof by play
     items = [
         ("Seeds", listed),
         ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials")
@@ -161,7 +162,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Training turns", number(total["turns"])) if total["turns"] else None,
         ("Wall time", seconds(summary.get("wall_seconds") or spent["wall_seconds"] or None)),
         ("CPU time", seconds(summary.get("cpu_seconds") or spent["cpu_seconds"] or None)),
-        ("CPU time to proof", proof(summary.get("seconds_to_proof"))) if summary else None,
+        ("CPU time to proof", proof(summary.get("seconds_to_proof"))) if summary and sampled else None,
     ]
     return [item for item in items if item]
 

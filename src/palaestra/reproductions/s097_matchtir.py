@@ -1,8 +1,8 @@
 """[97] MatchTIR (arXiv 2601.10712): calls that are matched with the right ones earn their share.
 
 A task needs four calls of different tools out of six, in any order; the outcome is 1 only if all were made in four
-turns. The policy knows the number of the turn. Matched rewards are computed by the library from the calls themselves, as text, once for
-each of the possible sequences of tools. Left out: language models, arguments of calls.
+turns. The policy knows the number of the turn. Matched rewards are computed by the library from the calls
+themselves, as text, once for each of the possible sequences of tools. Left out: language models, arguments of calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palaestra.turns import Turns
 
 CALLS, TOOLS = 4, 6
 GROUP, ITERATIONS, RATE = 8, 120, 0.5
-SOLVED = (np.sort(np.indices((TOOLS,) * CALLS), axis=0).T == np.arange(CALLS)).all(axis=-1).T
+SOLVED = np.asarray(np.equal(np.sort(np.indices((TOOLS,) * CALLS), axis=0).T, np.arange(CALLS)).all(axis=-1)).T
 """bool[6, 6, 6, 6]: whether this sequence of tools solves the task."""
 GOLD = [{"name": f"tool_{number}"} for number in range(CALLS)]
 
@@ -58,7 +58,9 @@ def train(credit: Signal, seeds: Sequence[int], rewards: np.ndarray | None) -> n
     streams = [np.random.default_rng(seed) for seed in seeds]
     theta = np.zeros((len(seeds), CALLS, TOOLS))
     run, episode, turn = (axis.ravel() for axis in np.indices((len(seeds), GROUP, CALLS)))
-    table = Turns({"run": run.astype(str), "group": run * 0, "episode": episode, "turn": turn, "agent": ["a"] * len(run)})
+    table = Turns(
+        {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": turn, "agent": ["a"] * len(run)}
+    )
     for _ in range(ITERATIONS):
         policy = softmax(theta)
         tools = sample(policy[:, None], uniform(streams, GROUP, CALLS))
@@ -69,7 +71,7 @@ def train(credit: Signal, seeds: Sequence[int], rewards: np.ndarray | None) -> n
         theta += RATE * policy_gradient(policy, run, turn, tools.ravel(), advantage) / GROUP
     chances = softmax(theta)
     orders = itertools.permutations(range(CALLS))
-    return np.sum([chances[:, np.arange(CALLS), order].prod(axis=-1) for order in orders], axis=0)
+    return np.asarray(np.sum([chances[:, np.arange(CALLS), order].prod(axis=-1) for order in orders], axis=0))
 
 
 @reproduction(

@@ -49,7 +49,7 @@ def train(credit: Signal, seeds: Sequence[int]) -> np.ndarray:
         action = np.stack(asked, axis=-1).ravel()
         theta += RATE * policy_gradient(policy, run[asks], state[..., :-1].ravel(), action, advantage) / GROUP
         right.append(np.exp(belief[..., -1]).mean(axis=1))
-    return np.mean(right[-10:], axis=0)
+    return np.asarray(np.mean(right[-10:], axis=0))
 
 
 @reproduction(

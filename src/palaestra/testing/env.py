@@ -38,7 +38,8 @@ def check_env(
     Checked: the factory can be pickled; the same seed and actions give the same episode, in the same env, in another
     one and while a third one plays another seed; equal task names mean equal starts; Python's and NumPy's global
     generators are left alone; observations are consistent (choices, mask, array); only known agents act and are
-    rewarded, by finite numbers or None; an episode is over exactly when nobody is observed, within `max_steps`.
+    rewarded, by finite numbers or None; an episode is over exactly when nobody is observed, within `max_steps`; an env
+    that has `snapshot` and `restore` plays on from a snapshot as it did before, and the snapshot survives that.
 
     Args:
         factory: makes a fresh env.
@@ -70,6 +71,8 @@ def check_env(
         other = player.episode(factory(), seed + 1)
         mixed = [step for step, _ in _alternate(player.episode(twin(), seed), other)]
         _same(trace, mixed, f"seed {seed}, played in another env while a third one plays")
+        if hasattr(env, "snapshot") or hasattr(env, "restore"):
+            _check_restart(factory(), seed, player)
     _check_starts(traces)
     if varied:
         _check_varied(env, seeds, player)
@@ -206,6 +209,31 @@ def _check_varied(env: Env, seeds: Sequence[int], player: _Player) -> None:
         raise AssertionError(
             f"the seeds {list(seeds)} all give the same episode: is the seed used? (else varied=False)"
         )
+
+
+def _check_restart(env: Any, seed: int, player: _Player) -> None:
+    """Play, with a snapshot before every step; then go back to each of them and take the same step again."""
+    rng = np.random.default_rng(seed)
+    observations: Mapping[str, Observation] = env.reset(seed)
+    kept: list[Any] = []
+    while observations and len(kept) < 20:
+        actions = {agent: player.choose(seen, rng) for agent, seen in observations.items()}
+        snapshot = env.snapshot()
+        result = env.step(actions)
+        kept.append((snapshot, _plain(observations), actions, result))
+        observations = result.observations
+    for number, (snapshot, seen, actions, result) in reversed(list(enumerate(kept))):
+        for time in ("once", "twice"):
+            where = f"seed {seed}, step {number + 1}, restored {time}"
+            _require_same(seen, _plain(env.restore(snapshot)), f"{where}: it shows")
+            again = env.step(actions)
+            _require_same(_plain(result.observations), _plain(again.observations), f"{where}: the next step shows")
+            _require_same(dict(result.rewards), dict(again.rewards), f"{where}: the next step pays")
+
+
+def _require_same(expected: Any, found: Any, what: str) -> None:
+    if expected != found:
+        raise AssertionError(f"{what} {_short(found)} instead of {_short(expected)}")
 
 
 def _check_illegal(env: Env, seed: int, player: _Player, steps: int) -> None:

@@ -1,0 +1,135 @@
+"""Budgets: how many rollouts a task deserves and which policy should answer it, from predicted chances of success.
+
+The prediction is made before anything is played, from examples of what a policy solved. Left out: the published value
+model (an adapter on text embeddings and a pretrained tabular network, whose weights it needs); `ValueAtStart` has its
+interface, its loss and a linear predictor.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+from palaestra.credit.decomposition import pairwise_logistic
+from palaestra.errors import InputError
+
+Utility = Callable[[float, int], float]
+"""Worth of so many rollouts for a task of this chance of success."""
+
+
+def mixed_group_probability(p: np.ndarray | float, rollouts: np.ndarray | int) -> np.ndarray:
+    """1 - p^B - (1 - p)^B: chance that a group of B is neither all success nor all failure, so that it teaches.
+
+    >>> mixed_group_probability(0.1, np.array([2, 4, 8, 16])).round(4)
+    array([0.18  , 0.3438, 0.5695, 0.8147])
+    """
+    p, number = np.asarray(p, float), np.asarray(rollouts)
+    return np.asarray(1 - p**number - (1 - p) ** number)
+
+
+def rare_success(p: float, rollouts: int) -> float:
+    """V₀'s U(B, p) = B·(1 - p)·(1 - (1 - p)^(B - 1)) (arXiv 2602.03584; from secondary text)."""
+    return rollouts * (1 - p) * (1 - (1 - p) ** (rollouts - 1))
+
+
+def mixed(p: float, rollouts: int) -> float:
+    """`mixed_group_probability` of one task."""
+    return float(1 - p**rollouts - (1 - p) ** rollouts)
+
+
+def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Utility = mixed) -> np.ndarray:
+    """Rollouts of each task, int64[tasks], `total` in all: the next one always goes where it adds most utility.
+
+    Best possible if each further rollout of a task adds less than the one before, as it does for `mixed` from 2 on.
+
+    Raises:
+        InputError: p is not a chance, or the total is less than the minimum for all.
+
+    >>> allocate_budget(np.array([0.05, 0.2, 0.5, 0.95]), 32)
+    array([9, 9, 5, 9])
+    """
+    chances = np.asarray(p, float)
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise InputError(
+            f"allocate_budget: p must be chances in [0, 1], found {chances[(chances < 0) | (chances > 1)][:3]}"
+        )
+    if total < minimum * len(chances):
+        raise InputError(f"allocate_budget: {total} rollouts are less than {minimum} for each of {len(chances)} tasks")
+    counts = np.full(len(chances), minimum)
+
+    def gain(task: int) -> float:
+        chance, number = float(chances[task]), int(counts[task])
+        return utility(chance, number) - utility(chance, number + 1)  # negative: the heap gives the smallest
+
+    heap = [(gain(task), task) for task in range(len(chances))]
+    heapq.heapify(heap)
+    for _ in range(total - minimum * len(chances) if heap else 0):
+        _, task = heap[0]
+        counts[task] += 1
+        heapq.heapreplace(heap, (gain(task), task))
+    return counts
+
+
+def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
+    """The policy for each task with the highest β·p + (1 - β)·(1 - cost), int64[tasks].
+
+    p: float64[tasks, policies]. cost: float64[policies], in [0, 1].
+
+    >>> route(np.array([[0.9, 0.8], [0.9, 0.2]]), np.array([1.0, 0.1]), beta=0.6)
+    array([1, 0])
+    """
+    return np.asarray((beta * np.asarray(p) + (1 - beta) * (1 - np.asarray(cost))).argmax(axis=1))
+
+
+class ValueAtStart:
+    """[98] V₀ (arXiv 2602.03584) with a linear predictor: chance that a policy solves a task, from its history.
+
+    loss = pairwise · (mean of -log σ(logit_success - logit_failure) over pairs of the context) + (1 - pairwise) · cross
+    entropy + ridge · |w|²/(2n). Labels are hardened at 1/2. Pairs are formed inside one context only: between
+    contexts a model could rank policies in place of tasks. As a baseline: reward - the prediction.
+    """
+
+    def __init__(self, *, pairwise: float = 0.25, ridge: float = 1.0) -> None:
+        if not 0 <= pairwise <= 1 or ridge <= 0:
+            raise InputError(f"ValueAtStart: pairwise={pairwise} must lie in [0, 1], ridge={ridge} above 0")
+        self.pairwise, self.ridge = pairwise, ridge
+        self.weights: np.ndarray | None = None
+
+    def fit(self, features: np.ndarray, solved: np.ndarray) -> ValueAtStart:
+        """Learn from a context: float64[n, d] of tasks and what came of them, 0 to 1.
+
+        Raises:
+            InputError: the context has one outcome only, which says nothing of which tasks are harder; add others.
+        """
+        y = (np.asarray(solved) > 0.5).astype(float)
+        if y.min(initial=1) == y.max(initial=0):
+            raise InputError(f"ValueAtStart.fit: all {len(y)} outcomes are alike; add tasks that came out otherwise")
+        x = np.hstack([features, np.ones((len(features), 1))])
+        one = np.zeros(len(y), int)
+
+        def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+            logit = x @ w
+            pairs, slope = pairwise_logistic(logit, y, one)
+            entropy = float(np.mean(np.logaddexp(0, logit) - y * logit))
+            chance = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
+            gradient = self.pairwise * slope + (1 - self.pairwise) * (chance - y) / len(y)
+            shrunk = self.ridge / len(y) * np.append(w[:-1], 0.0)
+            value = self.pairwise * pairs + (1 - self.pairwise) * entropy + float(shrunk @ w) / 2
+            return value, x.T @ gradient + shrunk
+
+        self.weights = minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
+        return self
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        """Chance of success, float64[m].
+
+        Raises:
+            InputError: it was not fitted.
+        """
+        if self.weights is None:
+            raise InputError("ValueAtStart.predict: not fitted; call fit() with tasks and their outcomes first")
+        logit = features @ self.weights[:-1] + self.weights[-1]
+        return np.asarray(1 / (1 + np.exp(-np.clip(logit, -700, 700))))

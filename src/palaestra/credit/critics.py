@@ -1,0 +1,202 @@
+"""Critics: values of turns learned from replayed transitions, and of growing prefixes of a team's joint action.
+
+Tables, in NumPy: states and actions are integers (`Turns.codes` makes them of anything). Left out: critics on the
+representations of a language model; they have the same targets and live where torch is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from palaestra.credit.potentials import potential_difference
+from palaestra.errors import InputError, nearest
+from palaestra.signals import Keys, Signal, SignalLike, as_signal, register
+
+Plan = TypeVar("Plan")
+ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""States int64[n] to freshly sampled actions of the current policy, int64[n]."""
+
+
+class Replay(NamedTuple):
+    """Transitions of turns: int64 states and actions, float64 rewards, next states, and whether the episode ended."""
+
+    state: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    after: np.ndarray
+    done: np.ndarray
+
+
+class TurnCritic:
+    """Two Q and two V tables with slowly moving targets: the upper level of ArCHer (arXiv 2402.19446).
+
+    Q target: r + γ·(1 - done)·V_target(s'); V target: Q_target(s, a) with a freshly sampled from the policy; squared
+    errors; targets move by `tau` after each batch. The two heads see different batches of the replay.
+
+    Args:
+        states, actions: how many there are. rate: step size on the squared error, at most 1.
+    """
+
+    def __init__(self, states: int, actions: int, *, gamma: float = 0.9, tau: float = 0.1, rate: float = 0.5) -> None:
+        if not (0 <= gamma <= 1 and 0 < tau <= 1 and 0 < rate <= 1):
+            raise InputError(
+                f"TurnCritic: gamma={gamma}, tau={tau} and rate={rate} must lie in [0, 1], the last two above 0"
+            )
+        self.gamma, self.tau, self.rate = gamma, tau, rate
+        self.q, self.v = np.zeros((2, states, actions)), np.zeros((2, states))
+        self.q_target, self.v_target = self.q.copy(), self.v.copy()
+
+    def fit(
+        self, replay: Replay, sample: ActionSampler, rng: np.random.Generator, *, batches: int = 20, size: int = 256
+    ) -> TurnCritic:
+        """Learn from random batches of the replay.
+
+        Raises:
+            InputError: the replay is empty.
+        """
+        if not len(replay.state):
+            raise InputError("TurnCritic.fit: the replay has no transitions; play some episodes first")
+        for _ in range(batches):
+            for head in range(2):
+                rows = rng.integers(len(replay.state), size=size)
+                state, action, reward, after, done = (column[rows] for column in replay)
+                goal = reward + self.gamma * (1 - done) * self.v_target[head, after]
+                _towards(self.q[head], (state, action), goal, self.rate)
+                fresh = self.q_target[head, state, sample(state, rng)]
+                _towards(self.v[head], (state,), fresh, self.rate)
+            self.q_target += self.tau * (self.q - self.q_target)
+            self.v_target += self.tau * (self.v - self.v_target)
+        return self
+
+    def advantage(self, state: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """min(Q1, Q2) - min(V1, V2), float64[n]."""
+        return np.asarray(self.q[:, state, action].min(axis=0) - self.v[:, state].min(axis=0))
+
+    def value(self, state: np.ndarray) -> np.ndarray:
+        """min(V1, V2), float64[n]: what `gae` calls value."""
+        return np.asarray(self.v[:, state].min(axis=0))
+
+
+def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray, rate: float) -> None:
+    """One gradient step on the squared error of every cell, with the mean over its rows as its goal."""
+    cell = np.ravel_multi_index(index, table.shape)
+    counts = np.bincount(cell, minlength=table.size)
+    seen = counts > 0
+    flat = table.reshape(-1)
+    mean = np.bincount(cell, goal, table.size)[seen] / counts[seen]
+    flat[seen] += rate * (mean - flat[seen])
+
+
+@register()
+def archer(q: SignalLike = "q", v: SignalLike = "v") -> Signal:
+    """[89] ArCHer (arXiv 2402.19446): Q(s, a) - V(s) of the turn, which its tokens share; no return enters.
+
+    q, v: smaller of two heads each, of a `TurnCritic` that was fitted to replayed turns. The released code, against
+    which this is checked, samples *new* actions at replayed states: rows of the table are those, not what was played. A
+    baseline per token is optional there and left out here.
+    """
+    return as_signal(q) - as_signal(v)
+
+
+# -- teams that act one after the other -------------------------------------------------------------------------------
+
+
+@register()
+def sequential_advantage(
+    prefix_value: SignalLike = "prefix_value", value: SignalLike = "value", *, over: Keys = ("episode", "turn")
+) -> Signal:
+    """ReAd's advantage of each agent: Q(s, a_1..a_i) - Q(s, a_1..a_{i-1}) within a turn, first minus V(s).
+
+    prefix_value: Q of the joint action up to this row; rows of a turn stand in the order in which agents decide. The
+    sum over the agents is the advantage of the joint action, exactly.
+    """
+    return potential_difference(prefix_value, first=value, over=over)
+
+
+class PrefixCritic:
+    """Q(s, a_1..a_i): the mean return of what was played after a state and the first i actions. A table of averages.
+
+    A prefix that was never played has the value of its longest known one; a state that is unknown has the mean of all.
+    Wait or no-op needs no filling in, because shorter prefixes are cells of their own.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[Hashable, ...], tuple[float, int]] = {}
+
+    def fit(
+        self, states: Sequence[Hashable], actions: Sequence[Sequence[Hashable]], returns: Sequence[float]
+    ) -> PrefixCritic:
+        """Count in plays: the state, the agents' actions in order, and the Monte-Carlo return that followed."""
+        for state, joint, value in zip(states, actions, returns, strict=True):
+            for cell in [(), *((state, *joint[:size]) for size in range(len(joint) + 1))]:
+                total, number = self._cells.get(cell, (0.0, 0))
+                self._cells[cell] = total + float(value), number + 1
+        return self
+
+    def value(self, state: Hashable, prefix: Sequence[Hashable] = ()) -> float:
+        """Q of the prefix; of no action, V.
+
+        Raises:
+            InputError: nothing was fitted yet.
+        """
+        for size in range(len(prefix), -1, -1):
+            if (cell := (state, *prefix[:size])) in self._cells:
+                total, number = self._cells[cell]
+                return total / number
+        if () not in self._cells:
+            raise InputError("PrefixCritic: no play was fitted; call fit() with logged episodes first")
+        return self._cells[()][0] / self._cells[()][1]
+
+    def advantage(self, state: Hashable, prefix: Sequence[Hashable]) -> float:
+        """Of the last action of the prefix, given those before: Q(prefix) - Q(prefix without it)."""
+        return self.value(state, prefix) - self.value(state, prefix[:-1])
+
+
+def refine(
+    propose: Callable[[list[Plan], str | None], Plan],
+    advantage: Callable[[list[Plan], Plan], float],
+    *,
+    agents: int = 1,
+    threshold: float = 0.0,
+    max_queries: int = 10,
+    order: Literal["sequential", "joint"] = "sequential",
+) -> tuple[list[Plan], int]:
+    """[56] ReAd (arXiv 2405.14314): let a planner propose until the critic expects its plan to be good enough.
+
+    propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
+    advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most
+    `max_queries` times per plan; then the best of its proposals is taken. sequential (ReAd-S): agent by agent; joint
+    (ReAd-J): one plan for all, scored by the joint advantage.
+
+    Returns:
+        the accepted plans, one per agent or a single joint one, and the number of queries.
+
+    Raises:
+        InputError: the order is unknown, or no query is allowed.
+    """
+    if order not in ("sequential", "joint"):
+        raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
+    if max_queries < 1:
+        raise InputError(f"refine: max_queries={max_queries} must be at least 1")
+    decided: list[Plan] = []
+    queries = 0
+    for _ in range(agents if order == "sequential" else 1):
+        best: tuple[float, Plan] | None = None
+        feedback = None
+        for _ in range(max_queries):
+            plan = propose(decided, feedback)
+            queries += 1
+            score = advantage(decided, plan)
+            if best is None or score > best[0]:
+                best = score, plan
+            if score >= threshold:
+                break
+            feedback = (
+                f"The plan {plan} has an expected advantage of {score:.3f}, below {threshold:.3f}. Propose another."
+            )
+        assert best is not None
+        decided.append(best[1])
+    return decided, queries

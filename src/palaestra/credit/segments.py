@@ -1,0 +1,156 @@
+"""Segments: values where an episode can be restarted, and credit from one such place to the next.
+
+The values come from fresh rollouts (`palaestra.restart.mc_value`) or from a tree of them; here they are columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from palaestra.codes import Codes, combine
+from palaestra.credit.keys import joined
+from palaestra.credit.potentials import potential_difference
+from palaestra.credit.returns import agent_return
+from palaestra.errors import ExpressionError, InputError
+from palaestra.kernels import KERNELS, Evaluation
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    centre,
+    fill_missing,
+    register,
+    shift,
+    standardise,
+    where,
+)
+from palaestra.turns import Ragged
+
+
+@register()
+def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
+    """Mask of the tokens that were sampled with a probability below p: those whose choice mattered."""
+    return as_signal(logprobs) < math.log(p)
+
+
+@register()
+def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 5) -> Signal:
+    """Number of the segment of each token in its turn: a cut just before every `every`-th unsure token, 0 before any.
+
+    Raises:
+        ExpressionError: every is below 1.
+
+    >>> from palaestra.turns import Turns
+    >>> segments(every=2).evaluate(Turns({"logprobs": [[-1.0, 0.0, -1.0, 0.0, -1.0]]})).values
+    array([0., 0., 1., 1., 1.])
+    """
+    if every < 1:
+        raise ExpressionError(f"segments: every={every} must be at least 1")
+    return Signal("segments", as_signal(logprobs), p=float(p), every=int(every))
+
+
+def _segments(evaluation: Evaluation, node: Signal) -> Ragged:
+    value = evaluation(node.inputs[0])
+    if not isinstance(value, Ragged):
+        raise ExpressionError(f"{node}: {node.inputs[0]} has one value per turn; segments need one per token")
+    cuts = np.cumsum(value.values < math.log(node.options["p"]))
+    before = np.concatenate([[0], cuts])[np.cumsum(value.lengths) - value.lengths]
+    return Ragged((cuts - np.repeat(before, value.lengths)) // node.options["every"] * 1.0, value.lengths)
+
+
+@register()
+def spread(x: SignalLike, segment: SignalLike) -> Signal:
+    """The sum of a per-token signal over each segment of the turn, on all of the segment's tokens."""
+    return Signal("spread", as_signal(x), as_signal(segment))
+
+
+def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
+    x, segment = (evaluation(child) for child in node.inputs)
+    if not isinstance(x, Ragged) or not isinstance(segment, Ragged) or not np.array_equal(x.lengths, segment.lengths):
+        raise ExpressionError(f"{node}: both must have one value per token, as many as there are tokens")
+    rows = np.repeat(np.arange(len(x.lengths)), x.lengths)
+    numbers = segment.values.astype(np.int64)
+    key = combine(Codes(rows, len(x.lengths)), Codes(numbers, int(numbers.max(initial=0)) + 1))
+    return Ragged(np.bincount(key.ids, np.nan_to_num(x.values), key.size)[key.ids], x.lengths)
+
+
+KERNELS.update(segments=_segments, spread=_spread)
+
+
+@register()
+def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -> Signal:
+    """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's; the last:
+    score - V. No normalisation; the sum over an episode is its score minus V at the start.
+
+    A row is a segment. value: mean return of fresh rollouts from its start, `palaestra.restart.mc_value`. score:
+    default the agent's return. Within a turn's tokens see `spo_tokens`. Checked against the released code.
+    """
+    return potential_difference(value, terminal=agent_return() if score is None else score)
+
+
+@register()
+def spo_tokens(
+    values: SignalLike = "values",
+    *,
+    score: SignalLike | None = None,
+    logprobs: SignalLike = "logprobs",
+    p: float = 0.9,
+    every: int = 5,
+) -> Signal:
+    """SPO-chain [69] for tokens of one turn: each unsure token carries its segment's change of value, others 0.
+
+    values: per token, V at the start of the token's segment. Tokens before the first cut get 0.
+    """
+    segment = segments(logprobs, p=p, every=every)
+    ends = agent_return() if score is None else as_signal(score)
+    v = as_signal(values) + 0.0 * as_signal(logprobs)  # per token, also where there is one value per turn
+    last = shift(fill_missing(0.0 * v, 0.0) + 1.0, -1, over="row", fill=0.0) == 0.0
+    change = spread(where(last, ends, shift(v, -1, over="row")) - v, segment)
+    return change * unsure(logprobs, p=p) * (segment > 0.0)
+
+
+@register()
+def spo_tree(
+    value: SignalLike = "value", *, parent: Keys = "parent", mode: Literal["rloo", "grpo"] = "rloo", eps: float = 1e-8
+) -> Signal:
+    """SPO-tree [69]: a node's value minus its parent's, which is the mean over the siblings; a row is a node.
+
+    value: `tree_values`. parent: key of the parent node in the group. mode="grpo": divided by the siblings' population
+    deviation + eps. Rows whose advantage is 0 teach nothing; the released code drops them.
+
+    Raises:
+        ExpressionError: the mode is unknown.
+    """
+    if mode not in ("rloo", "grpo"):
+        raise ExpressionError(f"spo_tree: mode={mode!r}; known: grpo, rloo")
+    siblings = joined("group", parent)
+    return centre(value, over=siblings) if mode == "rloo" else standardise(value, over=siblings, ddof=0, eps=eps)
+
+
+def tree_values(parent: np.ndarray, reward: np.ndarray, *, best_of: int | None = None) -> np.ndarray:
+    """Value of each node of a tree: a leaf's is its reward, an inner node's the mean of its children's; float64[n].
+
+    parent: int64[n], number of the parent, which stands before its children; -1 for the root. reward: float64[n], read
+    at leaves only. best_of: K turns values v into 1 - (1 - v)^K, the chance that one of K tries succeeds.
+
+    Raises:
+        InputError: a node stands before its parent, or a leaf has no reward.
+    """
+    number = len(parent)
+    if (parent >= np.arange(number)).any():
+        raise InputError(f"tree_values: node {int(np.argmax(parent >= np.arange(number)))} stands before its parent")
+    children = np.bincount(parent[parent >= 0], minlength=number)
+    value = np.where(children == 0, reward, 0.0).astype(float)
+    if np.isnan(value).any():
+        raise InputError(f"tree_values: leaf {int(np.flatnonzero(np.isnan(value))[0])} has no reward")
+    depth = np.zeros(number, int)
+    for node in range(number):  # parents first, so one pass finds all depths
+        depth[node] = depth[parent[node]] + 1 if parent[node] >= 0 else 0
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        nodes = np.flatnonzero(depth == level)
+        np.add.at(value, parent[nodes], value[nodes] / children[parent[nodes]])
+    return value if best_of is None else 1 - (1 - value) ** best_of

@@ -1,0 +1,57 @@
+"""Budgets: worked numbers of [98], the best allocation among all, and the value model."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from palaestra.credit import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
+from palaestra.errors import InputError
+
+P = np.array([0.05, 0.2, 0.5, 0.95])
+
+
+def test_worked_utilities() -> None:
+    table = [[rare_success(p, b) for b in (2, 4, 8, 16)] for p in (0.1, 0.5, 0.9)]
+    expected = [[0.18, 0.9756, 3.7563, 11.4352], [0.5, 1.75, 3.9688, 7.9998], [0.18, 0.3996, 0.8, 1.6]]
+    np.testing.assert_allclose(table, expected, atol=6e-5)
+    np.testing.assert_allclose(
+        mixed_group_probability(0.1, np.array([2, 4, 8, 16])), [0.18, 0.3438, 0.5695, 0.8147], atol=2e-4
+    )
+
+
+def test_the_worked_allocation_is_the_best_of_all() -> None:
+    counts = allocate_budget(P, 32)
+    assert counts.tolist() == [9, 9, 5, 9]
+    assert mixed_group_probability(P, counts).sum() == pytest.approx(2.543, abs=1e-3)
+    assert mixed_group_probability(P, np.full(4, 8)).sum() == pytest.approx(2.498, abs=1e-3)
+    every = (c for c in itertools.product(range(2, 11), repeat=3) if sum(c) == 14)
+    best = max(mixed_group_probability(P[:3], np.array(c)).sum() for c in every)
+    assert mixed_group_probability(P[:3], allocate_budget(P[:3], 14)).sum() == pytest.approx(best)
+
+
+def test_a_budget_that_cannot_be_spent_is_named() -> None:
+    with pytest.raises(InputError, match="7 rollouts are less than 2 for each of 4 tasks"):
+        allocate_budget(P, 7)
+    with pytest.raises(InputError, match=r"found \[1\.2\]"):
+        allocate_budget(np.array([1.2]), 4)
+    assert allocate_budget(np.zeros(0), 0).shape == (0,)
+
+
+def test_dear_policies_are_asked_only_where_it_pays() -> None:
+    p, cost = np.array([[0.9, 0.8], [0.9, 0.2]]), np.array([1.0, 0.1])
+    assert [route(p, cost, beta=b).tolist() for b in (1, 0.6, 0)] == [[0, 0], [1, 0], [1, 1]]
+
+
+def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3))
+    p = 1 / (1 + np.exp(-(x @ [2.0, -1.0, 0.0] + 0.5)))
+    found = ValueAtStart(pairwise=0.0, ridge=1e-6).fit(x, rng.random(4000) < p).predict(x)
+    assert np.abs(found - p).mean() < 0.02
+    with pytest.raises(InputError, match="all 3 outcomes are alike"):
+        ValueAtStart().fit(x[:3], np.ones(3))
+    with pytest.raises(InputError, match="not fitted"):
+        ValueAtStart().predict(x)

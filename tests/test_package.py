@@ -1,0 +1,111 @@
+"""The package as a whole: what is public, what it costs to import, what ships, and whether links hold."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import palaestra
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("name", palaestra.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(palaestra, name) is not None
+
+
+def test_nothing_else_is_public() -> None:
+    code = (
+        "import palaestra, types; print(*sorted(n for n, v in vars(palaestra).items() if not n.startswith('_')"
+        " and n not in palaestra.__all__ and not isinstance(v, types.ModuleType)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout.split()
+    assert found in ([], ["Any", "annotations"]), "only what `from __future__` and `typing` bring"
+    assert len(set(palaestra.__all__)) == len(palaestra.__all__)
+    with pytest.raises(AttributeError, match="module 'palaestra' has no attribute 'no_such_name'"):
+        _ = palaestra.no_such_name
+
+
+def test_submodules_do_not_take_the_place_of_functions_of_the_same_name() -> None:
+    code = (
+        "import palaestra.rollout, palaestra.parse, palaestra.evaluation, palaestra.envs, palaestra.learning\n"
+        "import palaestra as pa; assert all(map(callable, (pa.rollout, pa.parse, pa.evaluate, pa.PolicyGradient)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_core_is_imported_without_torch() -> None:
+    heavy = ("torch", "transformers", "matplotlib", "statsmodels", "openai", "pyspiel", "textarena", "pandas")
+    code = (
+        "import sys, palaestra.agents, palaestra.atlas, palaestra.cli, palaestra.envs, palaestra.evaluation\n"
+        "import palaestra.proof, palaestra.recipe, palaestra.report, palaestra.reproductions, palaestra.theory\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    alone = f"import sys, palaestra; print(*(name for name in {heavy!r} if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.split() == []
+
+
+def test_what_needs_torch_says_so_when_it_is_not_there() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import palaestra\n"
+        "for name in ('PolicyGradient', 'Trainer', 'LMPolicy', 'TabularPolicy'):\n"
+        "    try: getattr(palaestra, name)\n"
+        "    except palaestra.PalaestraError as error: print(error)\n"
+        "from palaestra.cli import main; main(['train', 'kuhn-selfplay'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    line = "torch is not installed: pip install 'palaestra[train]'"
+    assert done.stdout.splitlines() == [line] * 4
+    assert (done.returncode, done.stderr) == (2, f"error: {line}\n")
+
+
+def test_what_ships() -> None:
+    package = resources.files("palaestra")
+    assert package.joinpath("py.typed").is_file()
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["palaestra"]
+    source = Path(palaestra.__file__).parent
+    shipped = {path for pattern in patterns for path in source.glob(pattern)}
+    data = {p for p in source.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc") and "~" not in p.name}
+    assert data <= shipped, f"not packaged: {sorted(data - shipped)}"
+
+
+def test_the_version_is_said_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == palaestra.__version__
+    assert f"## {palaestra.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_hold(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
+    for target in targets:
+        if target.startswith(("http://", "https://", "mailto:", "#")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = document.parent / path
+        assert linked.exists(), f"{document.name} links to {target}, which is not there"
+        if anchor and linked.suffix == ".md":
+            headings = re.findall(r"^#+ +(.*)$", linked.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{document.name} links to {target}; {path} has no such heading"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_exist(document: Path) -> None:
+    """Paths in backticks that begin with a folder of the repository, unless they are patterns."""
+    text = document.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:src|docs|examples|benchmarks|tests)/[\w./-]+)`", text):
+        if not re.search(r"[A-Z]{3,}|NNN|\.\.\.", path):
+            assert (ROOT / path).exists(), f"{document.name} names {path}, which is not there"
