@@ -13,7 +13,7 @@ from quick import QUICK
 
 from palaestra import build, experiment
 from palaestra.errors import InputError, RecipeError
-from palaestra.experiment import Clock, check, control_team, run_seed, trained_control
+from palaestra.experiment import Clock, Training, check, control_team, run_seed, trained_control
 from palaestra.learning import Trainer, checkpoints
 from palaestra.recipe import Recipe, alone, override, validate
 from palaestra.turns import Turns
@@ -113,7 +113,7 @@ def test_what_a_seed_leaves_behind(one_seed: tuple[Path, dict[str, Any]]) -> Non
     looked = [line["iteration"] for line in lines(directory) if line["evaluation"]]
     assert looked == [3, 6]
     assert sorted(path.name for path in directory.glob("look-*")) == [f"look-{i:06d}.parquet" for i in (0, 3, 6)]
-    tasks = [pl.read_parquet(path)["task"].to_list() for path in directory.glob("look-*")]
+    tasks = [pl.read_parquet(path)["unit"].to_list() for path in directory.glob("look-*")]
     assert all(each == tasks[0] for each in tasks)
     assert len(tasks[0]) == 6
 
@@ -122,7 +122,7 @@ def test_looks_and_final_comparison_are_other_tasks(one_seed: tuple[Path, dict[s
     """Tasks of this world carry a random number, so equal names would be equal draws."""
     directory, _ = one_seed
     final_tasks = set(Turns.load(directory / "evaluation.parquet")["task"])
-    looked = set(pl.read_parquet(directory / "look-000000.parquet")["task"])
+    looked = set(pl.read_parquet(directory / "look-000000.parquet")["unit"])
     trained = set(Turns.load(directory / "turns")["task"])
     assert len(final_tasks & looked) <= 1
     assert len(final_tasks & trained) <= 1
@@ -156,7 +156,7 @@ def test_evaluation_tasks_of_reasoning_gym_are_held_out(tmp_path: Path) -> None:
     })  # fmt: skip
     run_seed(recipe, 0, tmp_path)
     questions = {name: set(Turns.load(tmp_path / name)["observation"]) for name in ("turns", "evaluation.parquet")}
-    looked = set(pl.read_parquet(tmp_path / "look-000000.parquet")["task"])
+    looked = set(pl.read_parquet(tmp_path / "look-000000.parquet")["unit"])
     trained = set(Turns.load(tmp_path / "turns")["task"])
     assert len(questions["turns"]) > 10
     assert not questions["turns"] & questions["evaluation.parquet"], "not even the same question under another number"
@@ -188,15 +188,18 @@ def test_the_average_policy_survives_a_resume(
 def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_seed: tuple[Path, dict[str, Any]]
 ) -> None:
-    recipe, directory = validate(QUICK), tmp_path / "seed-3"
+    recipe, directory, learn = validate(QUICK), tmp_path / "seed-3", experiment.supervised_warm_start
     for stage in ("supervised_warm_start", "trained_control"):
         with monkeypatch.context() as patch:
             patch.setattr(experiment, stage, _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 run_seed(recipe, 3, directory, resume=True)
     assert not (directory / "evaluation.parquet").exists()
-    before = Clock(directory / "clock.json", resume=True).read()
+    before = json.loads((directory / "clock.json").read_text())
+    warmed: list[None] = []
+    monkeypatch.setattr(experiment, "supervised_warm_start", lambda *a, **o: warmed.append(learn(*a, **o)))
     result = run_seed(recipe, 3, directory, resume=True)
+    assert len(warmed) == 1, "of the control; the seed's own start was on disk"
     assert equal(final(directory), final(one_seed[0]))
     columns = ["system", "group", "episode", "turn", "agent", "action", "reward"]
     played = [Turns.load(each / "evaluation.parquet").frame.select(columns) for each in (directory, one_seed[0])]
@@ -206,6 +209,21 @@ def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
 
 def _interrupt(*args: Any, **options: Any) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("measure", "seconds"), [("success", 7.0), ("exploitability", None)])
+def test_seconds_to_proof(measure: str, seconds: float | None, tmp_path: Path) -> None:
+    """The first look that shows it counts; play among themselves shows nothing of exploitability."""
+    part = {"measure": measure, "metrics": ["exploitability"]}
+    training = object.__new__(Training)
+    training.recipe, training.directory = quick(evaluation=part), tmp_path
+    units = [str(number) for number in range(40)]
+    for iteration, value in ((0, 0.2), (5, 0.2), (10, 0.9), (15, 0.9)):
+        frame = pl.DataFrame({"unit": units, "value": [value] * 40})
+        frame.write_parquet(tmp_path / f"look-{iteration:06d}.parquet")
+    looks = [{"iteration": i, "evaluation": {"n": 40}, "cpu_seconds": s} for i, s in ((5, 3.0), (10, 7.0), (15, 9.0))]
+    assert training.seconds_to_proof(looks) == seconds
+    assert training.seconds_to_proof([]) is None
 
 
 def test_a_clock_goes_on_where_it_was_kept(tmp_path: Path) -> None:

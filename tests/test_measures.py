@@ -51,8 +51,8 @@ def test_a_language_model_leaves_illegal_answers_out() -> None:
 def test_average_weighs_later_policies_more() -> None:
     game, uniform = table_of(KUHN, untrained())
     always = {key: {0: 1.0, 1: 0.0} for key in uniform}
-    expected = measure("exploitability", game, [average_policy(game, [uniform, always, uniform], [1.0, 2.0, 3.0])])
-    assert measure("average_exploitability", game, [uniform, always, uniform]) == pytest.approx(expected)
+    expected = measure("exploitability", game, [average_policy(game, [uniform, uniform, always], [1.0, 2.0, 3.0])])
+    assert measure("average_exploitability", game, [uniform, uniform, always]) == pytest.approx(expected)
     assert measure("average_exploitability", game, [uniform]) == measure("exploitability", game, [uniform])
     assert measure("exploitability", game, [uniform, always]) == measure("exploitability", game, [always])
     assert expected != pytest.approx(measure("exploitability", game, [uniform]))

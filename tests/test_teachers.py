@@ -19,6 +19,7 @@ from palaestra.turns import Turns
 from palaestra.workflows import pipeline
 
 HANABI = make("openspiel/tiny_hanabi")
+KUHN = make("openspiel/kuhn_poker")
 NIM = make("textarena/Nim-v0", observation="short")
 SUMS = pipeline(
     make("reasoning_gym", datasets={"chain_sum": {"min_terms": 2, "max_terms": 2}}, prompt="short"),
@@ -29,6 +30,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "varied": (HANABI, {}),
     "convention": (HANABI, {}),
     "optimum": (HANABI, {"game": "tiny_hanabi"}),
+    "kuhn": (KUHN, {"slope": 0.3}),
     "nim": (NIM, {"skill": 0.5}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
@@ -169,3 +171,12 @@ def test_naming_says_where_bad_input_stands() -> None:
     with pytest.raises(MissingExtraError, match=r"^torch is not installed"), naming("learn"):
         raise MissingExtraError("torch is not installed")
     assert not issubclass(InputError, RecipeError)
+
+
+def test_kuhn_looks_at_its_card() -> None:
+    turns = rollout(
+        KUHN, Team(dict.fromkeys(KUHN().agents, ScriptedPolicy(make_teacher("kuhn", {"slope": 0.4})))), groups=300
+    )
+    bets = turns.frame.group_by(card=pl.col("observation").str.slice(3, 1)).agg((pl.col("action") == "Bet").mean())
+    low, middle, high = bets.sort("card")["action"]
+    assert low < 0.2 < 0.4 < middle < 0.6 < 0.8 < high

@@ -279,7 +279,7 @@ class Training:
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
         means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
-        means.write_parquet(self.directory / f"look-{iteration:06d}.parquet")
+        Turns(means).save(self.directory / f"look-{iteration:06d}.parquet")
         look = {"success": None, "low": None, "high": None, "score": table["score"].mean(), "n": len(table)}
         if value == "success":
             estimate = success_interval(table)

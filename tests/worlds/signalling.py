@@ -20,12 +20,15 @@ COLOURS, WORDS = ("red", "green", "blue"), ("la", "mi", "so")
 
 
 class Signalling:
-    """failing, hanging, nan: shares of steps that raise, take 30 s, or pay NaN. These are no facts of the seed."""
+    """failing, hanging, nan: shares of steps that raise, take 3 s, or pay NaN. These are no facts of the seed.
+
+    pace: seconds that every step takes, for runs that are to be killed in the middle.
+    """
 
     agents = ("guide", "seeker")
 
-    def __init__(self, failing: float = 0.0, hanging: float = 0.0, nan: float = 0.0) -> None:
-        self.failing, self.hanging, self.nan = failing, hanging, nan
+    def __init__(self, failing: float = 0.0, hanging: float = 0.0, nan: float = 0.0, pace: float = 0.0) -> None:
+        self.failing, self.hanging, self.nan, self.pace = failing, hanging, nan, pace
         self.fate = np.random.default_rng()
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -39,7 +42,8 @@ class Signalling:
         if self.fate.random() < self.failing:
             raise RuntimeError("the world broke")
         if self.fate.random() < self.hanging:
-            time.sleep(30)
+            time.sleep(3)
+        time.sleep(self.pace)
         ((agent, action),) = actions.items()
         chosen = self.shown.index(action)
         if agent == "guide" and chosen is not None:

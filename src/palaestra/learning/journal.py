@@ -39,11 +39,18 @@ class Journal:
         """Read the file and forget, there too, what came after `iteration`.
 
         A last line that a killed process left half-written goes as well.
+
+        Raises:
+            StorageError: the file cannot be read or written.
         """
         self.lines = []
         if self.path is None or not self.path.exists():
             return
-        for text in self.path.read_text(encoding="utf-8").splitlines():
+        try:
+            written = self.path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror or error}") from error
+        for text in written.splitlines():
             try:
                 line = json.loads(text)
             except ValueError:
