@@ -332,12 +332,15 @@ def test_train_names_a_library_that_is_not_installed(say: Any, monkeypatch: pyte
     assert complaint(said) == "OpenSpiel is not installed: pip install 'palaestra[openspiel]'"
 
 
-def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any) -> None:
-    """And a module of that name elsewhere comes first, so nothing is hidden by what lies about."""
-    (tmp_path / "my_game.py").write_text("raise RuntimeError('found me')\n")
-    (tmp_path / "json.py").write_text("raise RuntimeError('not me')\n")
-    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK | {"env": {"make": "my_game:Game"}}))
-    assert "cannot import 'my_game:Game' (RuntimeError: found me)" in complaint(say("train", "quick.yaml"))
+def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of that name elsewhere comes first, so nothing is hidden by what lies about."""
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    for name in ("my_game", "colorsys"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('found me')\n")
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    found = complaint(say("train", "quick.yaml", "env.make=my_game:Game"))
+    assert "cannot import 'my_game:Game' (RuntimeError: found me)" in found
+    assert "found me" not in complaint(say("train", "quick.yaml", "env.make=colorsys:hls_to_rgb"))
 
 
 def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,6 +233,31 @@ def test_a_comparison_goes_on_where_it_stopped(
         compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet)
 
 
+@pytest.mark.parametrize(
+    ("vary", "found"),
+    [
+        ("learn.minibatch=null,4", [None, 4]),
+        ("learn.clip=0.2,[0.1, 0.3]", [0.2, (0.1, 0.3)]),
+        ("learn.lr={guide: 0.1, seeker: 0.2},1e-3", [{"guide": 0.1, "seeker": 0.2}, 0.001]),
+    ],
+)
+def test_values_of_every_type(
+    vary: str, found: list[Any], tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "quick.yaml"
+    path.write_text(yaml.safe_dump(QUICK))
+
+    def begun(work: list[Job], **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run_jobs", begun)
+    with pytest.raises(KeyboardInterrupt):
+        compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet)
+    field = vary.partition("=")[0].removeprefix("learn.")
+    recipes = [load(tmp_path / "out" / f"variant-{number}" / "recipe.yaml") for number in (0, 1)]
+    assert [getattr(recipe.learn, field) for recipe in recipes] == found
+
+
 def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: Console) -> None:
     path = tmp_path / "quick.yaml"
     path.write_text(yaml.safe_dump(QUICK))

@@ -15,13 +15,11 @@ import polars as pl
 
 from palaestra.codes import code_array
 from palaestra.errors import LearnerError, MissingColumnError, SchemaError
-from palaestra.signals import Signal, short
+from palaestra.signals import Signal, Value, short
 from palaestra.turns import SCHEMA, Ragged, Turns
 
 
-def table(
-    signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Sequence[Any]], columns: Mapping[str, str]
-) -> Turns:
+def table(signal: Signal, given: Mapping[str, Any], fields: Mapping[str, Any], columns: Mapping[str, str]) -> Turns:
     """The table that `signal` needs, one row per sequence of the trainer's batch, in its order.
 
     given: columns that are always there. fields: what the trainer has besides, by its own names; only what is asked for
@@ -51,20 +49,7 @@ def table(
     return Turns(frame)
 
 
-def values(signal: Signal, turns: Turns) -> np.ndarray | Ragged:
-    """What the signal says, one float64 per row or per token; NaN = missing.
-
-    Raises:
-        LearnerError: a value is infinite.
-    """
-    value = signal.evaluate(turns)
-    flat = value.values if isinstance(value, Ragged) else np.asarray(value, np.float64)
-    if np.isinf(flat).any():
-        raise LearnerError(f"{short(signal)}: {int(np.isinf(flat).sum())} values are infinite; clip() the signal")
-    return value if isinstance(value, Ragged) else flat
-
-
-def spread(value: np.ndarray | Ragged, mask: np.ndarray) -> np.ndarray:
+def spread(value: Value, mask: np.ndarray) -> np.ndarray:
     """Values on the tokens of bool[rows, length]; 0 elsewhere and where a value is missing.
 
     Raises:
@@ -95,7 +80,9 @@ def _column(name: str, entries: Sequence[Any]) -> pl.Series:
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise SchemaError(f"field for column {name!r}: {str(error).splitlines()[0]}") from error
     if series.dtype == pl.Object:
-        raise SchemaError(f"field for column {name!r} holds {type(plain[0]).__name__}: give numbers, text or truth values")
+        raise SchemaError(
+            f"field for column {name!r} holds {type(plain[0]).__name__}: give numbers, text or truth values"
+        )
     if series.dtype == pl.String and name in ("group", "episode"):
         return pl.Series(name, code_array(series.to_arrow()).ids)
     if name in SCHEMA and SCHEMA[name].dtype == pl.UInt64 and not series.dtype.is_integer():

@@ -17,7 +17,7 @@ import numpy as np
 
 from palaestra.codes import code_array
 from palaestra.errors import ExpressionError, missing_extra
-from palaestra.integrations import spread, table, values
+from palaestra.integrations import spread, table
 from palaestra.signals import Signal, short
 from palaestra.turns import Ragged, Turns
 
@@ -47,10 +47,10 @@ def reward_function(
         fields = {key: value for key, value in given.items() if isinstance(value, list) and len(value) == len(texts)}
         base = {"observation": texts, "action": [_text(each) for each in completions]}
         turns = table(signal, {**base, "group": group, "agent": ["policy"] * len(texts)}, fields, columns or {})
-        value = values(signal, turns)
+        value = signal.evaluate(turns)
         if isinstance(value, Ragged):
             raise ExpressionError(f"{short(signal)}: a reward is one value per completion; wrap it in per_turn()")
-        return [None if np.isnan(each) else each for each in value.tolist()]
+        return [None if np.isnan(each) else each for each in value.astype(np.float64).tolist()]
 
     reward.__name__ = name or short(signal)
     return reward
@@ -59,10 +59,10 @@ def reward_function(
 class SignalCredit:
     """To be mixed into `GRPOTrainer` or a subclass of it, in front: `class Mine(SignalCredit, GRPOTrainer)`.
 
-    credit: the advantage; `reward` is the weighted sum of the reward functions (missing if none of them scored), and each
-    function's own reward is a column under its name. `group` is the prompt, `action_ids` the completion's tokens, so
-    credit may be one value per token. Groups are whole, over all processes. A missing advantage is 0, as in TRL.
-    TRL's settings about advantages (`scale_rewards`, `multi_objective_aggregation`) then only shape its logs of rewards.
+    credit: the advantage; `reward` is the weighted sum of the reward functions (missing if none of them scored), and
+    each function's own reward is a column under its name. `group` is the prompt, `action_ids` the completion's tokens,
+    so credit may be one value per token. Groups are whole, over all processes. A missing advantage is 0, as in TRL,
+    whose settings about advantages (`scale_rewards`, `multi_objective_aggregation`) then only shape its logs.
     columns: {column: data set column} where the names differ.
     """
 
@@ -100,7 +100,7 @@ class SignalCredit:
         output = parent._generate_and_score_completions(inputs)
         assert self.credit_table is not None
         turns, advantages = self.credit_table, output["advantages"]
-        value = values(self.credit, turns)
+        value = self.credit.evaluate(turns)
         first = trainer.accelerator.process_index * len(inputs)
         mine = slice(first, first + len(inputs))
         if isinstance(value, Ragged):
@@ -109,7 +109,7 @@ class SignalCredit:
             output["advantages"] = advantages.new_tensor(_fit(every[mine], output["completion_ids"].shape[1]))
             _relog(trainer, every.sum(1) / np.maximum(value.lengths, 1))
         else:
-            every = np.nan_to_num(value, nan=0.0)
+            every = np.nan_to_num(value.astype(np.float64), nan=0.0)
             output["advantages"] = advantages.new_tensor(every[mine])
             _relog(trainer, every)
         return output

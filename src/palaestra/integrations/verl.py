@@ -5,8 +5,8 @@
 What verl 0.9.1 passes to an estimator that it does not know by name (`trainer.ppo.ray_trainer.compute_advantage`):
 `token_level_rewards`, `response_mask`, `config`, `index` (the uid of each row's prompt) and, if the batch has them,
 `reward_baselines`. Nothing else of the batch: a signal with keys such as agent, turn or state needs `apply(data, ...)`
-in place of that call, which sees all of `data.non_tensor_batch`. The trainer of `trainer.use_v1` fetches no more than the
-uid either, and rows of one session stay separate samples for every estimator but verl's own GRPO.
+in place of that call, which sees all of `data.non_tensor_batch`. The trainer of `trainer.use_v1` fetches no more than
+the uid either, and rows of one session stay separate samples for every estimator but verl's own GRPO.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.errors import InputError, missing_extra
-from palaestra.integrations import spread, table, values
+from palaestra.integrations import spread, table
 from palaestra.signals import Signal
 from palaestra.turns import Ragged
 
@@ -83,14 +83,15 @@ def advantage(
 ) -> tuple[Tensor, Tensor]:
     """(advantages, returns), both the signal's value on the tokens of the mask: [rows, length], 0 elsewhere.
 
-    The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of them,
-    as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become columns of
-    their own name when the signal needs them, or of the name that `columns={column: field}` gives them. A missing
-    advantage becomes 0, as verl cannot leave a response out.
+    The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of
+    them, as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become
+    columns of their own name when the signal needs them, or of the name that `columns={column: field}` gives them. A
+    missing advantage becomes 0, as verl cannot leave a response out.
 
     Raises:
         MissingColumnError: the signal needs a column that no field gives.
-        LearnerError: an advantage is infinite, or one per token has the wrong length.
+        ExpressionError: an advantage is not finite.
+        LearnerError: there are more or fewer values per token than tokens.
     """
     rewards = token_level_rewards.detach().double().cpu().numpy()
     mask = response_mask.detach().cpu().numpy() > 0
@@ -103,7 +104,7 @@ def advantage(
     if "uid" in known:
         given["group"] = np.array([str(uid) for uid in known["uid"]], dtype=object)
     turns = table(signal, given, known, columns or {})
-    placed = token_level_rewards.new_tensor(spread(values(signal, turns), mask))
+    placed = token_level_rewards.new_tensor(spread(signal.evaluate(turns), mask))
     return placed, placed
 
 
