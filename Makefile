@@ -47,7 +47,7 @@ bench: $(RIVALS)/.installed
 		echo "== $$script"; $(RIVALS)/bin/python $$script || failed=1; done; exit $$failed
 
 parity: $(RIVALS)/.installed
-	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py
+	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/integrations
 
 clean:
 	rm -rf $(VENV) build dist runs
