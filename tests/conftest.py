@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +22,24 @@ if str(WORLDS) not in sys.path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """The quick recipe, trained once by the command line in a process of its own."""
+    """The quick recipe, trained by the command line in a process of its own; once, however many processes test."""
     from quick import QUICK, Trained, start
 
-    folder = tmp_path_factory.mktemp("trained")
-    recipe = folder / "quick.yaml"
-    recipe.write_text(yaml.safe_dump(QUICK))
-    process = start("train", "quick.yaml", "--out", "run", "--jobs", "1", cwd=folder)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    return Trained(recipe, folder / "run", stdout, stderr)
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
+    said = folder / "said.json"
+    try:
+        folder.mkdir()
+    except FileExistsError:  # another process does it
+        for _ in range(2400):
+            if said.exists():
+                break
+            time.sleep(0.05)
+    else:
+        (folder / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+        process = start("train", "quick.yaml", "--out", "run", "--jobs", "1", cwd=folder)
+        said.with_suffix(".part").write_text(json.dumps([*process.communicate(timeout=120), process.returncode]))
+        said.with_suffix(".part").rename(said)
+    stdout, stderr, code = json.loads(said.read_text())
+    assert code == 0, stderr
+    return Trained(folder / "quick.yaml", folder / "run", stdout, stderr)

@@ -84,7 +84,8 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
         until((directory / "checkpoints" / f"iteration-{iteration:06d}").exists)
 
     process, worker = begin()
-    process.send_signal(signal.SIGINT)
+    until(directory.exists)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, "")
     assert stderr.splitlines()[-1].startswith("interrupted; "), stderr

@@ -171,21 +171,23 @@ def test_vary_needs_a_field_and_two_values(text: str) -> None:
         run._variants(text)
 
 
+def serve(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+    """Stands for `run_jobs`: in this process, one after the other."""
+    return [run._run_job(job, resume) for job in work]
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("compared")
-    (folder / "quick.yaml").write_text(yaml.safe_dump(QUICK))
-    with (folder / "progress.txt").open("w") as progress:
+    path, out = folder / "quick.yaml", folder / "out"
+    path.write_text(yaml.safe_dump(QUICK))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_jobs", serve)
         result = compare(
-            str(folder / "quick.yaml"),
-            ["train.iterations=3"],
-            vary="learn.lr=0.3,1e-2",
-            seeds=2,
-            directory=folder / "out",
-            jobs=1,
-            console=Console(file=progress),
-        )
-    return folder / "quick.yaml", folder / "out", result
+            str(path), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=out, jobs=1,
+            console=Console(),
+        )  # fmt: skip
+    return path, out, result
 
 
 def test_a_comparison_says_one_sentence_per_pair(compared: tuple[Path, Path, dict[str, Any]]) -> None:
@@ -216,12 +218,12 @@ def test_a_comparison_goes_on_where_it_stopped(
     recipe, directory, result = compared
     asked: list[str] = []
 
-    def serve(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
-        assert resume
+    def noting(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
         asked.extend(job.title for job in work)
-        return [run._run_job(job, resume) for job in work]
+        assert resume
+        return serve(work, resume=resume)
 
-    monkeypatch.setattr(run, "run_jobs", serve)
+    monkeypatch.setattr(run, "run_jobs", noting)
     (directory / "variant-1" / "seed-1" / "result.json").unlink()
     again = compare(
         str(recipe), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=directory, jobs=1,

@@ -51,4 +51,5 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # a signal to its group, as a terminal sends it, does not reach the tests
     )
