@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,16 @@ def test_looks_and_final_comparison_are_other_tasks(one_seed: tuple[Path, dict[s
     trained = set(Turns.load(directory / "turns")["task"])
     assert len(final_tasks & looked) <= 1
     assert len(final_tasks & trained) <= 1
+
+
+def test_what_was_there_before_training_is_left_alone_by_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.unfreeze()
+    monkeypatch.setattr(experiment.Training, "run", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_seed(quick(), 0, tmp_path)
+    assert gc.get_freeze_count() > 10_000
 
 
 def test_training_helps_and_the_same_seed_gives_the_same(one_seed: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ KILLED = {
 }
 
 
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+
+
 def workers(process: Popen[str]) -> list[int]:
     """Processes in which the seeds of a run are trained."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -68,31 +71,36 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """An interruption, the seed's process, the parent: nothing is left running, and no bit is different."""
-    recipe = quick(**KILLED, env={"options": {"pace": 0.001}})
-    (tmp_path / "killed.yaml").write_text(recipe.dump())
-    directory = tmp_path / "run" / "seed-0"
+def begin(recipe: Recipe, folder: Path) -> tuple[Popen[str], int]:
+    """A run in `folder/run`, new or resumed, and the process of its seed, which has begun."""
+    (folder / "recipe.yaml").write_text(recipe.dump())
+    process = start("train", "recipe.yaml", "--out", "run", "--jobs", "1", "--resume", cwd=folder)
+    until(lambda: (workers(process) and (folder / "run" / "seed-0").exists()) or process.poll() is not None)
+    return process, workers(process)[0]
 
-    def begin() -> tuple[Popen[str], int]:
-        process = start("train", "killed.yaml", "--out", "run", "--jobs", "1", "--resume", cwd=tmp_path)
-        until(lambda: workers(process) or process.poll() is not None)
-        return process, workers(process)[0]
 
-    def wait_for(iteration: int) -> None:
-        until((directory / "checkpoints" / f"iteration-{iteration:06d}").exists)
-
-    process, worker = begin()
-    until(directory.exists)
+@needs_proc
+def test_an_interrupted_run_leaves_nothing_running_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process, worker = begin(quick(env={"options": {"pace": 0.01}}), tmp_path)
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, "")
     assert stderr.splitlines()[-1].startswith("interrupted; "), stderr
+    assert "--resume" in stderr
     assert "Traceback" not in stderr
     assert not alive(worker)
 
-    process, worker = begin()
+
+@needs_proc
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """First the process of the seed, then the parent, which must take the seed with it; no bit is different."""
+    recipe = quick(**KILLED, env={"options": {"pace": 0.003}})
+    directory = tmp_path / "run" / "seed-0"
+
+    def wait_for(iteration: int) -> None:
+        until((directory / "checkpoints" / f"iteration-{iteration:06d}").exists)
+
+    process, worker = begin(recipe, tmp_path)
     wait_for(2)
     os.kill(worker, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=60)
@@ -100,7 +108,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     assert stderr.splitlines()[-1].startswith("error: the process of a seed was killed"), stderr
     assert "Traceback" not in stderr
 
-    process, worker = begin()
+    process, worker = begin(recipe, tmp_path)
     wait_for(6)
     process.kill()
     process.communicate(timeout=60)
