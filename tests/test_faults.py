@@ -112,7 +112,11 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     wait_for(6)
     process.kill()
     process.communicate(timeout=60)
-    until(lambda: not alive(worker), 10)
+    try:
+        until(lambda: not alive(worker), 10)
+    finally:
+        if alive(worker):
+            os.kill(worker, signal.SIGKILL)  # the test has failed, but leaves nothing behind
     assert not (directory / "result.json").exists(), "it was killed in the middle"
 
     threads = torch.get_num_threads()
