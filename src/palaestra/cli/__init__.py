@@ -1,0 +1,9 @@
+"""The command line. Results go to stdout, progress and errors to stderr; exit codes: 0 done, 1 failure, 2 bad input.
+
+A command lives in a file of its own and joins by being imported here.
+"""
+
+from palaestra.cli import apply, evaluate, systems, train
+from palaestra.cli.app import main
+
+__all__ = ["apply", "evaluate", "main", "systems", "train"]

@@ -1,0 +1,76 @@
+"""The application that the commands join, and what they share: consoles, arguments, JSON, errors as one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from palaestra import __version__
+from palaestra.errors import PalaestraError
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out = Console()
+err = Console(stderr=True)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[FIELD=VALUE]…", help="e.g. train.iterations=20")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def show(data: Any) -> None:
+    """JSON on stdout, never wrapped."""
+    print(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"palaestra {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show where an error comes from; goes anywhere")] = False,
+) -> None:
+    """Train teams of agents with reinforcement learning, and prove that they got better."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: turns errors into one line and an exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where `module:name` of a recipe is likely to be; last, so that it hides nothing
+    try:
+        code = app(arguments, standalone_mode=False)
+    except PalaestraError as error:
+        code = _fail(error, str(error), error.exit_code, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # what typer raises for a wrong command line
+        unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
+        code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
+    if code == 130:  # also what typer returns for an interruption
+        err.print("interrupted; what was begun in a run directory goes on with --resume")
+    sys.exit(code or 0)
+
+
+def _fail(error: Exception, message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    err.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
+    return code

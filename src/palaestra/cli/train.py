@@ -1,0 +1,91 @@
+"""`palaestra train`, `compare`, `report`, `recipes`: from a recipe to a proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from palaestra.cli.app import Jobs, Json, Overrides, RecipeName, app, err, show
+from palaestra.cli.app import out as console
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
+    jobs: Jobs = None,
+) -> None:
+    """Train a team, compare it with the team it started from, write the report."""
+    from palaestra.recipe import load
+
+    loaded = load(recipe, overrides or [])
+    from palaestra.run import train as run_train  # takes seconds, so what is wrong with the recipe is said before
+
+    directory = out or Path("runs") / loaded.name
+    summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
+    print(summary["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command()
+def compare(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
+    out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Train variants of a recipe under one budget and say which differences are real.
+
+    The same command again goes on where it was interrupted.
+    """
+    from palaestra.recipe import load
+
+    load(recipe, overrides or [])
+    from palaestra.run import compare as run_compare
+
+    directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
+    result = run_compare(recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err)
+    for pair in result["pairs"]:
+        print(pair["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command()
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", exists=True, help="a directory that `train` or `compare` wrote")
+    ],
+) -> None:
+    """Write the HTML report of a run again."""
+    from palaestra.report import write_comparison, write_report
+
+    write = write_comparison if (directory / "comparison.json").exists() else write_report
+    print(write(directory))
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="print this recipe")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the recipes that ship, or print one."""
+    from palaestra.recipe import load, names
+
+    if name:
+        print(load(name).dump(), end="")
+        return
+    rows = [(each, load(each).description) for each in names()]
+    if as_json:
+        show([{"name": each, "description": text} for each, text in rows])
+        return
+    table = Table("recipe", "what it trains and proves", box=None)
+    for each, text in rows:
+        table.add_row(each, " ".join(text.split()))
+    console.print(table)
