@@ -1,0 +1,83 @@
+"""Audits: what can be known of a reward from a table of play, before anything is trained on it.
+
+Each returns a `Finding`: a verdict, a sentence, numbers, and the rows that prove it. `audit` runs all of them on a
+table; `cheap` is what `palaestra train` runs on its first batch. `starc`, `epic` and `dard` compare rewards exactly,
+where the transition probabilities are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from palaestra.audits.components import component_columns, component_farming, scale_sensitivity, shares
+from palaestra.audits.cycles import cycle_gain, max_mean_cycle
+from palaestra.audits.distance import canonicalise, dard, epic, epic_canonical, optimal_policy, regret, starc
+from palaestra.audits.finding import Finding
+from palaestra.audits.order import compare_rewards, order_audit, value_order_correlation
+from palaestra.audits.repeats import insert_copies, repeat_insertion
+from palaestra.audits.telescoping import telescopes
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.signals import Signal
+from palaestra.turns import Turns
+
+__all__ = [
+    "AUDITS",
+    "Finding",
+    "audit",
+    "canonicalise",
+    "cheap",
+    "compare_rewards",
+    "component_columns",
+    "component_farming",
+    "cycle_gain",
+    "dard",
+    "epic",
+    "epic_canonical",
+    "insert_copies",
+    "max_mean_cycle",
+    "optimal_policy",
+    "order_audit",
+    "regret",
+    "repeat_insertion",
+    "scale_sensitivity",
+    "shares",
+    "starc",
+    "telescopes",
+    "value_order_correlation",
+]
+
+AUDITS: dict[str, Callable[..., Finding]] = {
+    "telescoping": telescopes,
+    "repeats": repeat_insertion,
+    "cycles": cycle_gain,
+    "scale": scale_sensitivity,
+    "order": order_audit,
+    "farming": component_farming,
+}
+
+
+def audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, only: tuple[str, ...] = ()) -> list[Finding]:
+    """Every audit (or those named) of a reward on a table; one that lacks a column says so and the others go on.
+
+    Raises:
+        InputError: an unknown audit, or an empty table.
+        MissingColumnError: the reward itself needs a column that is missing.
+    """
+    for name in only:
+        if name not in AUDITS:
+            raise InputError(f"audit {name!r} is unknown{nearest(name, AUDITS)}")
+    for name in sorted(reward.needs()):
+        turns._require(name, f"{reward}: ")
+    findings = []
+    for name in only or AUDITS:
+        options = {"gamma": gamma} if name == "telescoping" else {}
+        try:
+            findings.append(AUDITS[name](turns, reward, **options))
+        except MissingColumnError as error:
+            findings.append(Finding(name, "cannot tell", str(error)))
+    return findings
+
+
+def cheap(turns: Turns, reward: Signal) -> list[Finding]:
+    """What is worth a warning before training goes on: loops and repetition that pay."""
+    return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

@@ -1,0 +1,62 @@
+"""`palaestra audit`: what can be known of a reward before anything is trained on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from palaestra.cli.app import Json, app, out, show
+from palaestra.errors import InputError
+
+STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
+
+
+@app.command()
+def audit(
+    turns: Annotated[Path, typer.Argument(metavar="TURNS", exists=True, help="table of turns, or a directory of them")],
+    reward: Annotated[
+        str, typer.Option(help="the reward, e.g. \"col('score')\" or \"delta(col('score'))\"")
+    ] = "reward",
+    against: Annotated[str | None, typer.Option(help="another reward: how far apart are they?")] = None,
+    gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of shaping")] = 1.0,
+    only: Annotated[str, typer.Option(metavar="NAME,NAME…", help="these audits alone")] = "",
+    as_json: Json = False,
+) -> None:
+    """Can this reward be farmed? A verdict per audit, with the rows that prove it; exit 1 if one fails."""
+    import palaestra.rewards  # noqa: F401  their signals must be registered
+    from palaestra import Turns, parse
+    from palaestra.audits import audit as run
+    from palaestra.audits import compare_rewards
+
+    table = Turns.load(turns)
+    if not len(table):
+        raise InputError(f"{turns}: the table is empty; give it at least one episode")
+    signal = parse(reward, columns=table.columns)
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    findings = run(table, signal, gamma=gamma, only=names)
+    if against is not None:
+        findings.append(compare_rewards(table, signal, parse(against, columns=table.columns), gamma=gamma))
+    if as_json:
+        show([finding.to_dict() for finding in findings])
+    else:
+        out.print(f"{reward} on {len(table):,} turns", markup=False, highlight=False)
+        for finding in findings:
+            out.print(f"{finding.verdict:>11}", style=STYLES[finding.verdict], end="  ", highlight=False)
+            out.print(f"{finding.audit}: {finding.sentence}", markup=False, highlight=False)
+            for row in finding.rows:
+                out.print(f"{'':13}{_row(row)}", markup=False, highlight=False)
+    if any(finding.verdict == "fail" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _row(row: Any) -> str:
+    """`row 3: episode=0 turn=3 action='repeat' reward=0.9`, long texts cut."""
+    shown = [
+        f"{k}={v!r}" if isinstance(v, str) else f"{k}={v:g}"
+        for k, v in row.items()
+        if k not in ("row", "state") and v is not None
+    ]
+    cut = [text if len(text) <= 60 else f"{text[:57]}…'" for text in shown]
+    return f"row {row['row']}: {' '.join(cut)}"
