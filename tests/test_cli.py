@@ -84,7 +84,7 @@ def test_help_and_version(say: Any) -> None:
         (["train", "x", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["compare", "solver-checker", "--vary", "credit=grpo,dr_mas", "--seeds", "0"], "Invalid value for '--seeds'"),
         (["apply", "grpo"], "Missing argument 'TURNS.parquet'."),
-        (["evaluate", "nope"], "Invalid value for 'TURNS': path 'nope' does not exist."),
+        (["evaluate", "nope"], "nope: no such file or folder"),
         (["report", "nope"], "Invalid value for 'RUN': path 'nope' does not exist."),
         (["reproduce"], "reproduce: give the id of one system, or --all"),
         (["reproduce", "18", "--all"], "reproduce: give the id of one system, or --all"),
@@ -223,8 +223,8 @@ def test_apply_adds_any_signal(table: Path, say: Any) -> None:
         ("grpo", "no reward", 2, "grpo(): column 'reward' is missing"),
         ("grpo", "old", 2, "written with schema version 0, this release reads version 1"),
         ("grpo", "wrong type", 2, "column 'reward' has type String, expected Float64"),
-        ("grpo", "cut", 1, "not a readable Parquet file"),
-        ("grpo", "text", 1, "not a readable Parquet file"),
+        ("grpo", "cut", 2, "not a readable Parquet file"),
+        ("grpo", "text", 2, "not a readable Parquet file"),
         ("grpo", "nan", 1, "col('reward') is not finite in"),
     ],
 )
@@ -247,6 +247,21 @@ def test_apply_names_what_is_wrong(
             frame.with_columns(reward=pl.lit(float("nan"))).write_parquet(table)
     assert message in complaint(say("apply", expression, table, "-o", "out.parquet"), code)
     assert not Path("out.parquet").exists()
+
+
+def test_apply_takes_signals_of_ones_own(table: Path, say: Any) -> None:
+    Path("mine.py").write_text(
+        "import palaestra\n\n\n@palaestra.register()\ndef mine(x='reward'):\n    return 3.0 * palaestra.col(x)\n"
+    )
+    assert say("apply", "mine()", table, "-o", "x.parquet", "--import", "mine", "--name", "x").code == 0
+    assert Turns.load("x.parquet")["x"].equals(3.0 * Turns.load(table)["reward"])
+    missing = say("apply", "mine()", table, "-o", "x.parquet", "--import", "yours")
+    assert "--import yours: No module named 'yours'" in complaint(missing)
+
+
+def test_apply_does_not_overwrite_what_was_said(table: Path, say: Any) -> None:
+    said = say("apply", "grpo", table, "-o", "x.parquet", "--name", "observation")
+    assert "that column says what it saw, as text; give the new one another name" in complaint(said)
 
 
 def test_apply_writes_whole_files_or_none(table: Path, say: Any) -> None:

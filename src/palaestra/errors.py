@@ -62,6 +62,12 @@ class StorageError(PalaestraError):
     """A file could not be written or read whole."""
 
 
+class DamagedFileError(StorageError, InputError):
+    """A file that the user named cannot be read: it is not there, not whole, or something else. Exit code 2."""
+
+    exit_code = 2
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`"; did you mean 'gigpo'?"`, or the known names if none is near, ready to end a message.
 

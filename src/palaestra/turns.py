@@ -25,7 +25,7 @@ import polars as pl
 import pyarrow as pa
 
 from palaestra.codes import Codes, Segments, code_column, combine, order_rows
-from palaestra.errors import MissingColumnError, SchemaError, StorageError, nearest
+from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError, nearest
 
 if TYPE_CHECKING:
     from palaestra.tree import Signal
@@ -283,12 +283,12 @@ class Turns:
 
         Raises:
             SchemaError: a file was written by another version of the schema, or a column has a wrong type.
-            StorageError: a file is missing or damaged.
+            DamagedFileError: a file is missing or damaged.
         """
         path = Path(path)
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not files:
-            raise StorageError(f"{path}: no Parquet files in this directory")
+            raise DamagedFileError(f"{path}: no Parquet files in this directory")
         return Turns.concat(_load_file(file) for file in files)
 
 
@@ -297,9 +297,9 @@ def _load_file(path: Path) -> Turns:
         version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
         frame = pl.read_parquet(path, hive_partitioning=False)
     except FileNotFoundError as error:
-        raise StorageError(f"{path}: no such file") from error
+        raise DamagedFileError(f"{path}: no such file") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise StorageError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise DamagedFileError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     if version not in (None, str(SCHEMA_VERSION)):
         raise SchemaError(
             f"{path}: written with schema version {version}, this release reads version {SCHEMA_VERSION}; "

@@ -1,9 +1,9 @@
 """[211] STARC, EPIC and DARD: how far apart two rewards are, whatever potential shaping hides.
 
 Arrays: R[s, a, s'] rewards, T[s, a, s'] probabilities, γ < 1. A canonicalisation is linear and removes potential
-shaping (and, for `val` and `minimal`, redistribution over s', which no policy can notice either). STARC (arXiv 2309.15257)
-is half the distance of the normalised results; EPIC and DARD correlate them. Formulas follow the released code of STARC
-and EPIC; DARD's second-step states are successors of s' in both terms, as its authors have it.
+shaping (and, for `val` and `minimal`, redistribution over s', which no policy can notice either). STARC (arXiv
+2309.15257) is half the distance of the normalised results; EPIC and DARD correlate them. Formulas follow the released
+code of STARC and EPIC; DARD's second-step states are successors of s' in both terms, as its authors have it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +21,26 @@ def apply(
     out: Annotated[Path, typer.Option("-o", "--out", help="where to write the table with the new column")],
     name: Annotated[str, typer.Option(help="name of the new column")] = "advantage",
     explain: Annotated[bool, typer.Option("--explain", help="print what the signal ranged over")] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", metavar="MODULE", help="Python module that registers your own signals"),
+    ] = None,
 ) -> None:
     """Add any signal to any table of turns."""
+    import polars as pl
+
     from palaestra import Turns, parse
+    from palaestra.turns import SCHEMA
 
     if not name:
         raise InputError("--name: give the new column a name")
+    if name in SCHEMA and SCHEMA[name].dtype not in (pl.Float64, pl.Boolean):
+        raise InputError(f"--name {name}: that column says {SCHEMA[name].meaning}; give the new one another name")
+    for module in modules or ():
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise InputError(f"--import {module}: {error}; name a module that Python finds from here") from error
     table = Turns.load(turns)
     signal = parse(expression, columns=table.columns)
     table = table.with_column(**{name: signal})

@@ -1,7 +1,7 @@
 """[211] STARC (arXiv 2309.15257): a distance of rewards that is as large as the regret, where EPIC is not.
 
 Random decision processes of 4 states and 2 actions. Rewards are mixed with shaping, with redistribution over s' and
-with another reward, in 60 steps each; the exact regret of every mix is known. Left out: Reacher, which needs a simulator.
+with another reward, in 60 steps each; the exact regret of every mix is known. Left out: Reacher, a simulator.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STATES, ACTIONS, GAMMA, MIXES = 4, 2, 0.9, 60
     claim="STARC ignores what no policy can notice (shaping, redistribution over s') and follows regret more closely "
     "than EPIC does.",
     baseline="EPIC on the same rewards",
-    criterion="the card's counter-example in every world: regret and STARC below 1e-6, EPIC above .2; and over all mixes "
-    "the Spearman correlation with exact regret is higher for STARC",
+    criterion="the card's counter-example in every world: regret and STARC below 1e-6, EPIC above .2; and over all "
+    "mixes the Spearman correlation with exact regret is higher for STARC",
     seeds=tuple(range(10)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
