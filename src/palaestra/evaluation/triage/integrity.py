@@ -1,0 +1,76 @@
+"""[76] Integrity of a run: was the grader edited, is a metric typed in, can the score be had again? (arXiv 2602.15112)
+
+Three rules that need no judge. A run with a critical violation keeps its score and is left out of claims.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+SCHEMA = {"file": pl.String, "rule": pl.String, "severity": pl.String, "evidence": pl.String}
+CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
+
+
+def file_hashes(folder: str | Path, names: Sequence[str]) -> dict[str, str]:
+    """SHA-256 of files in a folder, before anybody works there; what is absent is left out."""
+    root = Path(folder)
+    return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in names if (root / name).is_file()}
+
+
+def integrity(
+    folder: str | Path,
+    *,
+    graders: Mapping[str, str] | None = None,
+    reported: Mapping[str, float] | None = None,
+    again: Mapping[str, Sequence[float]] | None = None,
+    level: float = 0.95,
+) -> pl.DataFrame:
+    """Violations (file, rule, severity, evidence) of a run's folder.
+
+    graders: `file_hashes` from before. reported: metrics by name; one with three digits or more that stands in submitted
+    code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above their
+    prediction interval (Student's t) is a major violation, and three runs or more are needed to say so.
+    """
+    root, rows = Path(folder), []
+    for name, digest in (graders or {}).items():
+        now = file_hashes(root, [name]).get(name)
+        if now != digest:
+            rows.append(
+                (name, "grader changed", "critical", "the file is gone" if now is None else f"SHA-256 {now[:12]}…")
+            )
+    code = sorted(p for p in root.rglob("*") if p.suffix.lower() in CODE and p.is_file())
+    for metric, value in (reported or {}).items():
+        literal = _literal(value)
+        for path in code if literal else ():
+            relative = str(path.relative_to(root))
+            if relative in (graders or {}):
+                continue
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+                if re.search(literal, line):
+                    rows.append((relative, "metric typed in", "major", f"line {number}: {metric} = {value}"))
+                    break
+    for metric, fresh in (again or {}).items():
+        values, value = np.asarray(fresh, float), (reported or {}).get(metric)
+        if value is None or len(values) < 3:
+            continue
+        width = stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
+        if value > values.mean() + width:
+            above = (value - values.mean()) / max(values.std(ddof=1), 1e-12)
+            evidence = (
+                f"{metric}: reported {value:.4g}, {len(values)} fresh runs {values.mean():.4g}, {above:.1f} SD above"
+            )
+            rows.append((metric, "not reproduced", "major", evidence))
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def _literal(value: float) -> str:
+    """A pattern for the number as somebody would type it, or nothing if it is too plain to prove anything."""
+    digits = f"{value:.6g}"
+    return rf"(?<![\d.]){re.escape(digits)}\d*(?!\d)" if len(digits.replace(".", "").strip("-0")) >= 3 else ""

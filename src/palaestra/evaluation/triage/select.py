@@ -1,0 +1,133 @@
+"""Triage: which episodes to read first, within a budget, and what that gains over reading at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from statsmodels.stats.proportion import proportion_confint
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.triage.detection import SCHEMA
+from palaestra.evaluation.triage.execution import execution
+from palaestra.evaluation.triage.interaction import interaction
+from palaestra.evaluation.triage.quality import episodes
+from palaestra.turns import Turns
+
+Detector = Callable[[Turns], pl.DataFrame]
+DETECTORS: dict[str, Detector] = {"interaction": interaction, "execution": execution}
+"""What `detect` runs; add a function from a table to detections to run your own."""
+
+WEIGHTS = {
+    "execution.failure": 8.0, "execution.loop": 5.0, "environment.exhaustion": 3.0, "interaction.misalignment": 6.0,
+    "interaction.stagnation": 6.0, "interaction.disengagement": 10.0, "interaction.satisfaction": 0.0, "risk": 8.0,
+}  # fmt: skip
+"""What a detection of a kind is worth, by prefix of its type; the longest prefix counts."""
+
+
+def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
+    """All detections: (row of the table, type, confidence, evidence), sorted by row.
+
+    Raises:
+        MissingColumnError: the table has no `episode`.
+    """
+    turns._require("episode", "triage: ")
+    parts = [detector(turns).select(SCHEMA.keys()).cast(SCHEMA) for detector in (detectors or DETECTORS).values()]
+    return pl.concat(parts).sort("row", "type") if parts else pl.DataFrame(schema=SCHEMA)
+
+
+def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
+    """confidence × weight of each detection.
+
+    Raises:
+        InputError: a weight is negative or not finite.
+    """
+    weights = WEIGHTS if weights is None else weights
+    for name, weight in weights.items():
+        if not 0 <= weight < float("inf"):
+            raise InputError(f"triage: weight {name}={weight} must be a number of at least 0")
+    value = pl.lit(0.0)
+    for prefix in sorted(weights, key=len):
+        value = pl.when(pl.col("type").str.starts_with(prefix)).then(float(weights[prefix])).otherwise(value)
+    return detections.select(value * pl.col("confidence")).to_series()
+
+
+def triage(
+    turns: Turns,
+    budget: int,
+    *,
+    detections: pl.DataFrame | None = None,
+    weights: Mapping[str, float] | None = None,
+    random: float = 0.0,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """The `budget` episodes most worth reading, best first: their key, `score`, `why`, `quality`, `bucket`, counts.
+
+    The score of an episode adds confidence × weight over its detections, at most three of one type. Ties are broken at
+    random from `seed`, so that a quiet log is sampled fairly. random: share of the budget that is drawn without looking;
+    only such a share can tell what the detectors miss.
+
+    Raises:
+        InputError: the budget is below 1, or `random` outside [0, 1].
+    """
+    if budget < 1:
+        raise InputError(f"triage: budget={budget}, expected at least 1")
+    if not 0 <= random <= 1:
+        raise InputError(f"triage: random={random}, expected a share in [0, 1]")
+    found = detect(turns) if detections is None else detections
+    codes = turns.codes("episode")
+    table = episodes(turns, found)
+    rated = found.with_columns(
+        episode_code=pl.Series(codes.ids[found["row"].to_numpy()], dtype=pl.Int64), points=score(found, weights)
+    )
+    top = rated.sort("points", descending=True).group_by("episode_code", "type", maintain_order=True).head(3)
+    sums = top.group_by("episode_code").agg(pl.col("points").sum().alias("score"))
+    words = rated.group_by("episode_code").agg(pl.col("type").alias("types"))
+    table = table.join(sums, on="episode_code", how="left").join(words, on="episode_code", how="left")
+    table = table.with_columns(
+        pl.col("score").fill_null(0.0), why=pl.col("types").map_elements(_because, return_dtype=pl.String).fill_null("")
+    ).drop("types")
+    rng = np.random.default_rng(seed)
+    table = table.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(codes.size)))
+    blind = table.sort("luck", descending=True).head(round(random * min(budget, codes.size)))
+    chosen = table.join(blind.select("episode_code"), on="episode_code", how="anti")
+    chosen = chosen.sort(["score", "luck"], descending=[True, False]).head(budget - len(blind))
+    picked = pl.concat([chosen.with_columns(drawn=pl.lit("signals")), blind.with_columns(drawn=pl.lit("random"))])
+    return _keys(turns).join(picked, on="episode_code", how="inner", maintain_order="right").drop("luck")
+
+
+def _because(types: pl.Series) -> str:
+    counts = types.value_counts(sort=True).rows()
+    return ", ".join(
+        name.split(".", 1)[-1] + (f" ×{n}" if n > 1 else "") for name, n in sorted(counts, key=lambda c: (-c[1], c[0]))
+    )
+
+
+def _keys(turns: Turns) -> pl.DataFrame:
+    """Key, task, turns and outcome of each episode."""
+    extra = [n for n in ("system", "task", "success", "error") if n in turns.columns]
+    names = [*turns.key_columns(["episode"]), *(n for n in extra if n not in turns.key_columns(["episode"]))]
+    frame = turns.frame.select(names).with_columns(episode_code=pl.Series(turns.codes("episode").ids))
+    return frame.group_by("episode_code", maintain_order=True).agg(pl.col(names).first(), pl.len().alias("turns"))
+
+
+def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "random") -> pl.DataFrame:
+    """Share of informative episodes per way of choosing, with Wilson's interval, and its ratio to the baseline's.
+
+    informative: labels of the chosen episodes by name of the way.
+
+    Raises:
+        InputError: the baseline is not among them, or a way chose nothing.
+    """
+    if baseline not in informative:
+        raise InputError(f"sampling_gain: no {baseline!r}{nearest(baseline, informative)}")
+    rows = []
+    for name, labels in informative.items():
+        if not len(labels):
+            raise InputError(f"sampling_gain: {name!r} chose no episode")
+        hits = int(np.sum(labels))
+        rows.append((name, len(labels), hits / len(labels), *proportion_confint(hits, len(labels), method="wilson")))
+    table = pl.DataFrame(rows, schema=["way", "n", "informative", "low", "high"], orient="row")
+    base = float(table.filter(pl.col("way") == baseline)["informative"][0])
+    return table.with_columns(gain=pl.col("informative") / base if base else pl.lit(None, pl.Float64))

@@ -1,0 +1,225 @@
+"""[109]: the worked numbers of the card, each detector on what it must and must not see, and selection within a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.triage import detect, efficiency, episodes, loops, messages, sampling_gain, triage
+from palaestra.evaluation.triage.talk import phrase_match, shorten
+from palaestra.turns import Turns
+
+
+def talk(*said: tuple[str, str], episode: int = 0) -> pl.DataFrame:
+    """One episode of messages (role, text)."""
+    roles, texts = zip(*said, strict=True)
+    return pl.DataFrame({"episode": [episode] * len(said), "turn": range(len(said)), "role": roles, "action": texts})
+
+
+def calls(*made: tuple[str, str, str | None]) -> Turns:
+    """One episode of calls (tool, arguments, answer)."""
+    tools, arguments, answers = zip(*made, strict=True)
+    heard = ["please find my order", *answers[:-1]]
+    return Turns({
+        "episode": [0] * len(made), "turn": range(len(made)), "agent": ["a"] * len(made), "observation": heard,
+        "action": [""] * len(made), "tool": tools, "arguments": arguments, "tool_error": [*[None] * (len(made) - 1), answers[-1]],
+    })  # fmt: skip
+
+
+def types(turns: Turns) -> list[str]:
+    return detect(turns)["type"].to_list()
+
+
+def test_user_turns_drag_from_the_tenth_on() -> None:
+    assert efficiency(10) == pytest.approx(0.444, abs=5e-4)
+    assert efficiency(9) == 0.5
+    for turns, fires in ((9, False), (10, True)):
+        said = [("human", f"question {chr(97 + i)}{chr(98 + i)}{chr(99 + i)}") for i in range(turns)]
+        assert ("interaction.stagnation.dragging" in types(Turns(talk(*said)))) is fires
+
+
+@pytest.mark.parametrize(
+    ("counts", "user_turns", "expected"),
+    [
+        ({}, 3, 50), ({"interaction.satisfaction.gratitude": 1}, 3, 62), ({"interaction.satisfaction.gratitude": 2}, 3, 66),
+        ({"interaction.satisfaction.gratitude": 3}, 3, 69), ({"interaction.satisfaction.gratitude": 9}, 3, 69),
+        ({"execution.failure.auth": 2}, 1, 34),
+        ({"execution.failure.auth": 1, "execution.loop.retry": 1, "environment.exhaustion.timeout": 1}, 1, 34),
+        ({"interaction.misalignment.correction": 2}, 4, 35), ({"interaction.misalignment.correction": 2}, 10, 50),
+        ({"interaction.disengagement.quit": 1}, 2, 0), ({"interaction.disengagement.negative_stance": 1}, 2, 40),
+        ({"interaction.disengagement.negative_stance": 5}, 2, 0), ({"interaction.stagnation.repetition": 2}, 2, 50),
+        ({"interaction.stagnation.repetition": 3}, 2, 34), ({"execution.failure.state": 9}, 1, 0),
+    ],
+)  # fmt: skip
+def test_quality_of_the_card(counts: dict[str, int], user_turns: int, expected: float) -> None:
+    turns = Turns(talk(*[("human", f"wish {i}") for i in range(user_turns)], ("agent", "yes")))
+    kinds = [kind for kind, n in counts.items() for _ in range(n)]
+    found = pl.DataFrame({"row": [0] * len(kinds), "type": kinds, "confidence": [1.0] * len(kinds), "evidence": [""] * len(kinds)},
+                         schema={"row": pl.Int64, "type": pl.String, "confidence": pl.Float64, "evidence": pl.String})  # fmt: skip
+    row = episodes(turns, found).row(0, named=True)
+    assert row["user_turns"] == user_turns
+    assert row["quality"] == pytest.approx(expected)
+    assert (
+        row["bucket"]
+        == {50: "neutral", 62: "good", 66: "good", 69: "good", 34: "poor", 35: "poor", 40: "neutral", 0: "severe"}[
+            expected
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("No, that's wrong. The red one!", "misalignment.correction"),
+        ("what do you mean?", "misalignment.clarification"),
+        ("I want to talk to a human", "disengagement.escalation"),
+        ("Never mind.", "disengagement.quit"),
+        ("THIS DOES NOT WORK AT ALL", "disengagement.negative_stance"),
+        ("thank you so much", "satisfaction.gratitude"),
+        ("perfect", "satisfaction.confirmation"),
+        ("Great, it works now", "satisfaction.success"),
+        ("Book a table for two", None),
+        ("OK DONE", None),
+    ],
+)
+def test_what_people_say(text: str, kind: str | None) -> None:
+    found = types(Turns(talk(("human", text), ("agent", "done"))))
+    assert found == ([] if kind is None else [f"interaction.{kind}"])
+
+
+def test_only_people_are_listened_to() -> None:
+    assert not types(Turns(talk(("agent", "thank you"), ("observation", "never mind"))))
+
+
+def test_a_rephrased_wish_is_misalignment_and_a_new_one_is_not() -> None:
+    first = "find cheap flights from Paris to Rome tomorrow"
+    again = Turns(talk(("human", first), ("agent", "no"), ("human", "cheap flights tomorrow Paris Rome, find them")))
+    assert types(again) == ["interaction.misalignment.rephrase"]
+    other = Turns(talk(("human", first), ("agent", "no"), ("human", "reserve a quiet hotel near the station instead")))
+    assert not types(other)
+
+
+def test_repetition_of_one_speaker() -> None:
+    line = "I can help you with that right away"
+    said = Turns(talk(("agent", line), ("human", "go on"), ("agent", line + "!"), ("human", "well")))
+    assert types(said) == ["interaction.stagnation.repetition"]
+    assert detect(said)["row"].to_list() == [2]
+
+
+def test_phrases_match_whole_words_or_nearly_the_whole_message() -> None:
+    assert phrase_match("oh thanks a lot", ["thanks"]) == 1
+    assert phrase_match("thanksgiving dinner for ten", ["thanks"]) == 0
+    assert 0.65 <= phrase_match("that's not what i askd", ["that's not what i asked"]) < 1
+    assert len(shorten("x" * 5000)) == 2000
+    assert shorten("a" * 1000 + "b" * 5000).count("a") == 400
+
+
+def test_loops() -> None:
+    assert [f.type for f in loops(calls(*[("search", "{}", "none")] * 3))] == ["loop.retry"]
+    assert not loops(calls(*[("search", "{}", "none")] * 2))
+    drift = [("search", f'{{"page": {i}}}', "ok") for i in range(3)]
+    assert [f.type for f in loops(calls(*drift))] == ["loop.parameter_drift"]
+    swing = [("open", "{}", "ok"), ("close", "{}", "ok")]
+    found = loops(calls(*swing * 3))
+    assert [(f.type, f.evidence) for f in found] == [("loop.oscillation", "3 × (open → close)")]
+    assert not loops(calls(*swing * 2))
+    mixed = loops(calls(*[("search", "{}", "none")] * 3, *drift))
+    assert [f.type for f in mixed] == ["loop.retry"]  # drift does not overlap a retry
+    two = Turns.concat(
+        [calls(*[("search", "{}", "x")] * 2), calls(*[("search", "{}", "x")] * 2).with_column(episode=[1, 1])]
+    )
+    assert not loops(two)  # not across episodes
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("TypeError: missing required argument 'city'", "execution.failure.invalid_args"),
+        ("Tool book_flight not found", "execution.failure.tool_not_found"),
+        ("403 Forbidden", "execution.failure.auth"),
+        ("file already exists", "execution.failure.state"),
+        ("SQL: syntax error near FROM", "execution.failure.bad_query"),
+        ("no results found", "execution.failure.bad_query"),
+        ("429 Too Many Requests", "environment.exhaustion.rate_limit"),
+        ("the request timed out", "environment.exhaustion.timeout"),
+        ("connection refused", "environment.exhaustion.network"),
+        ("JSON decode error", "environment.exhaustion.malformed_response"),
+        ("maximum context length is 8192", "environment.exhaustion.context_overflow"),
+        ("503 Service Unavailable", "environment.exhaustion.api_error"),
+        ("3 flights, the cheapest at 40", None),
+    ],
+)
+def test_what_tools_answer(answer: str, kind: str | None) -> None:
+    first = calls(("book", "{}", answer), ("look", "{}", None))
+    assert types(first) == ([] if kind is None else [kind])
+    assert detect(first)["row"].to_list() == [0] * (kind is not None)  # the row of the call, heard a turn later
+    assert types(calls(("book", "{}", answer))) == ([] if kind is None else [kind])  # or said by the log itself
+
+
+def test_a_status_is_believed_before_words() -> None:
+    fine = calls(("read", "{}", "page about HTTP 403 Forbidden"), ("look", "{}", None)).with_column(status=[200, 200])
+    assert not types(fine)
+    assert types(fine.with_column(status=[403, 200])) == ["execution.failure.auth"]
+
+
+def test_messages_tell_people_from_tools() -> None:
+    turns = calls(("search", "{}", "thank you"), ("search", "{2}", None))
+    roles = messages(turns).select("role", "text").rows()
+    assert roles == [("human", "please find my order"), ("observation", "thank you")]
+    with pytest.raises(InputError, match="holds 'robot'"):
+        messages(Turns(talk(("robot", "hi"))))
+
+
+def log(n: int = 60) -> Turns:
+    """Every third episode fails twice."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for i in range(n):
+        answers = ("invalid argument", "permission denied") if i % 3 == 0 else ("ok", "ok")
+        part = calls(*[(f"tool{rng.integers(9)}{j}", "{}", a) for j, a in enumerate(answers)])
+        parts.append(part.with_column(episode=[i] * 2, success=[i % 3 != 0] * 2, task=[f"t{i % 5}"] * 2))
+    return Turns.concat(parts)
+
+
+def test_triage_fills_the_budget_with_what_is_worth_reading() -> None:
+    chosen = triage(log(), 20)
+    assert chosen.height == 20
+    assert not chosen["success"].any()
+    assert chosen["why"][0] == "failure.auth, failure.invalid_args"
+    assert chosen["score"].is_sorted(descending=True)
+    assert triage(log(), 20).equals(triage(log(), 20))
+    more = triage(log(), 30)
+    assert more["success"].sum() == 10  # quiet episodes fill the rest, by lot
+    assert not more.equals(triage(log(), 30, seed=1))
+    assert triage(log(), 1000).height == 60
+
+
+def test_a_share_of_the_budget_is_drawn_blindly() -> None:
+    chosen = triage(log(), 20, random=0.5)
+    assert chosen["drawn"].value_counts().sort("drawn").rows() == [("random", 10), ("signals", 10)]
+    assert chosen["episode_code"].is_unique().all()
+    weightless = triage(log(), 20, weights={"execution": 0.0})
+    assert weightless["score"].sum() == 0
+
+
+def test_bad_budgets_and_tables_are_named() -> None:
+    with pytest.raises(InputError, match="budget=0"):
+        triage(log(), 0)
+    with pytest.raises(InputError, match="random=2"):
+        triage(log(), 5, random=2.0)
+    with pytest.raises(InputError, match="weight execution=-1"):
+        triage(log(), 5, weights={"execution": -1.0})
+    with pytest.raises(MissingColumnError, match="episode"):
+        detect(Turns({"action": ["a"]}))
+    assert detect(Turns({"episode": [0], "action": ["hi"]})).is_empty()
+
+
+def test_gain_over_random_reading_has_intervals() -> None:
+    gain = sampling_gain({"random": [True] * 54 + [False] * 46, "signals": [True] * 82 + [False] * 18})
+    row = gain.filter(pl.col("way") == "signals").row(0, named=True)
+    assert row["gain"] == pytest.approx(82 / 54)
+    assert row["low"] == pytest.approx(0.7333, abs=1e-4)
+    with pytest.raises(InputError, match="no 'rnd'; did you mean 'random'"):
+        sampling_gain({"random": [True]}, baseline="rnd")
