@@ -55,3 +55,49 @@ def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None
         ValueAtStart().fit(x[:3], np.ones(3))
     with pytest.raises(InputError, match="not fitted"):
         ValueAtStart().predict(x)
+
+
+def ring(number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tasks that are solved off the centre: no linear function of the features knows which."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(number, 2))
+    p = 1 / (1 + np.exp(-4 * ((x**2).sum(axis=1) - 1.4)))
+    return x, p, rng.random(number) < p
+
+
+def test_a_kernel_knows_what_no_linear_predictor_can() -> None:
+    x, _, solved = ring(256, 0)
+    fresh, p, _ = ring(400, 1)
+    errors = {
+        kernel: np.abs(ValueAtStart(kernel=kernel, ridge=0.3).fit(x, solved).predict(fresh) - p).mean()  # type: ignore[arg-type]
+        for kernel in ("linear", "rbf")
+    }
+    assert errors["rbf"] < 0.12 < 0.3 < errors["linear"]
+
+
+def test_the_kernel_is_the_inner_product_of_its_features() -> None:
+    x, _, _ = ring(40, 0)
+    fresh, _, _ = ring(30, 1)
+    expand = ValueAtStart(kernel="rbf", width=0.8)._rbf(x)
+    expected = np.exp(-((fresh[:, None] - x[None]) ** 2).sum(-1) / (2 * 0.8**2))
+    np.testing.assert_allclose(expand(fresh) @ expand(x).T, expected, atol=1e-3)
+
+
+def test_any_classifier_can_take_its_place() -> None:
+    class Neighbour:
+        def fit(self, features: np.ndarray, labels: np.ndarray) -> None:
+            self.known, self.labels = features, labels
+
+        def predict_proba(self, features: np.ndarray) -> np.ndarray:
+            near = ((features[:, None] - self.known[None]) ** 2).sum(-1).argmin(axis=1)
+            return np.eye(2)[self.labels[near]]
+
+    x, _, solved = ring(64, 0)
+    model = ValueAtStart(classifier=Neighbour).fit(x, solved)
+    assert np.array_equal(model.predict(x), solved.astype(float))
+    with pytest.raises(InputError, match="alike"):
+        ValueAtStart(classifier=Neighbour).fit(x[:3], np.zeros(3))
+    with pytest.raises(InputError, match="did you mean 'rbf'"):
+        ValueAtStart(kernel="rbff")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="width=0"):
+        ValueAtStart(width=0)

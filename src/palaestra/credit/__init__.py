@@ -55,6 +55,15 @@ from palaestra.credit.returns import agent_return, episode_return, episode_score
 from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree, spread, tree_values, unsure
 from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
+from palaestra.credit.teams import (
+    attribute,
+    coalition_values,
+    counterfactual,
+    difference_reward,
+    shapley,
+    shapley_values,
+    shared_reward,
+)
 from palaestra.credit.temporal import gae, igpo, on_last_token, successive_batching, tppo, value_target
 from palaestra.credit.tournaments import arena_rl, by_group, tournament
 from palaestra.credit.weights import (
@@ -119,6 +128,7 @@ __all__ = [
     "answer_potential",
     "archer",
     "arena_rl",
+    "attribute",
     "batch_score",
     "by_group",
     "call_similarity",
@@ -126,13 +136,16 @@ __all__ = [
     "canon",
     "centre",
     "clip",
+    "coalition_values",
     "col",
     "comam",
     "comam_reward",
     "cosine_restarts",
     "count",
+    "counterfactual",
     "cumulative",
     "decompose",
+    "difference_reward",
     "dominance",
     "dr_grpo",
     "dr_mas",
@@ -211,6 +224,9 @@ __all__ = [
     "self_play_preference",
     "sequential_advantage",
     "sequential_update",
+    "shapley",
+    "shapley_values",
+    "shared_reward",
     "shift",
     "sign",
     "spa",

@@ -2,19 +2,21 @@
 
 The prediction is made before anything is played, from examples of what a policy solved. Left out: the published value
 model (an adapter on text embeddings and a pretrained tabular network, whose weights it needs); `ValueAtStart` has its
-interface, its loss and a linear predictor.
+interface and its loss with a linear or a kernel predictor, or takes any classifier in its place.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist, pdist
 
 from palaestra.credit.decomposition import pairwise_logistic
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 
 Utility = Callable[[float, int], float]
 """Worth of so many rollouts for a task of this chance of success."""
@@ -84,19 +86,48 @@ def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
     return np.asarray((beta * np.asarray(p) + (1 - beta) * (1 - np.asarray(cost))).argmax(axis=1))
 
 
+class Classifier(Protocol):
+    """What scikit-learn and TabPFN call a classifier."""
+
+    def fit(self, features: np.ndarray, labels: np.ndarray) -> Any:
+        """Learn from a context: float64[n, d], int64[n]."""
+
+    def predict_proba(self, features: np.ndarray) -> np.ndarray:
+        """Chances of 0 and 1, float64[m, 2]."""
+
+
 class ValueAtStart:
-    """[98] V₀ (arXiv 2602.03584) with a linear predictor: chance that a policy solves a task, from its history.
+    """[98] V₀ (arXiv 2602.03584): chance that a policy solves a task, from its history.
 
     loss = pairwise · (mean of -log σ(logit_success - logit_failure) over pairs of the context) + (1 - pairwise) · cross
     entropy + ridge · |w|²/(2n). Labels are hardened at 1/2. Pairs are formed inside one context only: between
     contexts a model could rank policies in place of tasks. As a baseline: reward - the prediction.
+
+    Args:
+        kernel: "linear" in the features, or "rbf": in the functions exp(-|x - c|²/(2·width²)) of the context's tasks c,
+            with |w|² the norm in their space. width: default the median distance of two tasks.
+        classifier: makes a classifier that takes the place of loss and kernel, e.g. `tabpfn.TabPFNClassifier`, which
+            the paper uses (behind an adapter on text embeddings) and whose weights are downloaded.
     """
 
-    def __init__(self, *, pairwise: float = 0.25, ridge: float = 1.0) -> None:
-        if not 0 <= pairwise <= 1 or ridge <= 0:
-            raise InputError(f"ValueAtStart: pairwise={pairwise} must lie in [0, 1], ridge={ridge} above 0")
-        self.pairwise, self.ridge = pairwise, ridge
-        self.weights: np.ndarray | None = None
+    def __init__(
+        self,
+        *,
+        pairwise: float = 0.25,
+        ridge: float = 1.0,
+        kernel: Literal["linear", "rbf"] = "linear",
+        width: float | None = None,
+        classifier: Callable[[], Classifier] | None = None,
+    ) -> None:
+        if not 0 <= pairwise <= 1 or ridge <= 0 or (width is not None and width <= 0):
+            raise InputError(
+                f"ValueAtStart: pairwise={pairwise} must lie in [0, 1], ridge={ridge} and width={width} above 0"
+            )
+        if kernel not in ("linear", "rbf"):
+            raise InputError(f"ValueAtStart: kernel={kernel!r}{nearest(str(kernel), ['linear', 'rbf'])}")
+        self.pairwise, self.ridge, self.kernel, self.width = pairwise, ridge, kernel, width
+        self.classifier = classifier
+        self._predict: Callable[[np.ndarray], np.ndarray] | None = None
 
     def fit(self, features: np.ndarray, solved: np.ndarray) -> ValueAtStart:
         """Learn from a context: float64[n, d] of tasks and what came of them, 0 to 1.
@@ -107,20 +138,14 @@ class ValueAtStart:
         y = (np.asarray(solved) > 0.5).astype(float)
         if y.min(initial=1) == y.max(initial=0):
             raise InputError(f"ValueAtStart.fit: all {len(y)} outcomes are alike; add tasks that came out otherwise")
-        x = np.hstack([features, np.ones((len(features), 1))])
-        one = np.zeros(len(y), int)
-
-        def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-            logit = x @ w
-            pairs, slope = pairwise_logistic(logit, y, one)
-            entropy = float(np.mean(np.logaddexp(0, logit) - y * logit))
-            chance = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
-            gradient = self.pairwise * slope + (1 - self.pairwise) * (chance - y) / len(y)
-            shrunk = self.ridge / len(y) * np.append(w[:-1], 0.0)
-            value = self.pairwise * pairs + (1 - self.pairwise) * entropy + float(shrunk @ w) / 2
-            return value, x.T @ gradient + shrunk
-
-        self.weights = minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
+        if self.classifier is not None:
+            model = self.classifier()
+            model.fit(features, y.astype(int))
+            self._predict = lambda x: np.asarray(model.predict_proba(x)[:, 1], float)
+            return self
+        expand = self._rbf(features) if self.kernel == "rbf" else np.asarray
+        weights = self._weights(expand(features), y)
+        self._predict = lambda x: _chance(expand(x) @ weights[:-1] + weights[-1])
         return self
 
     def predict(self, features: np.ndarray) -> np.ndarray:
@@ -129,7 +154,35 @@ class ValueAtStart:
         Raises:
             InputError: it was not fitted.
         """
-        if self.weights is None:
+        if self._predict is None:
             raise InputError("ValueAtStart.predict: not fitted; call fit() with tasks and their outcomes first")
-        logit = features @ self.weights[:-1] + self.weights[-1]
-        return np.asarray(1 / (1 + np.exp(-np.clip(logit, -700, 700))))
+        return self._predict(features)
+
+    def _rbf(self, context: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Features whose inner products are the kernel: K(x, C)·L⁻ᵀ, K(C, C) = L·Lᵀ (but for 1e-6 on its diagonal)."""
+        width = self.width or float(np.median(pdist(context))) or 1.0
+
+        def kernel(x: np.ndarray) -> np.ndarray:
+            return np.asarray(np.exp(-cdist(x, context, "sqeuclidean") / (2 * width**2)))
+
+        root = np.linalg.cholesky(kernel(context) + 1e-6 * np.eye(len(context)))
+        return lambda x: np.asarray(np.linalg.solve(root, kernel(x).T).T)
+
+    def _weights(self, features: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Of every feature, and the constant last."""
+        x, one = np.hstack([features, np.ones((len(features), 1))]), np.zeros(len(y), int)
+
+        def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+            logit = x @ w
+            pairs, slope = pairwise_logistic(logit, y, one)
+            entropy = float(np.mean(np.logaddexp(0, logit) - y * logit))
+            gradient = self.pairwise * slope + (1 - self.pairwise) * (_chance(logit) - y) / len(y)
+            shrunk = self.ridge / len(y) * np.append(w[:-1], 0.0)
+            value = self.pairwise * pairs + (1 - self.pairwise) * entropy + float(shrunk @ w) / 2
+            return value, x.T @ gradient + shrunk
+
+        return np.asarray(minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x)
+
+
+def _chance(logit: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -700, 700))))

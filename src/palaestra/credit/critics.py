@@ -1,7 +1,7 @@
 """Critics: values of turns learned from replayed transitions, and of growing prefixes of a team's joint action.
 
-Tables, in NumPy: states and actions are integers (`Turns.codes` makes them of anything). Left out: critics on the
-representations of a language model; they have the same targets and live where torch is allowed.
+Tables, in NumPy: states and actions are integers (`Turns.codes` makes them of anything). Critics on vectors, such as
+encodings of text, have the same targets and live where torch is allowed: `palaestra.learning.critics`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from palaestra.credit.potentials import potential_difference
 from palaestra.errors import InputError, nearest
-from palaestra.signals import Keys, Signal, SignalLike, as_signal, register
+from palaestra.signals import Keys, Signal, SignalLike, as_signal, per_token, register
 
 Plan = TypeVar("Plan")
 ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -91,14 +91,15 @@ def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray,
 
 
 @register()
-def archer(q: SignalLike = "q", v: SignalLike = "v") -> Signal:
+def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | None = None) -> Signal:
     """[89] ArCHer (arXiv 2402.19446): Q(s, a) - V(s) of the turn, which its tokens share; no return enters.
 
     q, v: smaller of two heads each, of a `TurnCritic` that was fitted to replayed turns. The released code, against
-    which this is checked, samples *new* actions at replayed states: rows of the table are those, not what was played. A
-    baseline per token is optional there and left out here.
+    which this is checked, samples *new* actions at replayed states: rows of the table are those, not what was played.
+    baseline: optional, a value per token that is subtracted, e.g. of `palaestra.learning.critics.TokenBaseline`.
     """
-    return as_signal(q) - as_signal(v)
+    advantage = as_signal(q) - as_signal(v)
+    return advantage if baseline is None else per_token(advantage, like=baseline) - as_signal(baseline)
 
 
 # -- teams that act one after the other -------------------------------------------------------------------------------

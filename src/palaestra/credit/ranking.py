@@ -136,10 +136,11 @@ def comam_reward(local: SignalLike | None = None, outcome: SignalLike = "success
     r_a is the agent's own reward in the episode (default: its return), R >= 0 the outcome of the whole, c_a the NDCG of
     R in the order of r_a over the group's episodes: who ranks episodes as the outcome does gets most of it.
     """
-    own = mean(agent_return() if local is None else local, over=("episode", "agent"))
-    whole = mean(outcome, over="episode")
-    c = ndcg(own, whole, over=("group", "agent"), unit=("episode", "agent"))
-    return own + ratio(c, total(c, over="group", where=is_first(over=("group", "agent")))) * whole
+    score = agent_return() if local is None else as_signal(local)
+    own, whole = mean(score, over=("episode", "agent")), mean(outcome, over="episode")
+    c = ndcg(score, whole, over=("group", "agent"), unit=("episode", "agent"))
+    each = c / count(over=("group", "agent"))  # c stands on all rows of the agent
+    return own + ratio(c, total(each, over="group")) * whole
 
 
 @register()

@@ -1,7 +1,8 @@
 """Repair of groups that teach nothing because all of their episodes scored the same: replayed opposites, hints.
 
 What adds rows or changes prompts is a function of tables, not a signal: `inject`, `reflections`, `hint_prefix`. What it
-added is marked (`replayed`, `hinted`, `hint`), and the signals here weigh it.
+added is marked (`replayed`, `hinted`, `hint`), and the signals here weigh it. `palaestra.credit.tables` has what a
+trainer calls between play and credit, with a buffer that a resume finds again.
 """
 
 from __future__ import annotations

@@ -1,0 +1,207 @@
+"""Team credit: what one agent's part was in what all of them achieved together.
+
+Shared, difference, counterfactual and Shapley credit are signals of columns. What fills the columns plays the team
+again with members replaced: a table of coalitions, or a function that plays, e.g. `palaestra.restart.mc_value` from a
+snapshot. Left out: learned values of joint actions (VDN, QMIX); a critic's values are columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import polars as pl
+from scipy.special import comb
+
+from palaestra.credit.returns import episode_return
+from palaestra.errors import ExpressionError, InputError
+from palaestra.kernels import KERNELS, Evaluation
+from palaestra.signals import Keys, Signal, SignalLike, as_signal, per_turn, register, total
+from palaestra.turns import Ragged, Turns
+
+CoalitionValue = Callable[[frozenset[str]], float]
+"""What a part of the team earns without the others (they are absent, or a default stands in for them)."""
+
+EXACT = 12
+"""Agents up to which all 2^n coalitions are evaluated."""
+
+
+@register()
+def shared_reward(reward: SignalLike = "reward", *, over: Keys = "episode") -> Signal:
+    """Everybody is paid what all earned together: of the episode, or with over=("episode", "turn") of the turn."""
+    return total(reward, over=over)
+
+
+@register()
+def difference_reward(score: SignalLike | None = None, *, without: SignalLike = "without") -> Signal:
+    """D_i = G(z) - G(z with i's action replaced by a default): Wolpert and Tumer 2001.
+
+    score: G, default the return of the whole episode. without: the team's score if this row's agent had taken its
+    default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
+    changes in G by as much.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0], "agent": ["a", "b"], "reward": [3.0, 1.0], "without": [1.0, 4.0]})
+    >>> difference_reward().evaluate(turns)
+    array([3., 0.])
+    """
+    return (episode_return() if score is None else as_signal(score)) - as_signal(without)
+
+
+@register("counterfactual", "coma")
+def counterfactual(
+    q: SignalLike = "q", *, action_values: SignalLike = "action_values", probabilities: SignalLike = "probabilities"
+) -> Signal:
+    """COMA's advantage (arXiv 1705.08926): Q(s, a) - Σ_a' π(a'|s)·Q(s, (a_-i, a')), the others' actions held fixed.
+
+    q: the value of the joint action that was played. action_values, probabilities: lists, one number for each action
+    that the agent could have taken: that value with its own action replaced, and its policy then.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"q": [4.0], "action_values": [[4.0, 0.0]], "probabilities": [[0.25, 0.75]]})
+    >>> counterfactual().evaluate(turns)
+    array([3.])
+    """
+    expected = per_turn(as_signal(probabilities) * as_signal(action_values), how="total")
+    return as_signal(q) - expected
+
+
+@register()
+def shapley(values: SignalLike = "coalition_values", *, player: SignalLike = "player") -> Signal:
+    """Shapley value (1953) of a row's agent: its mean gain when agents join one after the other, over all orders.
+
+    φ_i = Σ_{S without i} |S|!·(n - |S| - 1)!/n! · (v(S ∪ i) - v(S)). values: a list of 2^n numbers, v of the coalition
+    whose members are the bits of the place in the list: v(nobody), v(0), v(1), v(0 and 1), … (`coalition_values`).
+    player: the number of the row's agent, from 0. For many agents see `shapley_values`.
+
+    Raises:
+        InputError: a list does not have 2^n numbers, or a player is not one of the n; names the row.
+
+    >>> from palaestra.turns import Turns
+    >>> turns = Turns({"coalition_values": [[0.0, 1.0, 2.0, 6.0]] * 2, "player": [0, 1]})
+    >>> shapley().evaluate(turns)
+    array([2.5, 3.5])
+    """
+    return Signal("shapley", as_signal(values), as_signal(player))
+
+
+def _shapley(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    values, player = (evaluation(each) for each in node.inputs)
+    if not isinstance(values, Ragged) or isinstance(player, Ragged):
+        raise ExpressionError(f"{node}: needs a list of 2^n numbers and one player in each row")
+    number = np.asarray(player, float)
+    starts = np.cumsum(values.lengths) - values.lengths
+    result = np.full(len(number), np.nan)
+    for length in np.unique(values.lengths[values.lengths > 0]).tolist():
+        agents = length.bit_length() - 1
+        rows = np.flatnonzero((values.lengths == length) & ~np.isnan(number))
+        wrong = rows if length != 2**agents else rows[~np.isin(number[rows], np.arange(agents))]
+        if len(wrong):
+            raise InputError(
+                f"shapley: row {wrong[0]} has {length} coalition values and player {number[wrong[0]]:g}; "
+                "n agents have 2^n coalitions and are numbered from 0 to n - 1"
+            )
+        own = values.values[starts[rows, None] + np.arange(length)]
+        result[rows] = (own @ _weights(agents))[np.arange(len(rows)), number[rows].astype(int)]
+    return result
+
+
+KERNELS["shapley"] = _shapley
+
+
+def _weights(agents: int) -> np.ndarray:
+    """float64[2^n, n]: how much v of a coalition counts for each agent's Shapley value."""
+    member = (np.arange(2**agents)[:, None] >> np.arange(agents)) & 1
+    others = member.sum(axis=1, keepdims=True) - member
+    return np.asarray((2 * member - 1) / (agents * comb(agents - 1, others)))
+
+
+# -- coalitions -------------------------------------------------------------------------------------------------------
+
+
+def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
+    """v of each of the 2^n coalitions, float64[2^n], in the order that `shapley` reads. A dict's `get` is a value too.
+
+    Raises:
+        InputError: a coalition has no finite value, or there are too many.
+    """
+    if len(agents) > EXACT:
+        raise InputError(
+            f"coalition_values: {len(agents)} agents have {2 ** len(agents):,} coalitions; beyond {EXACT} agents draw "
+            "orders: shapley_values(…, rng=np.random.default_rng(seed))"
+        )
+    return np.array([_value(value, frozenset(each)) for each in _subsets(agents)])
+
+
+def _subsets(agents: Sequence[str]) -> list[list[str]]:
+    return [[agent for bit, agent in enumerate(agents) if place >> bit & 1] for place in range(2 ** len(agents))]
+
+
+def _value(value: CoalitionValue, members: frozenset[str]) -> float:
+    found = value(members)
+    if found is None or not math.isfinite(found):
+        raise InputError(f"the coalition {sorted(members)} has the value {found}; give a finite number for each")
+    return float(found)
+
+
+def shapley_values(
+    value: CoalitionValue, agents: Sequence[str], *, rng: np.random.Generator | None = None, orders: int | None = None
+) -> np.ndarray:
+    """Shapley value of each agent, float64[n]: exact up to 12 agents, over that, or if `orders` are given, sampled.
+
+    Sampled: agents join in random orders, each is paid its mean gain (Castro, Gómez and Tejada 2009); unbiased, the
+    error falls with the root of `orders` (default 1000), n evaluations each. Either way the values add up to
+    v(all) - v(nobody). A coalition that is met again is not evaluated again.
+
+    Raises:
+        InputError: rng is needed, no order is allowed, or a coalition has no finite value.
+
+    >>> shapley_values(lambda members: len(members) ** 2.0, ["a", "b"])
+    array([2., 2.])
+    """
+    if len(agents) <= EXACT and orders is None:
+        return np.asarray(coalition_values(value, agents) @ _weights(len(agents)))
+    if rng is None or (orders is not None and orders < 1):
+        raise InputError(
+            f"shapley_values: orders={orders} of {len(agents)} agents are drawn: give at least one, and "
+            "rng=np.random.default_rng(seed)"
+        )
+    known: dict[frozenset[str], float] = {}
+    gains, number = np.zeros(len(agents)), orders or 1000
+    for _ in range(number):
+        order = rng.permutation(len(agents))
+        path = [frozenset(agents[each] for each in order[:size]) for size in range(len(agents) + 1)]
+        for members in path:
+            if members not in known:
+                known[members] = _value(value, members)
+        gains[order] += np.diff([known[members] for members in path])
+    return gains / number
+
+
+def attribute(
+    turns: Turns,
+    value: Callable[[Turns, frozenset[str]], float],
+    *,
+    name: str = "shapley",
+    over: str | Sequence[str] = "episode",
+    rng: np.random.Generator | None = None,
+    orders: int | None = None,
+) -> Turns:
+    """A column with the Shapley value of each row's agent among those of its key.
+
+    value: from the key's rows and a coalition to what it earns; it plays that from a snapshot, or looks it up. With
+    over="episode" the members do what they did in the episode and the values are rewards of it; with over="group" there
+    is one for each agent and task. The rest is as in `shapley_values`.
+    """
+    codes = turns.codes(*([over] if isinstance(over, str) else over))
+    agent = turns["agent"].cast(pl.String).to_numpy()
+    result = np.full(len(turns), np.nan)
+    order = np.argsort(codes.ids, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes.ids[order])) + 1) if len(order) else ():
+        agents, place = np.unique(agent[rows], return_inverse=True)
+        part = partial(value, Turns(turns.frame[rows]))
+        found = shapley_values(part, agents.tolist(), rng=rng, orders=orders)
+        result[rows] = found[place]
+    return turns.with_column(**{name: result})
