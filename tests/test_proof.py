@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from quick import QUICK, Trained
+from statsmodels.stats.power import TTestPower
 
 from palaestra.errors import InputError, StorageError
 from palaestra.proof import evaluate, over_seeds, pairs, summarise, value_of
@@ -161,6 +162,43 @@ def test_p_values_of_several_exact_pairs_are_corrected(tmp_path: Path) -> None:
     assert alone_p < 0.05 < found[0]["p_holm"]
     assert "better" in pairs(recipe, tmp_path, {"a": "", "b": ""}, runs)[0]["verdict"]
     assert "after correction" in found[0]["verdict"], "the interval alone is not enough when there are three pairs"
+
+
+def test_a_pair_that_cannot_be_told_says_how_many_seeds_would(tmp_path: Path) -> None:
+    part = {"measure": "expected_return", "metrics": ["expected_return"]}
+    recipe = override(alone(validate(QUICK)), {"evaluation": part})
+    runs = {name: done(v, "expected_return") for name, v in {"a": [1.0, 1.4, 1.2], "b": [1.0, 1.1, 1.25]}.items()}
+    (pair,) = pairs(recipe, tmp_path, {"a": "", "b": ""}, runs)
+    change = np.array([0.0, 0.3, -0.05])
+    exact = TTestPower().solve_power(change.mean() / change.std(ddof=1), power=0.8, alpha=0.05)
+    assert pair["seeds_needed"] == np.ceil(exact)
+    assert "cannot tell" in pair["verdict"]
+    assert pair["verdict"].endswith(f"; {pair['seeds_needed']} seeds in all would tell")
+    among_three = pairs(recipe, tmp_path, {"a": "", "b": "", "c": ""}, runs | {"c": done([9.0] * 3, "expected_return")})
+    assert among_three[0]["seeds_needed"] > pair["seeds_needed"], "three pairs share the 5 %"
+    assert among_three[1]["seeds_needed"] is None
+    same = pairs(recipe, tmp_path, {"a": "", "b": ""}, runs | {"b": runs["a"]})[0]
+    assert same["seeds_needed"] is None
+    assert same["verdict"].endswith("; more seeds alone would not tell")
+
+
+def test_how_many_seeds_would_tell_of_play(tmp_path: Path) -> None:
+    """Seeds that differ by chance and tasks that do not: more seeds help, and as many as the sentence says."""
+    rng = np.random.default_rng(0)
+    for name, share in (("0", 0.5), ("1", 0.6)):
+        for seed in range(4):
+            lucky = float(np.clip(share + rng.normal(0, 0.15), 0, 1))
+            playing(tmp_path / name, {"before": 0.1, "after": lucky}, seeds=1, tasks=40)
+            target = tmp_path / "all" / name / f"seed-{seed}"
+            target.mkdir(parents=True)
+            played = Turns.load(tmp_path / name / "seed-0" / "evaluation.parquet")
+            played.with_column(run=[str(seed)] * len(played)).save(target / "evaluation.parquet")
+    recipe = override(alone(validate(QUICK)), {"evaluation": {"agents": ["a"]}})
+    (pair,) = pairs(recipe, tmp_path / "all", {"a": "0", "b": "1"}, {})
+    assert "cannot tell" in pair["verdict"]
+    assert pair["seeds_needed"] > 4
+    assert f"{pair['seeds_needed'] - 4} more run" in pair["verdict"]
+    assert pair["verdict"].endswith(f"; {pair['seeds_needed']} seeds in all would tell")
 
 
 # -- any table --------------------------------------------------------------------------------------------------------

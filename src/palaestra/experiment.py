@@ -220,6 +220,7 @@ class Training:
             self.team,
             credit=parse(recipe.credit),
             reward=None if recipe.reward is None else parse(recipe.reward),
+            repair=recipe.repair,
             learner=learner,
             iterations=recipe.train.iterations,
             groups=recipe.train.groups,

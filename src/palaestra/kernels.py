@@ -37,6 +37,7 @@ class Evaluation:
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.done: dict[str, Value] = {}
+        self.coded: dict[tuple[str, ...], Codes] = {}
 
     def __call__(self, node: Signal) -> Value:
         """The value of a node."""
@@ -151,7 +152,10 @@ class Evaluation:
     # -- keys ---------------------------------------------------------------------------------------------------------
 
     def codes(self, over: tuple[str | Signal, ...]) -> Codes:
-        """Codes of a key of columns and computed values."""
+        """Codes of a key of columns and computed values; the latter are kept as long as this evaluation."""
+        name = tuple(str(key) for key in over)
+        if name in self.coded:
+            return self.coded[name]
         codes = self.turns.codes(*(key for key in over if isinstance(key, str)))
         for key in over:
             if isinstance(key, Signal):
@@ -159,6 +163,7 @@ class Evaluation:
                 if isinstance(value, Ragged):
                     raise ExpressionError(f"key {key} has one value per token; a key needs one per turn")
                 codes = combine(codes, code_array(value))
+                self.coded[name] = codes
         return codes
 
     def segments(self, over: tuple[str | Signal, ...]) -> Segments:
@@ -215,7 +220,9 @@ class Evaluation:
         if unit == "row":
             return reduce(x, codes, taken), x
         if unit == "episode":
-            pair = self.codes((*node.options["over"], "episode"))
+            over = node.options["over"]
+            columns = all(isinstance(key, str) for key in over)
+            pair = self.codes((*over, "episode")) if columns else combine(self.codes(over), self.turns.codes("episode"))
             if lengths is not None:
                 pair = Codes(np.repeat(pair.ids, lengths), pair.size)
         else:  # the same sum in another order must not be another value

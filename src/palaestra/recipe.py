@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from palaestra.errors import ExpressionError, RecipeError, nearest
+from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
 from palaestra.parse import parse
 
 
@@ -70,10 +70,29 @@ class LearnPart(_Part):
     kl: float = Field(0.0, ge=0)
     kl_estimator: Literal["exact", "k3"] = "exact"
     entropy: float = 0.0
+    corridor: tuple[float, float] | None = Field(
+        None, description="EPO [166]: hold entropy between so many times its past mean; `entropy` is the weight"
+    )
+    corridor_smooth: float = Field(1.0, ge=0, description="EPO's α, how much leaving the corridor costs")
+    corridor_decay: float = Field(1.0, ge=0, description="EPO's γ, how fast that cost falls from twice to once")
+    sequential: Literal["turn", "agent"] | None = Field(
+        None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
+    )
+    order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
     epochs: int = Field(1, ge=1)
     minibatch: int | None = Field(None, ge=1)
     max_grad_norm: float = Field(1.0, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @model_validator(mode="after")
+    def _corridor_holds_something(self) -> LearnPart:
+        if self.corridor is not None:
+            low, high = self.corridor
+            if not 0 <= low <= 1 <= high:
+                raise ValueError(f"corridor: expected [low, high] with 0 <= low <= 1 <= high, found {[low, high]}")
+            if not self.entropy > 0:
+                raise ValueError(f"corridor: needs learn.entropy above 0, its weight, found {self.entropy}")
+        return self
 
     @field_validator("lr")
     @classmethod
@@ -139,6 +158,9 @@ class Recipe(_Part):
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
     warm_start: WarmStartPart | None = None
     reward: str | None = None
+    repair: tuple[str, ...] = Field(
+        (), description="table functions between play and credit, e.g. replay(k=1), one or a list; see credit.tables"
+    )
     credit: str = "grpo()"
     learn: LearnPart = LearnPart()
     train: TrainPart = TrainPart()
@@ -150,6 +172,23 @@ class Recipe(_Part):
     def _count(cls, value: Any) -> Any:
         """`seeds: 5` means seeds 0 to 4."""
         return tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("repair", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else () if value is None else value
+
+    @field_validator("repair")
+    @classmethod
+    def _are_table_functions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        from palaestra.credit.tables import parse_table_function
+
+        for text in value:
+            try:
+                parse_table_function(text)
+            except InputError as error:
+                raise ValueError(str(error)) from error
+        return value
 
     @field_validator("credit", "reward")
     @classmethod

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palaestra.errors import InputError, StorageError
 from palaestra.report import write_comparison
+from palaestra.report.health import Health, health, spikes
+from palaestra.report.load import Seed
 
 
 @pytest.fixture
@@ -18,7 +22,7 @@ def compared(build: Callable[..., Path], tmp_path: Path) -> Path:
     build(tmp_path / "<gigpo>", seeds=2, gain=0.24, first=7)
     pair = {
         "a": "<gigpo>", "b": "grpo", "difference": {"mean": 0.05, "low": 0.02, "high": 0.08}, "p_holm": 0.004,
-        "verdict": "<gigpo> is better than grpo by 5.0 points.",
+        "verdict": "<gigpo> is better than grpo by 5.0 points.", "seeds_needed": 17,
     }  # fmt: skip
     write(tmp_path, variants={"grpo": "grpo", "<gigpo>": str(tmp_path / "<gigpo>")}, pairs=[pair])
     return tmp_path
@@ -39,6 +43,41 @@ def test_the_page_has_curves_intervals_and_verdicts(compared: Path) -> None:
     assert "Line plot of Held-out success by iteration. grpo: " in html
     assert "Forest plot of success after training. grpo: 50.2%" in html
     assert "&lt;gigpo&gt; − grpo: +5.0, from +2.0 to +8.0" in html
+
+
+def test_the_page_has_cost_and_calm(compared: Path) -> None:
+    """A gradient that leaps once in one seed is counted once, with the rows without credit and the seconds."""
+    path = compared / "grpo" / "seed-0" / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for policy in lines[3]["policies"].values():
+        policy["grad_norm"] = 50.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    html = write_comparison(compared).read_text()
+    iterations = sum(len((compared / "grpo" / f"seed-{n}" / "metrics.jsonl").read_text().splitlines()) for n in (0, 1))
+    assert f'data-label="Gradient spikes" class="">1 of {iterations}<' in html
+    assert 'data-label="Wall time"' in html
+    assert re.search(r'data-label="Rows without credit" class="">\d+\.\d%<', html)
+    assert "Line plot of Gradient norm by iteration" in html
+    assert 'data-label="Seeds that would tell" class="">17<' in html
+
+
+@pytest.mark.parametrize(
+    ("norms", "found"),
+    [
+        ([1.0] * 9, 0),
+        ([1.0] * 8 + [1.5], 1),  # constant but for one
+        ([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.4], 0),
+        ([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 4.0], 1),
+        ([0.1], 0),
+    ],
+)
+def test_spikes_are_far_above_the_median(norms: list[float], found: int) -> None:
+    assert spikes(np.array(norms)).sum() == found
+
+
+def test_nothing_learned_has_no_share() -> None:
+    line = {"iteration": 1, "policies": {"p": {"zero_credit": None, "grad_norm": None}}, "metrics": {}, "errors": {}}
+    assert health([Seed("0", [line], False, None, None, {})]) == Health(None, 0, 1)
 
 
 def test_reports_inside_the_directory_are_linked(compared: Path) -> None:

@@ -22,18 +22,20 @@ COLOURS, WORDS = ("red", "green", "blue"), ("la", "mi", "so")
 class Signalling:
     """failing, hanging, nan: shares of steps that raise, take 3 s, or pay NaN. These are no facts of the seed.
 
-    pace: seconds that every step takes, for runs that are to be killed in the middle.
+    pace: seconds that every step takes, for runs that are to be killed in the middle. places: three tasks in each.
     """
 
     agents = ("guide", "seeker")
 
-    def __init__(self, failing: float = 0.0, hanging: float = 0.0, nan: float = 0.0, pace: float = 0.0) -> None:
-        self.failing, self.hanging, self.nan, self.pace = failing, hanging, nan, pace
+    def __init__(
+        self, failing: float = 0.0, hanging: float = 0.0, nan: float = 0.0, pace: float = 0.0, places: int = 1000
+    ) -> None:
+        self.failing, self.hanging, self.nan, self.pace, self.places = failing, hanging, nan, pace, places
         self.fate = np.random.default_rng()
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         rng = np.random.default_rng(seed)
-        self.colour, self.place = int(rng.integers(3)), int(rng.integers(1000))
+        self.colour, self.place = int(rng.integers(3)), int(rng.integers(self.places))
         self.task = f"{COLOURS[self.colour]} in {self.place}"
         self.shown = Observation(f"see {COLOURS[self.colour]}", choices=WORDS)
         return {"guide": self.shown}

@@ -1,8 +1,9 @@
 """Environments: the protocol, the adapters, and the registry by which recipes name them.
 
-`openspiel`, `textarena`, `pettingzoo`, `gymnasium` and `reasoning_gym` are functions here (each shadows the submodule
-that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each checks its arguments
-at once and returns a picklable factory. No library is imported before its function is called.
+`openspiel`, `textarena`, `pettingzoo`, `gymnasium`, `momaland` and `reasoning_gym` are functions here (each shadows the
+submodule that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each checks its
+arguments at once and returns a picklable factory. No library is imported before its function is called. `native/...`
+are the small worlds of this package.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any, cast
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.gymnasium import gymnasium
+from palaestra.envs.momaland import momaland
+from palaestra.envs.native import WORLDS
 from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo
 from palaestra.envs.reasoning_gym import reasoning_gym
+from palaestra.envs.roles import ROLES
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.textarena import textarena
 from palaestra.errors import InputError, nearest
@@ -31,6 +35,7 @@ __all__ = [
     "TaskEnv",
     "gymnasium",
     "make",
+    "momaland",
     "openspiel",
     "pettingzoo",
     "reasoning_gym",
@@ -40,12 +45,13 @@ __all__ = [
 
 _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "gymnasium": gymnasium,
+    "momaland": momaland,
     "openspiel": openspiel,
     "pettingzoo": pettingzoo,
     "reasoning_gym": reasoning_gym,
     "textarena": textarena,
 }
-_REGISTERED: dict[str, Callable[..., Env]] = {}
+_REGISTERED: dict[str, Callable[..., Env]] = dict(WORLDS) | dict(ROLES)
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:

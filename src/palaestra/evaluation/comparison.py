@@ -14,7 +14,7 @@ import polars as pl
 from statsmodels.stats.multitest import multipletests
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.difference import Difference, paired_difference, runs_needed
+from palaestra.evaluation.difference import Difference, paired_difference
 from palaestra.evaluation.intervals import (
     Estimate,
     matrix,
@@ -171,10 +171,12 @@ def verdict(row: SystemResult, *, alpha: float = 0.05) -> str:
     clear = d.low > 0 or d.high < 0
     reason = f"p = {d.p:.2g} after correction" if clear else "the interval contains 0"
     answer = f"cannot tell: {reason}: {found}"
-    if d.runs > 1:
-        return f"{answer}; only a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
-    if abs(d.mean) > 1e-9 and d.sd > 0:
-        needed = runs_needed(d.sd, d.mean, paired=True)
-        if needed > d.clusters:
-            return f"{answer}; a difference of {say(abs(d.mean), '')}{unit} would need about {needed} tasks"
-    return answer
+    now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
+    return f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
+
+
+def advice(difference: Difference) -> str:
+    """`run 23 more tasks to find a difference of this size`, 4 times out of 5; with several runs also how many runs."""
+    tasks, runs = difference.more_tasks, difference.more_runs
+    ways = [f"{n} more {what}{'s' * (n > 1)}" for n, what in ((tasks, "task"), (runs, "run")) if n > 0]
+    return f"run {' or '.join(ways)} to find a difference of this size"

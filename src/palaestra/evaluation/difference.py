@@ -15,6 +15,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.intervals import Estimate, cells, clustered_variance, matrix, units
+from palaestra.evaluation.power import detectable_difference, more_units
 
 _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 _ROUNDING = 1e-12  # a margin below this is float noise over equal differences
@@ -26,12 +27,15 @@ class Difference(Estimate):
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
     detectable: the true difference that this design finds with 80 % power at 5 %. sd: of one cell's difference.
+    more_tasks, more_runs: how many more of either would find a difference of this size with that power; -1: no number.
     """
 
     p: float
     dropped: int
     detectable: float
     sd: float
+    more_tasks: int = -1
+    more_runs: int = -1
 
 
 def paired_difference(
@@ -95,7 +99,8 @@ def paired_difference(
         p = float(2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom))
     method = "bootstrap, clustered by " + ("task" if runs == 1 else "task and run")
     detectable = detectable_difference(math.sqrt(variance), freedom=freedom) if freedom >= 1 else math.nan
-    return Difference(mean, low, high, n, tasks, runs, method, p=p, dropped=dropped, detectable=detectable, sd=sd)
+    more = more_units(values, mean) if abs(mean) > _ROUNDING else (-1, -1)
+    return Difference(mean, low, high, n, tasks, runs, method, p, dropped, detectable, sd, *more)
 
 
 def bootstrap_means(values: np.ndarray, *, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -160,35 +165,6 @@ def _lattice_pvalue(steps: np.ndarray) -> float:
         null = signal.convolve(null, sums)
     reach = np.abs(steps).sum()
     return float(np.clip(null[np.abs(np.arange(-reach, reach + 1)) >= abs(steps.sum())].sum(), 0.0, 1.0))
-
-
-def detectable_difference(
-    standard_error: float, *, power: float = 0.8, alpha: float = 0.05, freedom: float = math.inf
-) -> float:
-    """The true difference that a two-sided test finds with `power`: (t_{1-alpha/2} + t_{power}) · standard error.
-
-    For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
-    with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
-    """
-    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * standard_error
-
-
-def runs_needed(sigma: float, delta: float, *, power: float = 0.8, alpha: float = 0.05, paired: bool = False) -> int:
-    """How many units show a difference of `delta`: ⌈c (z_{1-alpha/2} + z_power)² sigma² / delta²⌉.
-
-    Unpaired (c = 2, arXiv 2602.07150): runs of *each* system, sigma = standard deviation of a run's score. Paired
-    (c = 1): tasks, sigma = standard deviation of a task's difference.
-
-    >>> runs_needed(1.5, 1), runs_needed(1.5, 2), runs_needed(1.5, 2, power=0.95)
-    (36, 9, 15)
-    """
-    if not (sigma >= 0 and delta != 0 and 0 < power < 1 and 0 < alpha < 1):
-        raise InputError(
-            f"runs_needed: sigma={sigma}, delta={delta}, power={power}, alpha={alpha}: sigma must not be negative, "
-            "delta not 0, power and alpha between 0 and 1"
-        )
-    needed = (1 if paired else 2) * (detectable_difference(sigma, power=power, alpha=alpha) / delta) ** 2
-    return max(1, math.ceil(needed - 1e-9))
 
 
 def _check_system(trials: pl.DataFrame, system: str) -> None:

@@ -154,7 +154,7 @@ def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:
     [0.7, 0.9333, 1.0]
     """
     n, c, k = _counts(n, c, k)
-    return 1.0 - _choose_ratio(n - c, n, k)
+    return 1.0 - choose_ratio(n - c, n, k)
 
 
 def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
@@ -166,10 +166,10 @@ def pass_hat_k(n: Any, c: Any, k: Any) -> np.ndarray:
     [0.4667, 0.2917, 0.0833]
     """
     n, c, k = _counts(n, c, k)
-    return _choose_ratio(c, n, k)
+    return choose_ratio(c, n, k)
 
 
-def _choose_ratio(a: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+def choose_ratio(a: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
     """C(a, k) / C(n, k) = Π_{i<k} (a-i) / (n-i): exact zeros, no overflow."""
     i = np.arange(k.max(initial=0))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -36,6 +38,13 @@ class Batch:
     size: np.ndarray
     credited: np.ndarray
     entropy: float | None
+
+    @cached_property
+    def share(self) -> np.ndarray:
+        """float32[rows, 1]: rows / (episodes · rows of its episode); a mean over rows with it is one over episodes."""
+        codes = Turns(self.rows).codes("episode")
+        episodes, index, counts = np.unique(codes.ids, return_inverse=True, return_counts=True)
+        return (len(index) / (len(episodes) * counts[index])).astype(np.float32)[:, None]
 
     def tensors(self, name: str, piece: np.ndarray, scored: Scored) -> tuple[Tensor, Tensor, Tensor]:
         """Advantage, old log-probabilities and mask of the rows `piece`: [rows, longest action].
@@ -124,6 +133,17 @@ def per_row(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Sum of token values by row, int64[rows]; True counts 1."""
     rows = np.repeat(np.arange(len(lengths)), lengths)
     return np.bincount(rows, values, len(lengths)).astype(np.int64)
+
+
+def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
+    """Cut rows, shortest first, into runs of at most `limit` padded tokens (at least one row each)."""
+    rows = rows[np.argsort(size[rows], kind="stable")]
+    start = 0
+    while start < len(rows):
+        padded = np.arange(1, len(rows) - start + 1) * size[rows[start:]]
+        count = max(int(np.searchsorted(padded, limit, side="right")), 1)
+        yield rows[start : start + count]
+        start += count
 
 
 def _credit(rows: pl.DataFrame, column: str, lengths: np.ndarray) -> np.ndarray:

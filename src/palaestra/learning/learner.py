@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,8 +20,19 @@ from torch import Tensor
 
 from palaestra.agents.base import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, nearest
-from palaestra.learning.batch import Batch, check_rewards, make_batch
-from palaestra.learning.losses import Aggregation, Level, aggregate, clipped_surrogate, kl_estimate, kl_exact, log_ratio
+from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces
+from palaestra.learning.losses import (
+    Aggregation,
+    Level,
+    aggregate,
+    clipped_surrogate,
+    epo_entropy,
+    kl_estimate,
+    kl_exact,
+    log_ratio,
+)
+from palaestra.learning.sequential import ORDERS, Order, sequential
+from palaestra.learning.transaction import restore, snapshot
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -43,7 +54,15 @@ class PolicyGradient:
         kl: weight of the pull to the policies as they were when this learner was made.
         kl_estimator: "exact" sums over the vocabulary; "k3" needs only the sampled token.
         entropy: weight of the entropy bonus. Both regularisers are means over the tokens of the step.
+        corridor: (low, high) of EPO [166], which replaces the bonus by `losses.epo_entropy` of weight `entropy`: the
+            entropy is held between low and high times its mean over all earlier updates. Here it is a mean over the
+            tokens of a turn, the turns of an episode, the episodes. Needs `entropy` > 0 and `updates`, which is K.
+        corridor_smooth, corridor_decay: EPO's α, weight of the penalty, and γ, how fast β falls from 2 towards 1.
         epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows).
+        sequential, order: SeeUPO [96]: "turn" updates the last turns first, then those before, each with an advantage
+            that is multiplied by the ratios of the parts that have moved already; "agent" does so by agent. Epochs and
+            minibatches are those of a part; the optimiser's momentum runs through. order: "reverse", and for comparison
+            "forward" and "random". The method's own credit and ratio are `seeupo()` and "sequence".
         max_grad_norm: the gradient of a policy is scaled down to this norm; None: never.
         schedule, updates: "linear" or "cosine" decay of the learning rate to 0 over so many updates.
         chunk_tokens: rows of a step go through the model in pieces of at most so many padded tokens, sorted by length.
@@ -65,6 +84,11 @@ class PolicyGradient:
         kl: float = 0.0,
         kl_estimator: Literal["exact", "k3"] = "exact",
         entropy: float = 0.0,
+        corridor: Sequence[float] | None = None,
+        corridor_smooth: float = 1.0,
+        corridor_decay: float = 1.0,
+        sequential: Literal["turn", "agent"] | None = None,
+        order: Order = "reverse",
         epochs: int = 1,
         minibatch: int | None = None,
         max_grad_norm: float | None = 1.0,
@@ -78,13 +102,17 @@ class PolicyGradient:
             ("aggregate", aggregate, ("token-mean", "sequence-mean", "constant")),
             ("kl_estimator", kl_estimator, ("exact", "k3")),
             ("schedule", schedule, ("constant", "linear", "cosine")),
+            ("sequential", sequential, (None, "turn", "agent")),
+            ("order", order, ORDERS),
         ):
             if value not in known:
-                raise InputError(f"PolicyGradient: {name}={value!r} is unknown{nearest(value, known)}")
+                raise InputError(f"PolicyGradient: {name}={value!r} is unknown{nearest(str(value), map(str, known))}")
         if aggregate == "constant" and not constant:
             raise InputError("PolicyGradient: aggregate='constant' needs constant=, the tokens of the longest answer")
         if schedule != "constant" and not updates:
             raise InputError(f"PolicyGradient: schedule={schedule!r} needs updates=, how many there are until lr is 0")
+        if corridor is not None:
+            _check_corridor(corridor, entropy, updates)
         if epochs < 1 or (minibatch is not None and minibatch < 1):
             raise InputError(f"PolicyGradient: epochs={epochs} and minibatch={minibatch} must be at least 1")
         self.policies = {policy.name: policy for policy in team.trainable}
@@ -97,7 +125,11 @@ class PolicyGradient:
         self.dual_clip, self.kl, self.kl_estimator, self.entropy = dual_clip, kl, kl_estimator, entropy
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens = schedule, updates, chunk_tokens
+        self.corridor, self.smooth, self.decay = corridor, corridor_smooth, corridor_decay
+        self.sequential, self.order = sequential, order
         self.updates = 0
+        self.entropies: dict[str, list[float]] = {name: [] for name in self.policies}  # with a corridor, per update
+        self._seen: dict[str, list[float]] = {}
         self.start = {name: copy.deepcopy(policy.state_dict()) for name, policy in self.policies.items()}
         self._references: dict[str, Learnable] = {}
         self.optimisers = {
@@ -111,12 +143,12 @@ class PolicyGradient:
         """Train every policy on its rows that have no `error` and an advantage.
 
         advantage: column of numbers, one per turn, or of lists, one per token of `action_ids`; null = takes no part.
-        rng: draws the order of minibatches; needed only if there are any.
+        rng: draws the order of minibatches, and of parts if `order` is "random"; needed only then.
 
         Returns:
             per policy: loss, kl (None unless it is in the loss), entropy (when the rows were sampled), grad_norm
             (before clipping), clip_fraction (of tokens), zero_credit (share of its rows whose advantage is 0), rows,
-            tokens, seconds. Means over the steps.
+            tokens, seconds. Means over the steps; of sequential parts, weighted by their rows.
 
         Raises:
             MissingColumnError: no such advantage.
@@ -128,13 +160,19 @@ class PolicyGradient:
         batches = {name: make_batch(turns, name, advantage) for name in self.policies}
         if rng is None and any(self.minibatch and self.minibatch < len(b.size) for b in batches.values()):
             raise InputError("PolicyGradient.update: minibatches are drawn: give rng=np.random.default_rng(seed)")
-        before = _snapshot(self.optimisers.values())
+        before = snapshot(self.optimisers.values())
+        self._seen = {name: [] for name in self.policies}
         try:
-            metrics = {name: self._learn(name, batch, rng) for name, batch in batches.items()}
+            if self.sequential:
+                metrics = sequential(self, turns, advantage, rng)
+            else:
+                metrics = {name: self.learn(name, batch, rng) for name, batch in batches.items()}
         except BaseException:
-            _restore(before)
+            restore(before)
             raise
         self.updates += 1
+        for name, seen in self._seen.items():
+            self.entropies[name] += [float(np.mean(seen))] if seen else []
         return metrics
 
     def divergence(self, turns: Turns, *, rows: int = 64) -> dict[str, float]:
@@ -165,6 +203,7 @@ class PolicyGradient:
         """
         return {
             "updates": self.updates,
+            "entropies": self.entropies,
             "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()},
             "start": self.start,
         }
@@ -172,13 +211,15 @@ class PolicyGradient:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.updates, self.start = state["updates"], state["start"]
+        self.entropies = {name: list(state["entropies"][name]) for name in self.policies}
         self._references.clear()
         for name, optimiser in self.optimisers.items():
             optimiser.load_state_dict(state["optimisers"][name])
 
     # -- one policy ---------------------------------------------------------------------------------------------------
 
-    def _learn(self, name: str, batch: Batch, rng: np.random.Generator | None) -> Metrics:
+    def learn(self, name: str, batch: Batch, rng: np.random.Generator | None) -> Metrics:
+        """Every step of one policy on its rows; `update` is what makes a transaction of it."""
         started = time.perf_counter()
         for group in self.optimisers[name].param_groups:
             group["lr"] = self.lr[name] * decay(self.schedule, self.updates, self.span)
@@ -215,12 +256,13 @@ class PolicyGradient:
             return _Step(0.0, 0.0, 0.0, 0, tokens)
         optimiser = self.optimisers[name]
         optimiser.zero_grad()
-        loss = kl = 0.0
+        loss = kl = entropy = 0.0
         clipped = 0
-        for piece in _pieces(active, batch.size, self.chunk_tokens):
-            part, divergence, cut = self._loss(name, batch, piece, len(rows), tokens)
+        for piece in pieces(active, batch.size, self.chunk_tokens):
+            part, divergence, cut, spread = self._loss(name, batch, piece, len(rows), tokens)
             part.backward()  # type: ignore[no-untyped-call]
             loss, kl, clipped = loss + float(part.detach()), kl + float(divergence), clipped + int(cut)
+            entropy += float(spread)
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         norm = float(torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], limit))
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -229,25 +271,35 @@ class PolicyGradient:
                 "lower lr, or look for a policy that has become certain; nothing was updated"
             )
         optimiser.step()
+        if self.corridor:
+            self._seen[name].append(entropy)
         return _Step(loss, kl, norm, clipped, tokens)
 
     def _loss(
         self, name: str, batch: Batch, piece: np.ndarray, rows: int, tokens: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the rows `piece` contribute to the step's loss and its KL, and how many of their tokens were clipped."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the rows `piece` contribute to the step's loss, KL, number of clipped tokens and EPO's entropy."""
         frame = batch.rows[piece]
         scored = self.policies[name].score(frame)
         advantage, old, mask = batch.tensors(name, piece, scored)
         ratio = log_ratio(scored.logprobs, old, mask, level=self.ratio)
         surrogate, cut = clipped_surrogate(ratio, advantage, low=self.low, high=self.high, dual=self.dual_clip)
         loss = aggregate(surrogate, mask, how=self.aggregate, constant=self.constant, rows=rows, tokens=tokens)
-        kl = torch.zeros(())
+        kl = held = torch.zeros(())
         if self.kl:
             kl = aggregate(self._divergence(name, scored, frame), mask, tokens=tokens)
             loss = loss + self.kl * kl
-        if self.entropy:
+        if self.corridor:
+            share = torch.from_numpy(batch.share[piece]).to(mask.device)
+            held = aggregate(scored.entropies * share, mask, how="sequence-mean", rows=rows)
+            past = float(np.mean(self.entropies[name])) if self.entropies[name] else None
+            loss = loss + epo_entropy(
+                scored.entropies, mask, past, step=self.updates, steps=self.span or 1, weight=self.entropy, rows=rows,
+                share=share, decay=self.decay, low=self.corridor[0], high=self.corridor[1], smooth=self.smooth,
+            )  # fmt: skip
+        elif self.entropy:
             loss = loss - self.entropy * aggregate(scored.entropies, mask, tokens=tokens)
-        return loss, kl.detach(), (cut & mask).sum()
+        return loss, kl.detach(), (cut & mask).sum(), held.detach()
 
     def _divergence(self, name: str, scored: Scored, frame: pl.DataFrame) -> Tensor:
         with torch.no_grad():
@@ -263,6 +315,16 @@ class _Step(NamedTuple):
     norm: float
     clipped: int
     tokens: int
+
+
+def _check_corridor(corridor: Sequence[float], entropy: float, updates: int | None) -> None:
+    if len(corridor) != 2 or not 0 <= corridor[0] <= 1 <= corridor[1]:
+        raise InputError(f"PolicyGradient: corridor={corridor!r} must be (low, high) with 0 <= low <= 1 <= high")
+    if not entropy > 0 or not updates:
+        raise InputError(
+            f"PolicyGradient: a corridor needs entropy= above 0, its weight, found {entropy}, and updates=, how many "
+            f"there will be, found {updates}"
+        )
 
 
 def decay(schedule: Schedule, step: int, steps: int | None) -> float:
@@ -285,38 +347,3 @@ def _rate(lr: float | Mapping[str, float], name: str, policies: Mapping[str, Lea
     if name not in lr:
         raise InputError(f"PolicyGradient: lr has no entry for the trainable policy {name!r}")
     return lr[name]
-
-
-def _pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Cut rows, shortest first, into runs of at most `limit` padded tokens (at least one row each)."""
-    rows = rows[np.argsort(size[rows], kind="stable")]
-    start = 0
-    while start < len(rows):
-        padded = np.arange(1, len(rows) - start + 1) * size[rows[start:]]
-        count = max(int(np.searchsorted(padded, limit, side="right")), 1)
-        yield rows[start : start + count]
-        start += count
-
-
-Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
-"""Every parameter with its value and what its optimiser knows about it."""
-
-
-def _snapshot(optimisers: Iterable[torch.optim.Optimizer]) -> dict[torch.optim.Optimizer, Snapshot]:
-    return {
-        optimiser: [
-            (p, p.detach().clone(), {key: value.clone() for key, value in optimiser.state.get(p, {}).items()})
-            for group in optimiser.param_groups
-            for p in group["params"]
-        ]
-        for optimiser in optimisers
-    }
-
-
-def _restore(before: dict[torch.optim.Optimizer, Snapshot]) -> None:
-    for optimiser, snapshot in before.items():
-        optimiser.state.clear()
-        for parameter, value, state in snapshot:
-            parameter.data.copy_(value)
-            if state:
-                optimiser.state[parameter] = state

@@ -116,32 +116,53 @@ def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def entropy_corridor(
-    entropy: Tensor, mask: Tensor, history: float | None, *, low: float = 0.8, high: float = 1.2, smooth: float = 1.0
+    entropy: Tensor,
+    mask: Tensor,
+    history: float | None,
+    *,
+    low: float = 0.8,
+    high: float = 1.2,
+    smooth: float = 1.0,
+    share: Tensor | None = None,
+    rows: int | None = None,
 ) -> Tensor:
     """EPO's L_smooth (2509.22576): smooth · mean of P, P = max(0, low·H̄ - H) + max(0, H - high·H̄) per token.
 
     H̄ (`history`): mean batch entropy of all earlier steps; None at the first, where P is 0. The mean runs over tokens,
-    then rows. The released code puts a constant where the corridor is left, which has no gradient; this is the paper's
-    hinge.
+    then rows, weighted by `share` [rows, 1]: with rows / (episodes · rows of its episode) it is one over turns, then
+    episodes. rows: as in `aggregate`. The released code puts a constant where the corridor is left, which has no
+    gradient; this is the paper's hinge.
     """
     if history is None:
         return entropy.sum() * 0.0
     outside = (low * history - entropy).clamp(min=0) + (entropy - high * history).clamp(min=0)
-    return smooth * aggregate(outside, mask, how="sequence-mean")
+    outside = outside if share is None else outside * share
+    return smooth * aggregate(outside, mask, how="sequence-mean", rows=rows)
 
 
-def corridor_weight(step: int, steps: int, *, gamma: float = 1.0) -> float:
-    """EPO's β_k = 1 + exp(-γ·k / ⌊K/2⌋): from 2 towards 1 over K steps.
+def corridor_weight(step: int, steps: int, *, decay: float = 1.0) -> float:
+    """EPO's β_k = 1 + exp(-γ·k / ⌊K/2⌋), γ = decay: from 2 towards 1 over K steps.
 
     >>> [round(corridor_weight(k, 40), 4) for k in (0, 10, 20, 40)]
     [2.0, 1.6065, 1.3679, 1.1353]
     """
-    return 1.0 + math.exp(-gamma * step / max(steps // 2, 1))
+    return 1.0 + math.exp(-decay * step / max(steps // 2, 1))
 
 
 def epo_entropy(
-    entropy: Tensor, mask: Tensor, history: float | None, *, step: int, steps: int, weight: float, **corridor: float
+    entropy: Tensor,
+    mask: Tensor,
+    history: float | None,
+    *,
+    step: int,
+    steps: int,
+    weight: float,
+    decay: float = 1.0,
+    share: Tensor | None = None,
+    rows: int | None = None,
+    **corridor: float,
 ) -> Tensor:
     """What EPO adds to the policy's loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
-    bonus = aggregate(entropy, mask, how="sequence-mean")
-    return -weight * (bonus - corridor_weight(step, steps) * entropy_corridor(entropy, mask, history, **corridor))
+    bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
+    penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
+    return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

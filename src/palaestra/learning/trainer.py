@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from palaestra.credit.tables import Remembering, parse_table_function
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError
 from palaestra.learning import checkpoints
@@ -31,8 +32,8 @@ from palaestra.turns import Turns
 if TYPE_CHECKING:
     from palaestra.agents import Team
 
-MINIBATCHES = 0
-"""What an iteration's stream is drawn for; rollouts have streams of their own."""
+MINIBATCHES, REPAIRS = 0, 1
+"""What an iteration's streams are drawn for; rollouts have streams of their own."""
 
 
 class Trainer:
@@ -43,6 +44,9 @@ class Trainer:
         team: who plays. Only policies of the learner change; opponents may be frozen.
         credit: advantage of every turn or token. reward: replaces the env's reward before that.
         learner: made for the same team.
+        repair: texts of table functions (`palaestra.credit.tables`), e.g. "replay(k=1)", that change, in this order,
+            the rows of good episodes before credit. What they remember is part of a checkpoint. `added_rows` in the
+            metrics is how many rows they added.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
         evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
@@ -65,6 +69,7 @@ class Trainer:
         credit: Signal,
         learner: PolicyGradient,
         reward: Signal | None = None,
+        repair: Sequence[str] = (),
         iterations: int,
         groups: int,
         group_size: int,
@@ -86,7 +91,8 @@ class Trainer:
             if value < 1:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         self.env, self.team, self.learner = env, team, learner
-        self.credit, self.reward = credit, reward
+        self.credit, self.reward, self.repair = credit, reward, tuple(repair)
+        self.repairs = [parse_table_function(text) for text in self.repair]
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
@@ -112,10 +118,12 @@ class Trainer:
                 with self._clock():
                     turns = self._play(iteration)
                     trained, rest = split(turns, self.group_size, drop_incomplete=self.incomplete == "drop")
+                    good, trained = len(trained), self._repaired(trained, iteration)
                     trained = trained.with_column(advantage=self.credit)
                     learned = self._learn(trained, iteration)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
                 line |= measure(turns, self.group_size, learned, self.learner.policies)
+                line["added_rows"] = len(trained) - good
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = alarms(line, self.journal.lines)
                 self.journal.append(line)
@@ -138,6 +146,12 @@ class Trainer:
             **self.play,
         )
         return turns if self.reward is None else turns.with_column(reward=self.reward)
+
+    def _repaired(self, trained: Turns, iteration: int) -> Turns:
+        for number, function in enumerate(self.repairs if len(trained) else ()):
+            stream = np.random.SeedSequence(self.seed, spawn_key=(iteration, REPAIRS, number))
+            trained = function(trained, np.random.default_rng(stream))
+        return trained
 
     def _learn(self, trained: Turns, iteration: int) -> dict[str, dict[str, Any]]:
         if not len(trained):
@@ -186,6 +200,7 @@ class Trainer:
             "cpu": self.cpu,
             "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
             "learner": self.learner.state_dict(),
+            "repairs": [each.state_dict() if isinstance(each, Remembering) else None for each in self.repairs],
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -196,6 +211,7 @@ class Trainer:
             "group_size": self.group_size,
             "credit": str(self.credit),
             "reward": str(self.reward),
+            "repair": list(self.repair),
             "incomplete": self.incomplete,
         }
 
@@ -226,6 +242,9 @@ class Trainer:
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
         self.learner.load_state_dict(state["learner"])
+        for function, remembered in zip(self.repairs, state["repairs"], strict=True):
+            if isinstance(function, Remembering):
+                function.load_state_dict(remembered)
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.errors import InputError, StorageError
+from palaestra.report.health import Health, health
 from palaestra.report.limits import comparison_limits
 from palaestra.report.load import Interval, Run, load_run, read_object
 from palaestra.report.page import render, write_page
-from palaestra.report.panels import POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
+from palaestra.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
 from palaestra.report.plots import intervals, legend
 from palaestra.report.sections import Result, contributions, facts, result
+
+GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
 
 
 @dataclass(frozen=True)
@@ -24,25 +27,27 @@ class Variant:
     run: Run
     result: Result | None
     facts: dict[str, str]
+    health: Health
     link: str | None
 
 
 @dataclass(frozen=True)
 class Pair:
-    """a − b, with its interval and its p-value corrected for the number of pairs (Holm)."""
+    """a − b, with its interval, its p-value corrected for the number of pairs (Holm), and how many seeds would tell."""
 
     a: str
     b: str
     difference: Interval | None
     p_holm: Any
     verdict: str
+    seeds_needed: Any = None
 
 
 def write_comparison(directory: Path) -> Path:
     """Write `directory/report.html` from `directory/comparison.json` and the run directories that it names.
 
-    comparison.json: `{"variants": {name: run directory}, "pairs": [{"a", "b", "difference", "p_holm", "verdict"}]}`;
-    run directories are absolute or relative to `directory`.
+    comparison.json: `{"variants": {name: run directory}, "pairs": [{"a", "b", "difference", "p_holm", "verdict",
+    "seeds_needed"}]}`; run directories are absolute or relative to `directory`.
 
     Raises:
         InputError: there is no comparison.json, or a run directory is missing.
@@ -68,7 +73,7 @@ def write_comparison(directory: Path) -> Path:
         legend=legend([v.name for v in variants]),
         forests=_forests(variants, pairs, measured.measure if measured else "success", percent),
         progress=progress(teams),
-        policies=by_variant(teams, ZERO_CREDIT | POLICY_PANELS),
+        policies=by_variant(teams, ZERO_CREDIT | GRADIENT | POLICY_PANELS),
         limits=comparison_limits([(v.name, v.run) for v in variants]),
         shares=[(v.name, shares) for v in variants if (shares := contributions(v.run.seeds))],
     )
@@ -85,7 +90,7 @@ def _variants(content: Mapping[str, Any], source: Path, directory: Path) -> list
         page = run.path / "report.html"
         inside = page.exists() and page.resolve().is_relative_to(directory.resolve())
         link = page.resolve().relative_to(directory.resolve()).as_posix() if inside else None
-        variants.append(Variant(name, run, result(run), dict(facts(run)), link))
+        variants.append(Variant(name, run, result(run), dict(facts(run)), health(run.seeds), link))
     return variants
 
 
@@ -100,6 +105,7 @@ def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
             difference=Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
             p_holm=row.get("p_holm"),
             verdict=str(row.get("verdict") or ""),
+            seeds_needed=row.get("seeds_needed"),
         )
         for i, row in enumerate(rows)
     ]

@@ -1,4 +1,4 @@
-"""[109]: the worked numbers of the card, each detector on what it must and must not see, and selection within a budget."""
+"""[109]: the worked numbers of the card, each detector on what it must and must not see, and selection."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.triage import detect, efficiency, episodes, loops, messages, sampling_gain, triage
+from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.talk import phrase_match, shorten
 from palaestra.turns import Turns
 
@@ -24,7 +25,8 @@ def calls(*made: tuple[str, str, str | None]) -> Turns:
     heard = ["please find my order", *answers[:-1]]
     return Turns({
         "episode": [0] * len(made), "turn": range(len(made)), "agent": ["a"] * len(made), "observation": heard,
-        "action": [""] * len(made), "tool": tools, "arguments": arguments, "tool_error": [*[None] * (len(made) - 1), answers[-1]],
+        "action": [""] * len(made), "tool": tools, "arguments": arguments,
+        "tool_error": [*[None] * (len(made) - 1), answers[-1]],
     })  # fmt: skip
 
 
@@ -43,7 +45,8 @@ def test_user_turns_drag_from_the_tenth_on() -> None:
 @pytest.mark.parametrize(
     ("counts", "user_turns", "expected"),
     [
-        ({}, 3, 50), ({"interaction.satisfaction.gratitude": 1}, 3, 62), ({"interaction.satisfaction.gratitude": 2}, 3, 66),
+        ({}, 3, 50), ({"interaction.satisfaction.gratitude": 1}, 3, 62),
+        ({"interaction.satisfaction.gratitude": 2}, 3, 66),
         ({"interaction.satisfaction.gratitude": 3}, 3, 69), ({"interaction.satisfaction.gratitude": 9}, 3, 69),
         ({"execution.failure.auth": 2}, 1, 34),
         ({"execution.failure.auth": 1, "execution.loop.retry": 1, "environment.exhaustion.timeout": 1}, 1, 34),
@@ -56,17 +59,13 @@ def test_user_turns_drag_from_the_tenth_on() -> None:
 def test_quality_of_the_card(counts: dict[str, int], user_turns: int, expected: float) -> None:
     turns = Turns(talk(*[("human", f"wish {i}") for i in range(user_turns)], ("agent", "yes")))
     kinds = [kind for kind, n in counts.items() for _ in range(n)]
-    found = pl.DataFrame({"row": [0] * len(kinds), "type": kinds, "confidence": [1.0] * len(kinds), "evidence": [""] * len(kinds)},
-                         schema={"row": pl.Int64, "type": pl.String, "confidence": pl.Float64, "evidence": pl.String})  # fmt: skip
+    rows = [(0, kind, 1.0, "") for kind in kinds]
+    found = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     row = episodes(turns, found).row(0, named=True)
     assert row["user_turns"] == user_turns
     assert row["quality"] == pytest.approx(expected)
-    assert (
-        row["bucket"]
-        == {50: "neutral", 62: "good", 66: "good", 69: "good", 34: "poor", 35: "poor", 40: "neutral", 0: "severe"}[
-            expected
-        ]
-    )
+    buckets = {62: "good", 66: "good", 69: "good", 50: "neutral", 40: "neutral", 34: "poor", 35: "poor", 0: "severe"}
+    assert row["bucket"] == buckets[int(expected)]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from palaestra.evaluation.triage.integrity import file_hashes, integrity
 from palaestra.evaluation.triage.interaction import PHRASES, efficiency, interaction
 from palaestra.evaluation.triage.quality import episodes
 from palaestra.evaluation.triage.risks import collusion, collusion_index, majority_sway, monopolisation, price_rule
-from palaestra.evaluation.triage.select import DETECTORS, WEIGHTS, detect, sampling_gain, triage
+from palaestra.evaluation.triage.select import DETECTORS, WEIGHTS, by_system, detect, sampling_gain, triage
 from palaestra.evaluation.triage.talk import messages
 
 __all__ = [
     "DETECTORS",
     "PHRASES",
     "WEIGHTS",
+    "by_system",
     "collusion",
     "collusion_index",
     "detect",

@@ -41,7 +41,7 @@ RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """Detections of the execution and environment layers: `execution.failure.…`, `execution.loop.…`, `environment.…`."""
+    """Detections of both layers: `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`."""
     answers = _answers(turns)
     parts = [
         _by_pattern(answers, FAILURES, "execution"),
@@ -78,9 +78,9 @@ def _answers(turns: Turns) -> pl.DataFrame:
     if status is not None:  # what the status says is sure; a text about a successful call is not a failure
         failed = status.fill_null(-1) >= 400
         fine = status.is_not_null() & ~failed
+        said_with = pl.concat_str(status.cast(pl.String).fill_null(""), pl.lit(" "), pl.col("text").fill_null(""))
         table = table.with_columns(
-            text=pl.when(failed).then(pl.concat_str(status.cast(pl.String).fill_null(""), pl.lit(" "), pl.col("text").fill_null("")))
-            .when(fine).then(None).otherwise(pl.col("text"))
+            text=pl.when(failed).then(said_with).when(fine).then(None).otherwise(pl.col("text"))
         )  # fmt: skip
     return table.filter(pl.col("tool").is_not_null() & pl.col("text").is_not_null()).select("row", "text")
 
@@ -101,8 +101,8 @@ def _by_pattern(answers: pl.DataFrame, patterns: tuple[tuple[str, float, str], .
 def loops(turns: Turns) -> list[Found]:
     """Retries, parameter drift and oscillation in each episode's list of calls, by run lengths.
 
-    Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no retry
-    among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
+    Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
+    retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
     """
     frame = turns.frame
     if "tool" not in frame.columns:

@@ -16,8 +16,8 @@ from palaestra.turns import Turns
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "misalignment.correction": (
-        "no that's wrong", "that's not what i asked", "that's not what i meant", "i said", "i meant", "not what i wanted",
-        "you misunderstood", "that is incorrect", "you got it wrong", "please correct that",
+        "no that's wrong", "that's not what i asked", "that's not what i meant", "i said", "i meant",
+        "not what i wanted", "you misunderstood", "that is incorrect", "you got it wrong", "please correct that",
     ),
     "misalignment.clarification": (
         "what do you mean", "i don't understand", "can you clarify", "could you explain that", "that's unclear",
@@ -41,48 +41,11 @@ PHRASES: dict[str, tuple[str, ...]] = {
     "satisfaction.success": ("it works", "that worked", "problem solved", "it's fixed", "all set", "that did it"),
 }  # fmt: skip
 MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.clarification")
-_FILLER = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "can",
-        "could",
-        "do",
-        "for",
-        "from",
-        "have",
-        "i",
-        "in",
-        "is",
-        "it",
-        "me",
-        "my",
-        "of",
-        "on",
-        "or",
-        "please",
-        "so",
-        "that",
-        "the",
-        "this",
-        "to",
-        "was",
-        "we",
-        "what",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-    ]
-)
+_FILLER = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "do", "for", "from", "have", "i",
+    "in", "is", "it", "me", "my", "of", "on", "or", "please", "so", "that", "the", "this", "to", "was", "we",
+    "what", "will", "with", "would", "you", "your",
+})  # fmt: skip
 
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:

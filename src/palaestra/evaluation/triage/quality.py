@@ -1,4 +1,4 @@
-"""[109] From detections to an episode's severity, quality in [0, 100] and bucket (arXiv 2604.00356, the code's constants).
+"""[109] From detections to an episode's severity, quality in [0, 100] and bucket (arXiv 2604.00356, its code).
 
 The highest quality that can be reached is 69, so "excellent" never occurs; that is the published rule.
 """
@@ -28,9 +28,9 @@ def severity(count: pl.Expr) -> pl.Expr:
 def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
     """A row per episode, in the order of `turns.codes("episode")`: counts by group, `user_turns`, `quality`, `bucket`.
 
-    Q = 50 + 20·(.6, .8, .95 for 1, 2, ≥ 3 satisfied) - 10·severity(disengagement) - 15·[misaligned in more than .3 of the
-    user turns] - 8·severity(stagnation)·[more than 2] - 8·failures - 5·loops - 3·exhaustions, clipped to [0, 100]; 0 after
-    an escalation or quit, or disengagement or stagnation of severity 3.
+    Q = 50 + 20·(.6, .8, .95 for 1, 2, ≥ 3 satisfied) - 10·severity(disengagement) - 15·[misaligned in more than .3 of
+    the user turns] - 8·severity(stagnation)·[more than 2] - 8·failures - 5·loops - 3·exhaustions, clipped to [0, 100];
+    0 after an escalation or quit, or disengagement or stagnation of severity 3.
     """
     codes = turns.codes("episode")
     human = messages(turns).filter(pl.col("role") == "human")["episode"].to_numpy()

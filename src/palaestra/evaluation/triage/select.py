@@ -37,6 +37,21 @@ def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.
     return pl.concat(parts).sort("row", "type") if parts else pl.DataFrame(schema=SCHEMA)
 
 
+def by_system(turns: Turns) -> Turns:
+    """The table with episodes of several systems told apart: where two share a number, `run` names the system as well.
+
+    A run of this package plays the same episodes with every system.
+    """
+    keys = list(turns.key_columns(("episode",)))
+    if "system" not in turns.columns or "system" in keys:
+        return turns
+    shared = turns.frame.group_by(keys).agg(pl.col("system").n_unique())["system"].max() or 0
+    if shared < 2:  # type: ignore[operator]
+        return turns
+    names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in turns.columns]
+    return Turns(turns.frame.with_columns(run=pl.concat_str(names, separator=", run ")))
+
+
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
     """confidence × weight of each detection.
 
@@ -65,8 +80,8 @@ def triage(
     """The `budget` episodes most worth reading, best first: their key, `score`, `why`, `quality`, `bucket`, counts.
 
     The score of an episode adds confidence × weight over its detections, at most three of one type. Ties are broken at
-    random from `seed`, so that a quiet log is sampled fairly. random: share of the budget that is drawn without looking;
-    only such a share can tell what the detectors miss.
+    random from `seed`, so that a quiet log is sampled fairly. random: share of the budget that is drawn without
+    looking; only such a share can tell what the detectors miss.
 
     Raises:
         InputError: the budget is below 1, or `random` outside [0, 1].

@@ -1,0 +1,53 @@
+"""Counterfactuals: the same episode with one action replaced.
+
+What others do afterwards, minus what they do without it and paired by seed, is their response: sellers who punish a
+price cut keep prices up by agreement, those who do not are merely dear.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.errors import InputError, nearest
+
+
+class Forced:
+    """`env` in which `agent`, the `turn`-th time that it acts (from 0), does `action` whatever it chose."""
+
+    def __init__(self, env: Env, agent: str, turn: int, action: Action) -> None:
+        if agent not in env.agents:
+            raise InputError(f"forced: no agent {agent!r}{nearest(agent, env.agents)}")
+        self.env, self.agent, self.turn, self.action = env, agent, turn, action
+        self.agents, self.task = env.agents, ""
+        self._acted = 0
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin the same episode."""
+        self._acted = 0
+        seen = self.env.reset(seed)
+        self.task = self.env.task
+        return seen
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Replace the action when its time has come."""
+        if self.agent in actions:
+            if self._acted == self.turn:
+                actions = {**actions, self.agent: self.action}
+            self._acted += 1
+        return self.env.step(actions)
+
+
+def forced(factory: EnvFactory, agent: str, turn: int, action: Action) -> EnvFactory:
+    """Factory of `Forced` envs.
+
+    Raises:
+        InputError: the env has no such agent.
+    """
+    Forced(factory(), agent, turn, action)
+    return functools.partial(_make, factory, agent, turn, action)
+
+
+def _make(factory: EnvFactory, agent: str, turn: int, action: Action) -> Env:
+    return Forced(factory(), agent, turn, action)

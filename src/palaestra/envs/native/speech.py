@@ -1,0 +1,32 @@
+"""Free speech around a numbered move: everything before the last line is said, the last line is the move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+
+
+def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
+    """The id of the move (None if it is none of them), and what was said before it.
+
+    >>> spoken("I have no time.\\nKeep 60", ["keep 60", "accept"])
+    (0, 'I have no time.')
+    """
+    if not isinstance(action, str):
+        return action, ""
+    *said, move = action.strip().split("\n")
+    names = [name.casefold() for name in moves]
+    found = move.strip().casefold()
+    return (names.index(found) if found in names else None), " ".join(" ".join(said).split())
+
+
+def ask(text: str, moves: tuple[str, ...], legal: Sequence[bool], *, talk: bool) -> Observation:
+    """An observation that wants a numbered move, or, with `talk`, speech with the move on its last line."""
+    mask = np.array(legal, bool)
+    if not talk:
+        return Observation(text, moves, mask)
+    named = ", ".join(move for move, ok in zip(moves, mask, strict=True) if ok)
+    return Observation(f"{text}\nSay what you like, then write your move on a line of its own, one of: {named}.")

@@ -1,0 +1,126 @@
+"""`Itinerary`: plan a day of visits with a tool that knows the opening hours, or invent them (DeepTravel [191]).
+
+Verification is hierarchical: `feasible` looks at the plan as a whole and is the gate; only behind it is each visit held
+against what the tool says. `palaestra.rewards.deep_travel_reward("gate", "detail")` scores both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.native.base import Chosen, NativeEnv
+from palaestra.envs.roles.tools import CachedTool
+from palaestra.errors import InputError
+
+PLACES = ("museum", "tower", "garden", "market", "castle", "theatre")
+DAY = (8, 20)
+Visit = tuple[str, int]
+
+
+def opening_hours(seed: int, place: str) -> list[int]:
+    """The scripted tool: [opens, closes] of a place in the town of a seed, whole hours."""
+    mixed = (seed * 2654435761 + PLACES.index(place) * 40503 + 12345) % 2**32
+    opens = 8 + (mixed >> 7) % 6
+    return [opens, opens + 2 + (mixed >> 17) % 5]
+
+
+def feasible(visits: Sequence[Visit], wanted: Sequence[str]) -> bool:
+    """The gate: every wanted place once, in the day, one after the other, an hour each."""
+    hours = [hour for _, hour in visits]
+    in_order = all(one < other for one, other in itertools.pairwise(hours))
+    in_day = all(DAY[0] <= hour < DAY[1] for hour in hours)
+    return sorted(place for place, _ in visits) == sorted(wanted) and in_order and in_day
+
+
+def consistent(visit: Visit, hours: Sequence[int]) -> bool:
+    """The detail: is the place open when it is visited."""
+    return hours[0] <= visit[1] < hours[1]
+
+
+@dataclass
+class _State:
+    seed: int
+    wanted: tuple[str, ...]
+    log: list[str] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    over: bool = False
+
+
+class Itinerary(NativeEnv):
+    """`planner` says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
+
+    info: `tool` ("hours"), `visit`; at the end `gate`, `details` (a list, one per visit; empty if the gate is shut),
+    `invented` (visits of places that were never asked about). Reward at the end: 0 if the gate is shut, else the share
+    of consistent visits; success if that is 1.
+    """
+
+    agents: tuple[str, ...] = ("planner",)
+
+    def __init__(
+        self,
+        places: int = 3,
+        *,
+        turns: int = 12,
+        tool: CachedTool | None = None,
+        gate: Callable[[Sequence[Visit], Sequence[str]], bool] = feasible,
+        detail: Callable[[Visit, Sequence[int]], bool] = consistent,
+    ) -> None:
+        """Set up the town.
+
+        Args:
+            places: how many must be visited. turns: at most.
+            tool: answers seed and place with [opens, closes]; default: the scripted one, cached.
+            gate, detail: the two verifiers, e.g. functions that ask a model.
+        """
+        if not (1 <= places <= len(PLACES) and turns >= 1):
+            raise InputError(f"Itinerary: places={places} must be 1 to {len(PLACES)}, turns={turns} at least 1")
+        self.places, self.turns, self.gate, self.detail = places, turns, gate, detail
+        self.tool = CachedTool(opening_hours) if tool is None else tool
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw the town and what is to be seen in it."""
+        seed = int(self.rng.integers(1000))
+        wanted = tuple(sorted(PLACES[i] for i in self.rng.permutation(len(PLACES))[: self.places]))
+        return f"itinerary:{seed}:{','.join(wanted)}", _State(seed, wanted)
+
+    def look(self) -> dict[str, Observation]:
+        """The wish, and what was said and answered so far."""
+        if self.state.over:
+            return {}
+        head = f"Visit {', '.join(self.state.wanted)}, an hour each, from {DAY[0]} to {DAY[1]}."
+        return {"planner": Observation("\n".join([f"{head} hours PLACE | visit PLACE HOUR | done", *self.state.log]))}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Answer, note or judge."""
+        state, said = self.state, str(chosen["planner"] or "").lower()
+        asked, visit = re.fullmatch(r"hours (\w+)", said), re.fullmatch(r"visit (\w+) (\d{1,2})", said)
+        named = asked or visit
+        info: dict[str, Any] = {}
+        answer = "?"
+        if named and named[1] in PLACES:
+            if asked:
+                opens, closes = self.tool(seed=state.seed, place=named[1])
+                state.told.append(named[1])
+                info, answer = {"tool": "hours"}, f"open from {opens} to {closes}"
+            elif visit:
+                state.visits.append((visit[1], int(visit[2])))
+                info, answer = {"visit": f"{visit[1]} {visit[2]}"}, "noted"
+        elif said != "done":
+            info["valid"] = {"planner": False}
+        state.log.append(f"{said[:40]}: {answer}")
+        state.over = said == "done" or len(state.log) >= self.turns
+        if not state.over:
+            return {}, info
+        gate = bool(self.gate(state.visits, state.wanted))
+        hours = {place: self.tool(seed=state.seed, place=place) for place, _ in state.visits} if gate else {}
+        details = [bool(self.detail(visit, hours[visit[0]])) for visit in state.visits] if gate else []
+        score = sum(details) / len(details) if details else 0.0
+        invented = sum(place not in state.told for place, _ in state.visits)
+        end = {"gate": gate, "details": details, "invented": invented, "success": score == 1.0}
+        return {"planner": score}, info | end

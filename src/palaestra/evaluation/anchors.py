@@ -1,0 +1,87 @@
+"""Scores between two anchors: how much of the way from a baseline to a reference, and what level that is.
+
+The reducer over runs is the caller's and is to be named: the maximum of 8 runs rises with luck alone
+(`reducers.per_task` has `best_of`, chosen by the score itself or on development tasks). Left out: judged novelty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError
+
+LEVELS = {
+    1: "nothing runs",
+    2: "runs on development tasks, not on the test",
+    3: "beats the baseline on neither",
+    4: "beats the baseline on development tasks only",
+    5: "beats it on the test by less than 5 % of the human margin",
+    6: "beats it on the test by at least 5 % of the human margin",
+}
+
+
+def normalise_between(score: Any, baseline: Any, reference: Any) -> Any:
+    """(score - baseline) / (reference - baseline): 0 at the baseline, 1 at the reference; works for losses too.
+
+    MLRC-Bench [159] (arXiv 2504.09702) prints 100 times it, with the best human as the reference. Takes numbers, arrays
+    or polars expressions; not clipped. NaN (null) where both anchors are equal.
+
+    >>> round(100 * normalise_between(0.510, 0.4933, 0.83), 2)
+    4.96
+    """
+    if any(isinstance(x, pl.Expr) for x in (score, baseline, reference)):
+        gap = reference - baseline
+        return pl.when(gap != 0).then((score - baseline) / gap)
+    gap = np.asarray(reference, float) - np.asarray(baseline, float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.where(gap != 0, (np.asarray(score, float) - baseline) / gap, np.nan)
+    return float(value) if value.ndim == 0 else value
+
+
+def improvement(score: Any, baseline: Any) -> Any:
+    """(score - baseline) / |baseline|: the absolute improvement that [159] prints beside the relative one."""
+    return (score - baseline) / abs(baseline)
+
+
+def standardise_error(error: Any, mean: Any, sd: Any) -> Any:
+    """(error - mean) / sd, against the errors of a prior that knows nothing: negative is better than it ([92])."""
+    return (error - mean) / sd
+
+
+def capability_level(
+    dev: pl.Expr | str, test: pl.Expr | str, baseline: pl.Expr | str, reference: pl.Expr | str
+) -> pl.Expr:
+    """Level 1 to 6 of [159] (see `LEVELS`) from the scores on development and test tasks; null scores did not run.
+
+    The test margin is level 5 below 5 % of the reference's margin, or below 1e-3 of the metric. Larger is better; for a
+    loss give the negatives.
+
+    >>> table = pl.DataFrame({"dev": [None, .6, .4, .6, .6, .6], "test": [None, None, .4, .4, .51, .6]})
+    >>> table.select(capability_level("dev", "test", pl.lit(.4933), pl.lit(.83))).to_series().to_list()
+    [1, 2, 3, 4, 5, 6]
+    """
+    d, t, b, r = (pl.col(x) if isinstance(x, str) else x for x in (dev, test, baseline, reference))
+    margin = t - b
+    small = (margin < 0.05 * (r - b)) | (margin < 1e-3)
+    level = pl.when(d.is_null() & t.is_null()).then(1).when(t.is_null()).then(2)
+    level = level.when((margin <= 0) & ((d <= b) | d.is_null())).then(3).when(margin <= 0).then(4)
+    return level.when(small).then(5).otherwise(6).alias("level")
+
+
+def luck_of_the_best(runs: int, *, gap_noise: float = 1.0) -> float:
+    """Expected maximum of `runs` results that are noise alone, in its units: what max-of-n makes from nothing.
+
+    E max of n standard normals by its integral; 8 runs with noise of 3 % of the gap "close" 4.27 % of it.
+
+    >>> round(luck_of_the_best(8, gap_noise=3.0), 2)
+    4.27
+    """
+    from scipy import integrate, stats
+
+    if runs < 1:
+        raise InputError(f"luck_of_the_best: runs={runs}, but it takes at least one")
+    density = lambda x: x * runs * stats.norm.pdf(x) * stats.norm.cdf(x) ** (runs - 1)  # noqa: E731
+    return gap_noise * float(integrate.quad(density, -12, 12)[0])

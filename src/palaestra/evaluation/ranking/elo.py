@@ -1,0 +1,57 @@
+"""Elo: ratings that are updated match by match, and what they are when the order of matches does not count.
+
+Left out: rating deviations (Glicko), and decay.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palaestra.evaluation.ranking.matches import Matches
+
+
+def elo(
+    matches: Matches,
+    *,
+    k: float = 30.0,
+    initial: float = 1000.0,
+    base: float = 10.0,
+    scale: float = 400.0,
+    orders: int = 0,
+    seed: int = 0,
+) -> np.ndarray:
+    """Ratings, float64[n], or float64[orders, n] over random orders of the matches.
+
+    After each match r_a += k (s - e), e = 1 / (1 + base^{(r_b - r_a) / scale}), and r_b the opposite; s is the score
+    of a, times the match's weight as in evalica. Elo depends on the order: orders=0 takes the matches as they stand;
+    the mean over many orders is the number to report, their spread what the order alone does.
+    """
+    if not orders:
+        return _play(matches, np.arange(len(matches))[None], k, initial, base, scale)[0]
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(len(matches)), (orders, 1)), axis=1)
+    return _play(matches, order, k, initial, base, scale)
+
+
+def elo_resampled(matches: Matches, resamples: int, rng: np.random.Generator, *, k: float = 30.0) -> np.ndarray:
+    """float64[resamples, n]: after matches of clusters drawn with replacement, in random order."""
+    clusters = int(matches.cluster.max()) + 1
+    counts = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)[:, matches.cluster]
+    longest = int(counts.sum(1).max())
+    order = np.full((resamples, longest), -1)  # -1: nobody plays
+    for row, count in enumerate(counts):
+        drawn = np.repeat(np.arange(len(matches)), count)
+        order[row, : len(drawn)] = rng.permutation(drawn)
+    return _play(matches, order, k, 1000.0, 10.0, 400.0)
+
+
+def _play(matches: Matches, order: np.ndarray, k: float, initial: float, base: float, scale: float) -> np.ndarray:
+    """Ratings after the matches order[r], for all rows r at once."""
+    rating = np.full((len(order), len(matches.names)), initial)
+    row = np.arange(len(order))
+    for now in order.T:
+        i, j, w = matches.a[now], matches.b[now], matches.weight[now]
+        s, plays = matches.score[now], k * (now >= 0)
+        e = 1 / (1 + base ** ((rating[row, j] - rating[row, i]) / scale))
+        rating[row, i] += plays * (w * s - e)
+        rating[row, j] += plays * (w * (1 - s) - (1 - e))
+    return rating

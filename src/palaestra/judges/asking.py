@@ -1,0 +1,113 @@
+"""Asking a model many questions at once: each distinct prompt once, read by a function, remembered in a file.
+
+Left out: retries of a failed request, rate limits and keys; they are the policy's (`agents.ChatPolicy`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from palaestra.agents.base import Policy, Request
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError, StorageError
+
+Answer = TypeVar("Answer")
+
+
+class AnswerCache:
+    """Answers by (policy, prompt, number of the vote), in memory and, with a path, as a line of JSON each.
+
+    Only answers that could be read are kept; a line that is not whole, such as the last one after a crash, is skipped.
+
+    Raises:
+        StorageError: the file cannot be read or written.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self.answers: dict[str, str] = {}
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            lines = self.path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"{self.path}: not a readable cache of answers ({error})") from error
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                self.answers[str(entry["key"])] = str(entry["answer"])
+            except (ValueError, TypeError, KeyError):
+                continue
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @staticmethod
+    def key(policy: str, prompt: str, vote: int) -> str:
+        """What an answer is filed under; neither the prompt nor the answer can be read from it."""
+        return hashlib.sha256(json.dumps([policy, prompt, vote]).encode()).hexdigest()
+
+    def add(self, entries: dict[str, str]) -> None:
+        """Remember these."""
+        self.answers |= entries
+        if self.path is None or not entries:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            torn = self.path.exists() and self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" * torn)
+                file.writelines(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in entries.items())
+        except OSError as error:
+            raise StorageError(f"cannot write {self.path}: {error}") from error
+
+
+def ask(
+    policy: Policy,
+    prompts: Sequence[tuple[str, int]],
+    read: Callable[[str], Answer | None],
+    *,
+    cache: AnswerCache | None = None,
+    attempts: int = 2,
+    seed: int = 0,
+    agent: str = "judge",
+) -> list[Answer | None]:
+    """What `read` makes of the policy's answer to each (prompt, number of the vote); None where that failed for good.
+
+    All distinct ones go to the policy in one batch. An answer that `read` returns None for is asked for again, at most
+    `attempts` times in all; a request that the policy itself reports as failed is not, the policy has retried it. What
+    a prompt draws from depends on the prompt, its vote and the seed, not on its neighbours.
+
+    Raises:
+        InputError: attempts is not positive.
+    """
+    if attempts < 1:
+        raise InputError(f"ask: {attempts=} must be at least 1")
+    known: AnswerCache = AnswerCache() if cache is None else cache
+    keys = [known.key(policy.name, prompt, vote) for prompt, vote in prompts]
+    answers: dict[str, Answer | None] = {}
+    for key in set(keys) & known.answers.keys():
+        answers[key] = read(known.answers[key])
+    open_ = {key: prompt for key, (prompt, _) in zip(keys, prompts, strict=True) if answers.get(key) is None}
+    for attempt in range(attempts):
+        if not open_:
+            break
+        streams = [np.random.default_rng([seed, attempt, *bytes.fromhex(key)]) for key in open_]
+        observations = [Observation(prompt) for prompt in open_.values()]
+        requests = [Request(seen, agent, stream) for seen, stream in zip(observations, streams, strict=True)]
+        fresh: dict[str, str] = {}
+        for key, decision in zip(list(open_), policy.act(requests), strict=True):
+            text = str(decision.action)
+            answers[key] = None if decision.error else read(text)
+            if answers[key] is not None:
+                fresh[key] = text
+            if decision.error or answers[key] is not None:
+                del open_[key]
+        known.add(fresh)
+    return [answers.get(key) for key in keys]

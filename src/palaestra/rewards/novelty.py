@@ -1,0 +1,308 @@
+"""Novelty: a bonus for what was seen seldom, in the episode, in the batch, or since training began.
+
+Counts are running sums over a key; what was counted in earlier iterations is a column that `Counts` adds and remembers,
+as `RunningScale` does for a deviation. Elliptical bonuses count in feature space. Left out: networks that learn
+features or predict (RND, NovelD); what they give is a column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.credit.keys import is_first, joined
+from palaestra.errors import ExpressionError, SchemaError, StorageError, nearest
+from palaestra.kernels import KERNELS, Evaluation
+from palaestra.rewards.match import matrix
+from palaestra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    clip,
+    fill_missing,
+    ratio,
+    register,
+    shift,
+    std,
+    where,
+)
+from palaestra.turns import Turns
+
+Scope = Literal["episode", "all"]
+Form = Literal["first", "inv_sqrt", "inv_pow"]
+FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
+
+
+@register()
+def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) -> Signal:
+    """How often the key has been met up to and with this row: in the episode, or in all of the batch.
+
+    Turn by turn; rows of one turn (agents that act at once, episodes side by side) in the order of the table.
+    before: what was counted earlier, such as the column that `Counts` adds.
+
+    >>> from palaestra.turns import Turns
+    >>> cum_count("state").evaluate(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "state": [1, 2, 1, 1]}))
+    array([1., 1., 2., 1.])
+    """
+    if scope not in SCOPES:
+        raise ExpressionError(f"cum_count: scope={scope!r}{nearest(str(scope), SCOPES)}")
+    over = joined("episode", key) if scope == "episode" else joined(key)
+    return Signal("occurrence", over=over) + as_signal(before)
+
+
+def _occurrence(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    """1, 2, 3 … for the rows of each key in the order of play; what `cumulative(1)` gives, without its walk."""
+    ids, frame = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame
+    rows = np.arange(len(ids))
+    if "turn" in frame.columns:
+        rows = _sorted_by(frame["turn"].to_numpy(), rows)
+    rows = _sorted_by(ids, rows)
+    first = np.flatnonzero(np.diff(ids[rows], prepend=-1))
+    found = np.empty(len(ids))
+    found[rows] = np.arange(1.0, len(ids) + 1) - np.repeat(first, np.diff(first, append=len(ids)))
+    return found
+
+
+def _sorted_by(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The rows in the order of their value (at least 0), otherwise as they were: a radix sort, 16 bits a pass."""
+    for shift_by in range(0, int(values.max(initial=0)).bit_length(), 16):
+        digits = (values[rows] >> shift_by).astype(np.uint16)
+        rows = rows[np.argsort(digits, kind="stable")]
+    return rows
+
+
+@register()
+def count_bonus(
+    key: Keys,
+    *,
+    scope: Scope = "episode",
+    form: Form = "first",
+    beta: float = 1.0,
+    before: SignalLike = 0.0,
+) -> Signal:
+    """A bonus from the count N of `cum_count`: first: 1 if N = 1, else 0. inv_sqrt: 1/√N. inv_pow: 1/N^β.
+
+    Products are written as such: `count_bonus("state") * count_bonus("room", scope="all")`. A bonus that is paid again
+    and again is worth farming unless its sum is small: 1/N sums to a logarithm, 1/N³ to at most 1.21.
+    """
+    if form not in FORMS:
+        raise ExpressionError(f"count_bonus: form={form!r}{nearest(str(form), FORMS)}")
+    n = cum_count(key, scope=scope, before=before)
+    if form == "first":
+        return 1.0 * (n == 1.0)
+    return n ** (-0.5 if form == "inv_sqrt" else -float(beta))
+
+
+@register()
+def elliptical(features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False) -> Signal:
+    """φᵀC⁻¹φ with C = ridge · I + Σ φφᵀ over the agent's earlier turns of the episode: E3B (arXiv 2210.05805).
+
+    features: a list column of φ, as long on every row. C⁻¹ ← C⁻¹ - uuᵀ/(1 + b), u = C⁻¹φ, b the bonus. With one-hot φ
+    it is 1/(ridge + N) for N earlier visits. skip_first: an episode's first bonus is 0, as in released code.
+    """
+    if not (ridge > 0 and math.isfinite(ridge)):
+        raise ExpressionError(f"elliptical: ridge={ridge} must be positive")
+    bonus = Signal("elliptical", as_signal(features), over=("episode", "agent"), ridge=float(ridge))
+    return where(is_first(), 0.0, bonus) if skip_first else bonus
+
+
+BLOCK = 1 << 12
+
+
+def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    """All episodes of a block advance at once, a turn at a time; longest first, so that the active are a prefix."""
+    phi = matrix(evaluation, node.inputs[0], None, node)
+    segments = evaluation.segments(node.options["over"])
+    by_length = np.argsort(-segments.lengths, kind="stable")
+    bonus, width = np.full(len(phi), np.nan), phi.shape[1]
+    for low in range(0, len(by_length), BLOCK):
+        block = by_length[low : low + BLOCK]
+        starts, lengths = segments.starts[block], segments.lengths[block]
+        inverse = np.repeat(np.eye(width)[..., None] / node.options["ridge"], len(block), axis=-1)
+        for position in range(lengths[0] if len(lengths) else 0):
+            active = int(np.searchsorted(-lengths, -position - 1, side="right"))
+            place = starts[:active] + position
+            rows = place if segments.order is None else segments.order[place]
+            x, c = np.ascontiguousarray(phi[rows].T), inverse[..., :active]
+            u = np.einsum("ije,je->ie", c, x)
+            bonus[rows] = b = (x * u).sum(axis=0)
+            u /= np.sqrt(1.0 + b)
+            u[:, np.isnan(b)] = 0.0  # what is not known is not counted
+            c -= u[:, None] * u
+    return bonus
+
+
+KERNELS.update(occurrence=_occurrence, elliptical=_elliptical)
+
+
+@register()
+def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: float = 1.0) -> Signal:
+    """coefficient · bonus / scale, 0 where that is 0. scale: default the batch's deviation, or `RunningScale`'s."""
+    deviation = std(bonus, over=(), ddof=0) if scale is None else as_signal(scale)
+    return coefficient * ratio(bonus, deviation)
+
+
+@register()
+def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
+    """NovelD: max(e(s') - scale · e(s), 0), on the turn that led to s'; 0 on the agent's last turn, whose s' is unseen.
+
+    error: of a random-network distillation at the state of each turn, a column.
+    """
+    return fill_missing(clip(shift(error, -1) - scale * as_signal(error), low=0.0), 0.0)
+
+
+# -- what is remembered between iterations ----------------------------------------------------------------------------
+
+
+class Counts:
+    """How often each key was met in earlier tables; `key` names columns. Counts of different runs are kept apart.
+
+    >>> counts = Counts("state")
+    >>> turns = Turns({"state": [7, 7, 8]})
+    >>> counts.add(turns)["count_before"].to_list(), counts.add(turns)["count_before"].to_list()
+    ([0.0, 0.0, 0.0], [2.0, 2.0, 1.0])
+    """
+
+    def __init__(self, key: str | Sequence[str] = "state", *, column: str = "count_before") -> None:
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.column = column
+        self.table: pl.DataFrame | None = None
+
+    def add(self, turns: Turns) -> Turns:
+        """The table with what was counted before it in `column`; then its rows are counted too.
+
+        Raises:
+            MissingColumnError: the table lacks a column of the key.
+        """
+        names = [name for name in ("run", *self.key) if name != "run" or name in turns.columns]
+        keys = pl.DataFrame([turns[name] for name in names])
+        keys = keys.with_columns(pl.col(pl.Categorical).cast(pl.String))
+        known = keys.group_by(names).agg(pl.len().cast(pl.Float64).alias(self.column))
+        if self.table is None:
+            before = pl.Series(self.column, np.zeros(len(turns)))
+        else:
+            if list(self.table.columns[:-1]) != names:
+                raise SchemaError(
+                    f"Counts: counted ({', '.join(self.table.columns[:-1])}) so far, now ({', '.join(names)})"
+                )
+            found = keys.join(self.table, on=names, how="left", nulls_equal=True, maintain_order="left")
+            before = found[self.column].fill_null(0.0)
+            known = pl.concat([self.table, known]).group_by(names).agg(pl.col(self.column).sum())
+        self.table = known
+        return turns.with_column(**{self.column: before})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the counts to one Parquet file, whole or not at all."""
+        return _write(
+            Path(path), lambda file: (self.table if self.table is not None else pl.DataFrame()).write_parquet(file)
+        )
+
+    def load(self, path: str | Path) -> Counts:
+        """Read them back.
+
+        Raises:
+            StorageError: the file is missing or holds something else.
+        """
+        try:
+            table = pl.read_parquet(path)
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise StorageError(f"{path}: not readable counts ({str(error).splitlines()[0]})") from error
+        if table.columns and table.columns[-1] != self.column:
+            raise StorageError(f"{path}: holds {table.columns}, not counts in a column {self.column!r}")
+        self.table = table if table.columns else None
+        return self
+
+
+class RunningScale:
+    """Standard deviation of everything seen so far, in one pass per table (Chan, Golub and LeVeque's merge).
+
+    >>> scale = RunningScale()
+    >>> [round(scale.add(np.array(batch)), 4) for batch in ([1.0, 3.0], [5.0])]
+    [1.0, 1.633]
+    """
+
+    def __init__(self) -> None:
+        self.number, self.mean, self.squares = 0, 0.0, 0.0
+
+    def add(self, values: np.ndarray) -> float:
+        """Count these (missing ones are left out) and return the deviation of all so far; 0 before there are two."""
+        x = np.asarray(values, float)
+        x = x[~np.isnan(x)]
+        if len(x):
+            number, shift_ = self.number + len(x), x.mean() - self.mean
+            self.squares += float(np.square(x - x.mean()).sum() + shift_**2 * self.number * len(x) / number)
+            self.mean += float(shift_ * len(x) / number)
+            self.number = number
+        return math.sqrt(self.squares / self.number) if self.number else 0.0
+
+    def save(self, path: str | Path) -> Path:
+        """Write the state as JSON, whole or not at all."""
+        state = json.dumps({"number": self.number, "mean": self.mean, "squares": self.squares})
+        return _write(Path(path), lambda file: file.write_text(state))
+
+    def load(self, path: str | Path) -> RunningScale:
+        """Read it back.
+
+        Raises:
+            StorageError: the file is missing or holds something else.
+        """
+        try:
+            state = json.loads(Path(path).read_text())
+            self.number, self.mean, self.squares = int(state["number"]), float(state["mean"]), float(state["squares"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{path}: not a running scale ({error!r})") from error
+        return self
+
+
+def _write(path: Path, write: object) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)  # type: ignore[operator]
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error}") from error
+    return path
+
+
+# -- named methods ----------------------------------------------------------------------------------------------------
+
+
+@register()
+def episodic_global_bonus(key: Keys, *, before: SignalLike = 0.0, global_key: Keys | None = None) -> Signal:
+    """[80] (arXiv 2306.03236), count form: 1[first time in the episode] / √(times in all of training).
+
+    Episodic bonuses win where episodes share little, global ones where they share much; the product is robust.
+    before: the counts of earlier iterations (`Counts`). Checked against the released code's formulas.
+    """
+    every = count_bonus(key if global_key is None else global_key, scope="all", form="inv_sqrt", before=before)
+    return count_bonus(key) * every
+
+
+@register()
+def oni_reward(
+    label: SignalLike,
+    message: Keys,
+    *,
+    reward: SignalLike = "reward",
+    c_ext: float = 0.1,
+    c_llm: float = 0.4,
+    beta: float = 3.0,
+) -> Signal:
+    """[9] ONI (arXiv 2410.23022): c_ext · reward + c_llm · label / N^β, N: times it came in the episode so far.
+
+    label: 1 for messages that an annotator found helpful (`judges.MessageLabels`), missing or 0 otherwise; or a learned
+    score. With β = 3 repeating a message is worth at most 1.21 labels; with β = 1 it can still be farmed. Checked
+    against the released code, where c_ext is 10 for sparse tasks and the ranked variant sums an unscaled reward.
+    """
+    bonus = fill_missing(label, 0.0) * count_bonus(message, form="inv_pow", beta=beta)
+    return c_ext * as_signal(reward) + c_llm * bonus

@@ -1,0 +1,54 @@
+"""Choosing among options that come one after the other: is the order a bias, and when is it best to stop?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from palaestra.errors import InputError
+
+
+class PositionTest(NamedTuple):
+    """Counts by position (int64[options]), Pearson's χ² against equal shares, and its p-value."""
+
+    counts: np.ndarray
+    chi2: float
+    p: float
+
+
+def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> PositionTest:
+    """Are options of random order chosen equally often at every position? chosen: positions from 1.
+
+    >>> test = choice_position_test([1, 1, 1, 1, 1, 1, 1, 1, 2, 3], options=3)
+    >>> test.counts.tolist(), round(test.chi2, 2), round(test.p, 3)
+    ([8, 1, 1], 9.8, 0.007)
+
+    Raises:
+        InputError: a position is not between 1 and `options`, or there are none.
+    """
+    ranks = np.asarray(chosen)
+    if options < 2 or not ranks.size or ranks.min() < 1 or ranks.max() > options:
+        raise InputError(f"choice_position_test: positions must lie between 1 and options={options} (at least 2)")
+    counts = np.bincount(ranks.astype(np.int64), minlength=options + 1)[1:]
+    found = stats.chisquare(counts)
+    return PositionTest(counts, float(found.statistic), float(found.pvalue))
+
+
+def stopping_value(utilities: Sequence[float], discount: float, options: int) -> float:
+    """Best expected utility of one who sees `options` draws of `utilities` in turn and may take the best so far.
+
+    V_k(m) = max(m, δ E[V_{k+1}(max(m, u))]), V_n(m) = m; nothing is worth 0. With δ = 1 it is E[max of all, 0].
+
+    >>> stopping_value([0.0, 1.0], 1.0, options=2), stopping_value([0.0, 1.0], 0.5, options=2)
+    (0.75, 0.625)
+    """
+    draws = np.maximum(np.sort(np.asarray(utilities, float)), 0)
+    value = best = np.concatenate([[0.0], draws])  # of having `best` when all have been seen
+    for left in range(options):
+        later = np.array([value[1:][draws > m].sum() + value[i] * (draws <= m).sum() for i, m in enumerate(best)])
+        wait = later / len(draws)
+        value = np.maximum(best, discount * wait) if left < options - 1 else wait
+    return float(value[0])

@@ -1,0 +1,316 @@
+"""Experimental design: generative models, beliefs about their parameters, and what a design is expected to teach.
+
+The models are those of BoxingGym (kanishkg/boxing-gym) that need no language model. A belief is a set of weighted
+particles, so one code serves grids (low dimensions) and samples (high ones). Constants that its code gives are used;
+other priors are reconstructions. Left out: the two models whose subject is a language model, Lotka-Volterra, survival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy import special, stats
+
+from palaestra.errors import InputError
+
+
+class Model(Protocol):
+    """A way in which the world could work. Parameters float64[..., d], designs are rows of `designs` float64[n, k].
+
+    outcomes: all outcomes if they are finitely many, else None.
+    """
+
+    designs: np.ndarray
+    outcomes: np.ndarray | None
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Parameters from the prior, float64[n, d]."""
+
+    def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One outcome per row of theta."""
+
+    def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """log p(y | theta, design); y broadcasts against theta[..., 0]."""
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """E[y | theta, design]."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Weighted parameters: theta float64[particles, d], weights float64[particles] that add up to 1."""
+
+    theta: np.ndarray
+    weights: np.ndarray
+
+    def update(self, model: Model, design: np.ndarray, y: float) -> Belief:
+        """Bayes' rule.
+
+        Raises:
+            InputError: no particle can explain the outcome.
+        """
+        logs = np.log(np.maximum(self.weights, 1e-300)) + model.loglik(np.array(y), self.theta, design)
+        if not np.isfinite(logs.max()):
+            raise InputError(f"Belief: no particle explains the outcome {y} of design {design}; take more particles")
+        weights = np.exp(logs - logs.max())
+        return Belief(self.theta, weights / weights.sum())
+
+    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Parameters by weight, float64[*shape, d]."""
+        cumulated = self.weights.cumsum()
+        return np.asarray(self.theta[np.searchsorted(cumulated, rng.random(shape) * cumulated[-1])])
+
+    @property
+    def sd(self) -> np.ndarray:
+        """float64[d]."""
+        centred = self.theta - self.weights @ self.theta
+        return np.asarray(np.sqrt(self.weights @ centred**2))
+
+    def predict(self, model: Model, design: np.ndarray) -> float:
+        """Mean outcome."""
+        return float(self.weights @ model.mean(self.theta, design))
+
+
+def prior(model: Model, particles: int = 2000, seed: int = 0) -> Belief:
+    """The prior as equally weighted draws."""
+    theta = model.sample(particles, np.random.default_rng(seed))
+    return Belief(theta, np.full(particles, 1 / particles))
+
+
+class Gain(NamedTuple):
+    """Expected information gain in nats, and its standard error over the outer draws."""
+
+    value: float
+    se: float
+
+
+def eig(
+    model: Model,
+    design: np.ndarray,
+    posterior: Belief,
+    N: int = 1000,
+    M: int = 200,
+    *,
+    correct: bool = True,
+    seed: int = 0,
+) -> Gain:
+    """Nested Monte Carlo: mean over N of log p(y_n | θ_n) - log mean over M of p(y_n | θ_nm), all θ from the posterior.
+
+    It is too high by about E[var_m p / (2 M p̄²)]; `correct` subtracts an estimate of that. The published setting is
+    M=10, correct=False, which is too high by as much as half.
+    """
+    rng = np.random.default_rng(seed)
+    theta = posterior.draw((N,), rng)
+    y = model.simulate(theta, design, rng)
+    inner = model.loglik(y[:, None], posterior.draw((N, M), rng), design)
+    top = inner.max(axis=1, keepdims=True)
+    p = np.exp(inner - top)
+    marginal = np.log(p.mean(axis=1)) + top[:, 0]
+    gains = model.loglik(y, theta, design) - marginal
+    if correct:
+        gains = gains - p.var(axis=1, ddof=1) / (2 * M * p.mean(axis=1) ** 2)
+    return Gain(float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(N)))
+
+
+def exact_eig(model: Model, design: np.ndarray, posterior: Belief) -> float:
+    """The mutual information of outcome and parameter, by enumeration of outcomes.
+
+    Raises:
+        InputError: the outcomes are not finitely many.
+    """
+    if model.outcomes is None:
+        raise InputError(f"exact_eig: {type(model).__name__} has infinitely many outcomes; use eig")
+    logs = model.loglik(model.outcomes[:, None], posterior.theta[None], design)
+    p = np.exp(logs)
+    marginal = p @ posterior.weights
+    entropy = -special.xlogy(marginal, marginal).sum()
+    return float(entropy + posterior.weights @ special.xlogy(p, p).sum(axis=0))
+
+
+def gains(model: Model, posterior: Belief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
+    """Expected information gain of every design: exact where it can be, else `eig`; float64[designs]."""
+    if model.outcomes is not None:
+        return np.array([exact_eig(model, design, posterior) for design in model.designs])
+    return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+class _Gaussian:
+    """Outcomes with normal noise around `mean`."""
+
+    outcomes: np.ndarray | None = None
+    noise: float
+    mean: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Mean plus noise."""
+        centre = self.mean(theta, design)
+        return np.asarray(rng.normal(centre, self.noise))
+
+    def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """Normal density."""
+        z = (y - self.mean(theta, design)) / self.noise
+        return np.asarray(-0.5 * z**2 - np.log(self.noise * np.sqrt(2 * np.pi)))
+
+
+class _Choice:
+    """Outcomes 0 and 1, `mean` is the chance of 1."""
+
+    outcomes: np.ndarray | None = np.array([0.0, 1.0])
+    mean: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A coin."""
+        p = self.mean(theta, design)
+        return np.asarray((rng.random(p.shape) < p).astype(float))
+
+    def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """Bernoulli."""
+        p = np.clip(self.mean(theta, design), 1e-12, 1 - 1e-12)
+        return np.asarray(np.where(y == 1, np.log(p), np.log1p(-p)))
+
+
+class Linear(_Gaussian):
+    """y = θ x + noise, θ ~ N(0, 1): EIG = ½ ln(1 + x²), the oracle of oracles."""
+
+    noise = 1.0
+    designs = np.linspace(0, 4, 9)[:, None]
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """θ."""
+        return np.asarray(rng.normal(size=(n, 1)))
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """θ x."""
+        return np.asarray(theta[..., 0] * design[0])
+
+
+class DeathProcess:
+    """Of 50 individuals y are infected at time t: y ~ Binomial(50, 1 - e^(-θ t)); θ ~ N(1, 1) above 0."""
+
+    population = 50
+    designs = np.linspace(0.05, 4, 80)[:, None]
+    outcomes: np.ndarray | None = np.arange(51.0)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """By inverting the distribution function."""
+        return np.asarray(stats.truncnorm.ppf(rng.random((n, 1)), -1, np.inf, loc=1, scale=1))
+
+    def grid(self, points: int = 200) -> Belief:
+        """The prior on quantiles."""
+        theta = stats.truncnorm.ppf((np.arange(points) + 0.5) / points, -1, np.inf, loc=1, scale=1)
+        return Belief(theta[:, None], np.full(points, 1 / points))
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """50 (1 - e^(-θ t))."""
+        return np.asarray(self.population * -np.expm1(-theta[..., 0] * design[0]))
+
+    def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Binomial."""
+        return np.asarray(rng.binomial(self.population, self.mean(theta, design) / self.population).astype(float))
+
+    def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """Binomial."""
+        return np.asarray(stats.binom.logpmf(y, self.population, self.mean(theta, design) / self.population))
+
+
+class Discounting(_Choice):
+    """Does a person wait `days` for 100 rather than have `now` at once? Hyperbolic value 100 / (1 + k days), probit.
+
+    θ = (log k, α): log k ~ N(-4.25, 1.5²), α half-normal(2); errors ε = 0.01.
+    """
+
+    designs = np.array([[now, days] for now in (10, 30, 50, 70, 90) for days in (5, 20, 60, 180, 360)], float)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(log k, α)."""
+        return np.column_stack([rng.normal(-4.25, 1.5, n), np.abs(rng.normal(0, 2, n)) + 0.1])
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """Chance of waiting."""
+        gap = 100 / (1 + np.exp(theta[..., 0]) * design[1]) - design[0]
+        return np.asarray(0.01 + 0.98 * special.ndtr(gap / theta[..., 1]))
+
+
+class LocationFinding(_Gaussian):
+    """Log of the total signal of hidden sources in the plane: b + Σ a / (m + |x - s|²), with noise 0.5."""
+
+    noise, base, floor, strength = 0.5, 0.1, 1e-4, 1.0
+    designs = np.array([[x, y] for x in np.linspace(-2, 2, 5) for y in np.linspace(-2, 2, 5)])
+
+    def __init__(self, sources: int = 3) -> None:
+        self.sources = sources
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Standard normal places."""
+        return np.asarray(rng.normal(size=(n, 2 * self.sources)))
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """Log intensity."""
+        places = theta.reshape(*theta.shape[:-1], self.sources, 2)
+        distance = ((places - design) ** 2).sum(axis=-1)
+        return np.asarray(np.log(self.base + (self.strength / (self.floor + distance)).sum(axis=-1)))
+
+
+class Dugongs(_Gaussian):
+    """Length of a sea cow at an age: α - β λ^age, around (2, 1.5, 0.4), noise 0.25."""
+
+    noise = 0.25
+    designs = np.linspace(0, 5, 21)[:, None]
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(α, β, λ)."""
+        return np.column_stack([rng.normal(2, 0.5, n), rng.normal(1.5, 0.5, n), rng.uniform(0.1, 0.7, n)])
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """The growth curve."""
+        return np.asarray(theta[..., 0] - theta[..., 1] * theta[..., 2] ** design[0])
+
+
+class Peregrines:
+    """Number of falcons at a time: Poisson with a cubic log rate 4.5 + 1.2 t + 0.07 t² - 0.24 t³, each ± 0.1."""
+
+    designs = np.linspace(-2, 2, 21)[:, None]
+    outcomes: np.ndarray | None = None
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """The coefficients."""
+        return np.asarray(rng.normal([4.5, 1.2, 0.07, -0.24], 0.1, (n, 4)))
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """The rate."""
+        return np.asarray(np.exp(np.minimum(theta @ design[0] ** np.arange(4), 20)))
+
+    def simulate(self, theta: np.ndarray, design: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Poisson."""
+        return np.asarray(rng.poisson(self.mean(theta, design)).astype(float))
+
+    def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
+        """Poisson."""
+        return np.asarray(stats.poisson.logpmf(y, self.mean(theta, design)))
+
+
+class ItemResponse(_Choice):
+    """Six pupils, six questions: the chance of a right answer is σ(a_j (θ_i - b_j)); a design is (pupil, question)."""
+
+    designs = np.array([[i, j] for i in range(6) for j in range(6)], float)
+
+    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Abilities, difficulties, log discriminations."""
+        return np.concatenate([rng.normal(size=(n, 12)), rng.normal(0, 0.3, (n, 6))], axis=1)
+
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        """Two-parameter logistic."""
+        i, j = int(design[0]), int(design[1])
+        return np.asarray(special.expit(np.exp(theta[..., 12 + j]) * (theta[..., i] - theta[..., 6 + j])))
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "linear": Linear, "death_process": DeathProcess, "discounting": Discounting, "location_finding": LocationFinding,
+    "dugongs": Dugongs, "peregrines": Peregrines, "item_response": ItemResponse,
+}  # fmt: skip

@@ -1,0 +1,95 @@
+"""Nash averaging: rating by the equilibrium of largest entropy, so that copies of a player or task change nothing.
+
+Left out: general-sum games, where equilibria are not convex.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog, minimize
+from scipy.special import logsumexp
+
+from palaestra.errors import InputError
+
+
+class NashAverage(NamedTuple):
+    """equilibrium: mixtures of rows and of columns. skill: expected payoff of each row, and of each column, in it."""
+
+    equilibrium: tuple[np.ndarray, np.ndarray]
+    skill: tuple[np.ndarray, np.ndarray]
+
+
+def nash_averaging(payoffs: np.ndarray) -> NashAverage:
+    """Nash averaging (arXiv 1806.02643) of a zero-sum game, float64[rows, columns] what the row gets.
+
+    Agents against agents: an antisymmetric matrix (e.g. log-odds of win rates); both sides are then the same. Agents
+    against tasks: scores with each task scaled to [0, 1] first (`scale_tasks`), the tasks being the other player.
+
+    >>> found = nash_averaging(np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]]))
+    >>> found.equilibrium[0].round(4).tolist()
+    [0.3333, 0.3333, 0.3333]
+    """
+    payoffs = np.asarray(payoffs, float)
+    if payoffs.ndim != 2 or not np.isfinite(payoffs).all():
+        raise InputError(f"nash_averaging: payoffs must be finite numbers [rows, columns], not {payoffs.shape}")
+    if payoffs.shape[0] == payoffs.shape[1] and np.allclose(payoffs, -payoffs.T, rtol=0, atol=1e-12):
+        x = y = _largest_entropy(payoffs)
+    else:
+        value = _value(payoffs)
+        x, y = _largest_entropy(value - payoffs.T), _largest_entropy(payoffs - value)
+    return NashAverage((x, y), (payoffs @ y, -payoffs.T @ x))
+
+
+def scale_tasks(scores: np.ndarray) -> np.ndarray:
+    """Each column (task) from its smallest to its largest score onto [0, 1]; a column that tells nobody apart is 0."""
+    low, high = scores.min(0), scores.max(0)
+    return np.asarray((scores - low) / np.where(high > low, high - low, 1.0))
+
+
+def _value(payoffs: np.ndarray) -> float:
+    rows, columns = payoffs.shape
+    found = linprog(
+        np.append(np.zeros(rows), -1.0),
+        A_ub=np.hstack([-payoffs.T, np.ones((columns, 1))]),
+        b_ub=np.zeros(columns),
+        A_eq=np.append(np.ones(rows), 0.0)[None],
+        b_eq=[1.0],
+        bounds=[(0, None)] * rows + [(None, None)],
+        method="highs",
+    )
+    return float(found.x[-1])
+
+
+def _largest_entropy(a: np.ndarray) -> np.ndarray:
+    """argmax of the entropy over {x >= 0, Σx = 1, a x <= 0}.
+
+    One linear program finds which x can be positive and which rows can be slack (Goldman & Tucker: a sum of solutions
+    keeps what any of them has); on that face the dual, min over λ of log Σ exp(-aᵀλ), is smooth and has a minimum.
+    """
+    scale = max(1.0, float(np.abs(a).max()))
+    a = a / scale
+    rows, n = a.shape
+    found = linprog(
+        -np.concatenate([np.zeros(n), np.ones(n + rows)]),
+        A_ub=np.block([[-np.eye(n), np.eye(n), np.zeros((n, rows))], [a, np.zeros((rows, n)), np.eye(rows)]]),
+        b_ub=np.concatenate([np.zeros(n), np.full(rows, 1e-9)]),
+        bounds=[(0, 1e6)] * n + [(0, 1)] * (n + rows),
+        method="highs",
+    )
+    live, slack = found.x[n : 2 * n] > 0.5, found.x[2 * n :] > 0.5
+    part = a[:, live]
+    bounds = [(0, None) if free else (None, None) for free in slack]
+
+    def dual(multipliers: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = -multipliers @ part
+        total = logsumexp(logits)
+        return float(total), -part @ np.exp(logits - total)
+
+    options = {"maxiter": 20_000, "maxfun": 50_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
+    solved = minimize(dual, np.zeros(rows), jac=True, bounds=bounds, method="L-BFGS-B", options=options)
+    logits = -solved.x @ part
+    x = np.zeros(n)
+    x[live] = np.exp(logits - logsumexp(logits))
+    return x

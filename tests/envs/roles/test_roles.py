@@ -1,0 +1,269 @@
+"""Roles: each world passes the conformance test, and does what its system's card says."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.annotators.asking import asking
+from palaestra.envs.base import Observation
+from palaestra.envs.roles import (
+    CachedTool,
+    Itinerary,
+    ModelUser,
+    NeedyUser,
+    Rooms,
+    Search,
+    SimulatedUser,
+    from_metadata,
+)
+from palaestra.envs.roles.itinerary import PLACES, consistent, feasible, opening_hours
+from palaestra.envs.roles.rooms import verify
+from palaestra.envs.roles.user import level
+from palaestra.errors import EnvError, InputError, StorageError
+from palaestra.rewards.emotion import rlver_reward
+from palaestra.rewards.evidence import deep_travel_reward, reseek_reward, semi_join, smart_snap_reward
+from palaestra.rollout import rollout
+from palaestra.testing import check_env
+from palaestra.turns import Turns
+
+
+def plan(seen: Observation, rng: np.random.Generator) -> str:
+    place = PLACES[rng.integers(len(PLACES))]
+    return (f"hours {place}", f"visit {place} {rng.integers(8, 20)}", "done")[rng.integers(3)]
+
+
+def seek(seen: Observation, rng: np.random.Generator) -> str:
+    return f"look {rng.integers(5)}" if rng.random() < 0.8 else f"submit {rng.integers(5)} evidence 0, 1"
+
+
+def search(seen: Observation, rng: np.random.Generator) -> str:
+    line, wanted = seen.text.rsplit("\n", 1)[-1], seen.text.split("capital of ")[1].split("?")[0]
+    if line.startswith("yes"):
+        return ("yes", "no")[rng.integers(2)]
+    if line.startswith("search") or (line != "answer WORD" and rng.random() < 0.3):
+        return f"search capital of {wanted}"
+    found = re.findall(r"(\w+) is the capital", seen.text)
+    return f"answer {found[-1]}"
+
+
+@pytest.mark.parametrize(
+    ("world", "play"),
+    [
+        (SimulatedUser, None),
+        (functools.partial(SimulatedUser, "harder", leaves=9), None),
+        (Itinerary, plan),
+        (Rooms, seek),
+        (Search, search),
+        (functools.partial(Search, noise=0.0, searches=1), search),
+    ],
+)
+def test_every_world_passes_the_conformance_test(world, play) -> None:
+    check_env(world, play=play)
+    if play is not None:
+        check_env(world)
+
+
+def played(world, agent: str, act, groups: int = 6) -> Turns:
+    script = ScriptedPolicy(lambda request: act(request.observation, request.rng))
+    return rollout(world, Team(**{agent: script}), groups=groups, group_size=1, seed=0)
+
+
+# -- [194] ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_user_feels_as_the_table_says() -> None:
+    turns = played(SimulatedUser, "helper", lambda seen, rng: seen.legal[rng.integers(6)], groups=20)
+    turns = from_metadata(turns, delta=pl.Float64, emotion=pl.Float64, level=pl.String)
+    np.testing.assert_allclose(np.asarray(rlver_reward().evaluate(turns)), turns["reward"].to_numpy())
+    assert turns["level"].to_list() == [level(int(e)) for e in turns["emotion"]]
+
+
+def test_the_right_reply_satisfies_and_the_wrong_ones_drive_away() -> None:
+    env = SimulatedUser("hard")
+    seen = env.reset(0)["helper"]
+    need = env.state.profile
+    for turn in range(6):
+        result = env.step({"helper": need})
+        assert result.info["emotion"] == 50 + 10 * turn
+    assert (result.terminated, result.rewards, result.info["success"]) == (True, {"helper": 1.0}, True)
+    env.reset(0)
+    wrong = next(name for name in seen.legal if name != need)
+    emotions = [env.step({"helper": wrong}).info["emotion"] for _ in range(4)]
+    assert emotions == [30, 20, 10, 0]
+    env = SimulatedUser("hard", leaves=9, start=19)
+    env.reset(0)
+    assert env.step({"helper": wrong}).terminated
+    with pytest.raises(InputError, match="did you mean 'hard'"):
+        NeedyUser("hrad")
+
+
+def test_a_model_may_play_the_user() -> None:
+    prompts = []
+
+    def model(request) -> str:
+        prompts.append(request.observation.text)
+        return "Thank you." if "Only your words" in prompts[-1] else "It helped, from 3 to 8: +25"
+
+    user = ModelUser(asking(ScriptedPolicy(model)), ("an impatient nurse",))
+    env = SimulatedUser(user)
+    assert env.reset(0)["helper"].text == "user: Thank you."
+    result = env.step({"helper": "Tell me more."})
+    assert result.info["delta"] == 10
+    assert result.observations["helper"].text == "user: Thank you.\nhelper: Tell me more.\nuser: Thank you."
+    assert "an impatient nurse" in prompts[1]
+    assert "They: Tell me more." in prompts[1]
+    assert ModelUser(lambda asked: ["?"], ("x",)).appraise("x", ["a", "b"], 40) == 0
+
+
+# -- [191] ------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_calls_have_equal_answers_and_can_be_replayed(tmp_path: Path) -> None:
+    calls = []
+    tool = CachedTool(
+        lambda **asked: calls.append(asked) or {"open": [8, len(calls)]}, tool_path := tmp_path / "t.json"
+    )
+    first = tool(place="museum", day=1)
+    first["open"].append(9)
+    assert tool(day=1, place="museum") == {"open": [8, 1]}
+    assert (tool.hits, tool.misses, len(calls)) == (1, 1, 1)
+    tool.save()
+    replay = CachedTool(None, tool_path, miss="raise")
+    assert replay(place="museum", day=1) == {"open": [8, 1]}
+    with pytest.raises(EnvError, match="was never recorded"):
+        replay(place="tower", day=1)
+    assert CachedTool(None, tool_path, miss="default", default="closed")(place="tower") == "closed"
+    tool_path.write_text("{")
+    with pytest.raises(StorageError, match="not a record of calls"):
+        CachedTool(None, tool_path, miss="raise")
+    with pytest.raises(InputError, match="no tool to record"):
+        CachedTool(None)
+
+
+def test_details_are_only_looked_at_behind_the_gate() -> None:
+    asked = []
+
+    def detail(visit, hours) -> bool:
+        asked.append(visit)
+        return consistent(visit, hours)
+
+    env = Itinerary(4, detail=detail)
+    env.reset(1)
+    places = env.state.wanted
+    hours = {place: opening_hours(env.state.seed, place) for place in places}
+    for hour, place in enumerate(places):
+        env.step({"planner": f"visit {place} {12 - hour}"})
+    result = env.step({"planner": "done"})
+    assert (result.rewards["planner"], result.info["gate"], result.info["details"], asked) == (0.0, False, [], [])
+    env.reset(1)
+    for hour, place in enumerate(sorted(places, key=lambda each: hours[each])):
+        env.step({"planner": f"hours {place}"})
+        env.step({"planner": f"visit {place} {8 + 3 * hour}"})
+    result = env.step({"planner": "done"})
+    assert result.info["gate"]
+    assert len(asked) == 4
+    assert result.rewards["planner"] == sum(result.info["details"]) / 4
+    assert result.info["invented"] == 0
+
+
+def test_a_feasible_plan_with_three_of_four_right() -> None:
+    """The card's worked number."""
+    verdicts = iter([True, True, False, True])
+    env = Itinerary(4, detail=lambda visit, hours: next(verdicts))
+    env.reset(0)
+    for hour, place in enumerate(env.state.wanted):
+        env.step({"planner": f"visit {place} {9 + hour}"})
+    result = env.step({"planner": "done"})
+    assert result.rewards["planner"] == 0.75
+    assert result.info["invented"] == 4
+    table = Turns({"episode": [0] * 4, "gate": [1] * 4, "detail": result.info["details"]})
+    np.testing.assert_allclose(np.asarray(deep_travel_reward("gate", "detail").evaluate(table)), 0.75)
+    assert not feasible([("museum", 9), ("museum", 10)], ["museum"])
+    assert not feasible([("museum", 7)], ["museum"])
+
+
+# -- [152] ------------------------------------------------------------------------------------------------------------
+
+
+def seeker(seen: Observation, rng: np.random.Generator) -> str:
+    """Look through the rooms, then submit the row that shows the thing."""
+    lines = re.findall(r"^(\d+)\. look (\d+): (\w+)$", seen.text, re.MULTILINE)
+    found = [(turn, room) for turn, room, what in lines if what != "empty"]
+    return f"submit {found[0][1]} evidence {found[0][0]}" if found else f"look {len(lines)}"
+
+
+def test_a_submission_points_at_its_rows() -> None:
+    turns = played(Rooms, "seeker", seeker)
+    columns = {"tool": pl.String, "result": pl.String, "message": pl.String, "evidence": pl.List(pl.Int64)}
+    turns = from_metadata(turns, **columns)
+    assert turns["success"].all()
+    shown = semi_join(turns)
+    assert len(shown) == turns["message"].count() == 6
+    claims = turns.frame.drop_nulls("message").sort("group")["message"].to_list()
+    rows = shown.frame.sort("group")["result"].to_list()
+    verdicts = [verify(claim, [row]) for claim, row in zip(claims, rows, strict=True)]
+    assert verdicts == [(True, True)] * 6
+    last = turns["message"].is_not_null()
+    votes = pl.Series([[1.0] * 3 if each else None for each in last], dtype=pl.List(pl.Float64))
+    turns = turns.with_column(success_votes=votes, valid_votes=votes)
+    reward = np.asarray(smart_snap_reward("evidence").evaluate(turns))
+    assert (reward[last.to_numpy()] == 1).all()
+
+
+def test_a_wrong_or_unproved_claim() -> None:
+    env = Rooms()
+    env.reset(3)
+    wrong = (env.state.room + 1) % 5
+    env.step({"seeker": f"look {wrong}"})
+    result = env.step({"seeker": f"submit {wrong} evidence 0"})
+    assert (result.info["verdict"], result.info["success"], result.rewards) == ([False, True], False, {"seeker": 0.0})
+    env.reset(3)
+    result = env.step({"seeker": f"submit {env.state.room} evidence 7"})
+    assert result.info["verdict"] == [False, False]
+    assert env.reset(3)
+    assert [env.step({"seeker": "hello"}).terminated for _ in range(8)] == [False] * 7 + [True]
+
+
+# -- [180] ------------------------------------------------------------------------------------------------------------
+
+
+def test_judgements_and_their_relevance_are_rows() -> None:
+    def careful(seen: Observation, rng: np.random.Generator) -> str:
+        line, wanted = seen.text.rsplit("\n", 1)[-1], seen.text.split("capital of ")[1].split("?")[0]
+        found = re.findall(r"(\w+) is the capital of (\w+)", seen.text)
+        if line.startswith("yes"):
+            return "yes" if found[-1][1] == wanted else "no"
+        return f"answer {found[-1][0]}" if line.startswith("answer") else f"search {wanted}"
+
+    turns = played(Search, "seeker", careful, groups=30)
+    turns = from_metadata(turns, judge=pl.Float64, relevance=pl.Float64, tool=pl.String)
+    judged = turns.filter(pl.col("judge").is_not_null())
+    assert set(judged["judge"].to_list()) == {0.0, 1.0}
+    assert judged["judge"].to_list() == judged["relevance"].to_list()
+    earned = np.asarray(reseek_reward("judge", "relevance").evaluate(turns))
+    np.testing.assert_allclose(earned[turns["judge"].is_not_null().to_numpy()], 0.3)
+    assert (earned[turns["judge"].is_null().to_numpy()] == 0).all()
+    assert turns.filter(pl.col("tool") == "search").frame.group_by("group").len()["len"].max() <= 4
+    success = turns.frame.group_by("group").agg(pl.col("success").first(), pl.col("judge").max())
+    assert success.filter(pl.col("judge") == 1)["success"].all()
+
+
+def test_no_search_after_the_last_and_no_answer_before_a_yes() -> None:
+    env = Search(searches=1, noise=1.0)
+    wanted = env.reset(0)["seeker"].text.split("capital of ")[1].split("?")[0]
+    seen = env.step({"seeker": f"search {wanted}"}).observations["seeker"]
+    assert wanted not in seen.text.split("\n")[1]
+    seen = env.step({"seeker": "no"}).observations["seeker"]
+    assert seen.text.endswith("answer WORD")
+    result = env.step({"seeker": "search again"})
+    assert result.terminated
+    assert result.info["valid"] == {"seeker": False}
+    env.reset(0)
+    assert env.step({"seeker": "answer x"}).info == {"valid": {"seeker": False}, "success": False}

@@ -1,0 +1,216 @@
+"""Small logs by the documented fields of their formats, for tools that cannot be run in a test.
+
+TRL's table is written with pandas by the columns of its GRPOTrainer, verl's lines as its trainer dumps them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is 1+1?"},
+    {
+        "role": "assistant",
+        "content": "I add.",
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1, "y": 1}'}},
+            {"id": "2", "type": "function", "function": {"name": "look", "arguments": "{}"}},
+        ],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}},
+    },
+    {"role": "tool", "tool_call_id": "1", "content": "2"},
+    {"role": "assistant", "content": "2", "usage": {"prompt_tokens": 120, "completion_tokens": 1}},
+]
+ANSWER = '[{"type": "text", "text": "done"}]'
+
+
+def lines(path: Path, records: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def chat() -> list[dict[str, Any]]:
+    return [
+        {"messages": TALK, "model": "m", "task": "one", "reward": 1, "mood": "good", "confidence": 0.9},
+        {"messages": TALK, "model": "m", "task": "two", "reward": 0},
+        {"messages": TALK[:2], "model": "m", "task": "two", "reward": None, "error": "env: TimeoutError: too slow"},
+    ]
+
+
+def claw() -> list[dict[str, Any]]:
+    def trace(name: str, status: int, graded: bool) -> list[dict[str, Any]]:
+        use = {"type": "tool_use", "id": "u1", "name": "send_mail", "input": {"to": "a"}}
+        scores = {"completion": 0.9, "robustness": 0.5, "communication": 0.2, "safety": 1.0}
+        events = [
+            {"type": "trace_start", "trace_id": name, "task_id": "mail", "model": "claw-model", "persona": "default"},
+            {"type": "message", "trace_id": name,
+             "message": {"role": "user", "content": [{"type": "text", "text": "send"}]},
+             "usage": {"input_tokens": 0, "output_tokens": 0}},
+            {"type": "message", "trace_id": name, "message": {"role": "assistant", "content": [use]},
+             "usage": {"input_tokens": 50, "output_tokens": 9, "cached_input_tokens": 20}},
+            {"type": "tool_dispatch", "trace_id": name, "tool_use_id": "u1", "tool_name": "send_mail",
+             "endpoint_url": "http://127.0.0.1/send", "request_body": {"to": "a"}, "response_status": status,
+             "response_body": {"ok": status < 400}, "latency_ms": 12.0},
+            {"type": "audit_snapshot", "trace_id": name, "service_name": "mail", "audit_url": "x",
+             "audit_data": {"n": 1}},
+            {"type": "trace_end", "trace_id": name, "total_turns": 1, "task_score": 0.0, "passed": False,
+             "wall_time_s": 3.0},
+        ]  # fmt: skip
+        if graded:
+            grade = {"type": "grading_result", "trace_id": name, "task_id": "mail", "scores": scores}
+            events.append(grade | {"task_score": 0.82, "passed": True, "failure_modes": []})
+        return events
+
+    return [*trace("t1", 200, True), *trace("t2", 429, False), trace("t3", 200, True)[0]]
+
+
+def hal(layout: str = "new") -> dict[str, Any]:
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:02+00:00"}
+    if layout == "new":
+        logging: Any = {
+            "a": {"messages": TALK, "call_metadata": [{"usage": usage, **times}] * 2, "model": "m", "call_count": 2},
+            "b": {"messages": TALK, "call_metadata": [{"usage": usage, **times}] * 3, "model": "m", "call_count": 3},
+        }
+    else:
+        message = {"choices": [{"message": {"role": "assistant", "content": "2"}}], "usage": usage}
+        call = {"weave_task_id": "a", "inputs": {"messages": TALK[:2], "model": "m"}, "output": message, **times}
+        logging = [call, call | {"output": None}, call]
+    return {
+        "config": {"agent_name": "HAL agent", "benchmark_name": "taubench", "run_id": "r1", "date": "2026-01-01"},
+        "results": {"accuracy": 0.5, "total_cost": 0, "latencies": {}},
+        "raw_eval_results": {
+            "a": {"reward": 1.0, "cost": 0, "confidence": 0.7, "taken_actions": [1]},
+            "b": {"reward": 0.0, "cost": 0.25},
+            "c": [{"reward": 1.0}, {"reward": 0.0}, {"reward": 1.0}],
+        },
+        "raw_logging_results": logging,
+        "total_usage": {},
+        "total_cost": 0,
+    }
+
+
+def agencybench() -> dict[str, Any]:
+    def attempt(index: int, score: float, failed: list[str]) -> dict[str, Any]:
+        rubric = {"subtask": "s", "score": score, "pass_count": 2, "total_points": 3, "failed_points": failed}
+        return {"subtask": "s", "attempt_index": index, "score": score, "rubric": rubric,
+                "agent_output": f"try {index}",
+                "workspace": f"w/attempt_0{index}", "feedback": "failed: " + ", ".join(failed)}  # fmt: skip
+
+    first = {"name": "subtask1", "attempts": [attempt(1, 5, ["P"]), attempt(2, 7, ["Q"])], "best_score": 7,
+             "best_attempt": 2}  # fmt: skip
+    second = {"name": "subtask2", "attempts": [attempt(1, 10, [])], "best_score": 10, "best_attempt": 1}
+    return {"model": "claude", "scorer": "rubric", "max_attempts": 2, "subtasks": [first, second]}
+
+
+def agentsnet() -> dict[str, Any]:
+    def said(role: str, words: str) -> dict[str, Any]:
+        return {"type": role, "data": {"content": words, "type": role}}
+
+    opening = [said("system", "You are an agent."), said("human", "What are the first messages?")]
+    ann = [*opening, said("ai", 'Ask. {"Bob": "colour?"}'), said("human", "Round."),
+           said("ai", "### Final Answer ### Group 1")]  # fmt: skip
+    bob = [*opening, said("ai", "no json"), said("human", "Your messages could not be parsed into JSON. Try again."),
+           said("ai", '{"Ann": "hello"}'), said("human", "Round."),
+           said("ai", "### Final Answer ### Group 2")]  # fmt: skip
+    return {
+        "answers": ["Group 1", "Group 2"], "transcripts": {"Ann": ann, "Bob": bob},
+        "graph": {"nodes": [{"id": 0, "name": "Ann"}, {"id": 1, "name": "Bob"}], "links": [{"source": 0, "target": 1}]},
+        "num_nodes": 2, "diameter": 1, "rounds": 1, "model_name": "gpt", "task": "coloring", "score": 1.0,
+        "graph_generator": "ws", "graph_index": 0, "successful": True, "error_message": None, "num_fallbacks": [0, 1],
+    }  # fmt: skip
+
+
+def marketplace(path: Path) -> Path:
+    with sqlite3.connect(path) as connection:
+        for table in ("agents", "actions"):
+            connection.execute(f"CREATE TABLE {table} (id TEXT PRIMARY KEY, created_at TEXT, data TEXT)")
+        agents = {"customer_1": {"id": "customer_1", "customer": {}}, "shop_1": {"id": "shop_1", "business": {}}}
+        for name, profile in agents.items():
+            connection.execute("INSERT INTO agents VALUES (?, '', ?)", (name, json.dumps(profile)))
+        for number, (agent, name, wrong) in enumerate(
+            [("customer_1", "search", False), ("shop_1", "send_message", False), ("customer_1", "send_message", True)]
+        ):
+            request = {"name": name, "parameters": {"to_agent_id": "shop_1", "text": "hello"}}
+            data = {"agent_id": agent, "request": request, "result": {"content": "oh", "is_error": wrong}}
+            connection.execute("INSERT INTO actions VALUES (?, '', ?)", (f"act{number}", json.dumps(data)))
+    connection.close()
+    return path
+
+
+def verl() -> list[dict[str, Any]]:
+    prompts = ["1+1=", "1+1=", "2+2=", "2+2="]
+    return [
+        {
+            "input": p,
+            "output": str(n),
+            "gts": "2",
+            "score": float(n % 2),
+            "step": 3,
+            "acc": n % 2,
+            "request_id": f"r{n}",
+        }
+        for n, p in enumerate(prompts)
+    ]
+
+
+def trl(path: Path) -> Path:
+    prompt = [{"role": "user", "content": "1+1="}]
+    table = {
+        "step": [1, 1, 1, 1],
+        "prompt": [prompt] * 4,
+        "completion": [[{"role": "assistant", "content": str(n)}] for n in range(4)],
+        "accuracy_reward": [0.0, 1.0, 0.0, 1.0],
+        "format_reward": [0.5, 0.5, float("nan"), 0.5],
+        "source": ["a", "b", "c", "d"],
+        "advantage": [-1.0, 1.0, -1.0, 1.0],
+    }
+    pd.DataFrame(table).to_parquet(path)
+    return path
+
+
+def own(path: Path) -> Path:
+    frame = pl.DataFrame({
+        "system": ["x", "x", "y", "y"], "task": ["a", "b", "a", "b"], "group": [0, 1, 0, 1], "episode": [0, 0, 1, 1],
+        "turn": [0] * 4, "agent": ["p"] * 4, "reward": [1.0, 0.0, 1.0, 1.0], "success": [True, False, True, True],
+    })  # fmt: skip
+    frame.write_parquet(path)
+    return path
+
+
+def write_all(folder: Path) -> dict[str, Path]:
+    """name of the format -> file."""
+    scenario = folder / "Backend" / "scenario1" / "claude"
+    scenario.mkdir(parents=True)
+    (folder / "hal").mkdir()
+    files = {
+        "chat": lines(folder / "chat.jsonl", chat()),
+        "claw-eval": lines(folder / "claw.jsonl", claw()),
+        "verl": lines(folder / "3.jsonl", verl()),
+        "rows": lines(
+            folder / "rows.jsonl", [{"task": "a", "success": True, "note": 1}, {"task": "b", "success": False}]
+        ),
+        "trl": trl(folder / "completions_00001.parquet"),
+        "own": own(folder / "own.parquet"),
+        "marketplace": marketplace(folder / "market.db"),
+    }
+    singles = {
+        "hal": (folder / "hal" / "r1_UPLOAD.json", hal()),
+        "hal-old": (folder / "hal" / "r0_UPLOAD.json", hal("old")),
+        "agencybench": (scenario / "meta_eval.json", agencybench()),
+        "agentsnet": (folder / "coloring_results.json", agentsnet()),
+    }
+    for name, (path, record) in singles.items():
+        path.write_text(json.dumps(record, indent=4 if name == "agentsnet" else None))
+        files[name] = path
+    files["csv"] = folder / "mine.csv"
+    files["csv"].write_text("task,system,score\na,x,0.5\nb,x,\na,y,1.0\nb,y,0.25\n")
+    return files

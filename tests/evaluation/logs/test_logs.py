@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaestra.errors import InputError
+from palaestra.evaluation import trials
+from palaestra.evaluation.logs import FORMATS, read_logs
+from palaestra.evaluation.logs.rows import Rows
+
+Files = dict[str, Path]
+
+
+def columns(turns: pl.DataFrame, *names: str) -> list[tuple]:
+    return turns.select(names).rows()
+
+
+def test_chat(sample_files: Files) -> None:
+    logs = read_logs(sample_files["chat"])
+    assert logs.problems == ()
+    table = trials(logs.turns)
+    assert columns(table, "task", "success", "score") == [("one", True, 1.0), ("two", False, 0.0), ("two", False, None)]
+    one = logs.turns.frame.filter(pl.col("task") == "one")
+    assert one["tool"].to_list() == ["add", "look", None], "a row per call, of one turn"
+    assert one["turn"].to_list() == [0, 0, 1]
+    assert one["tokens_in"].to_list() == [100, None, 120], "tokens stand once"
+    assert one["tokens_cached"].to_list() == [80, None, None]
+    assert one["observation"].to_list() == ["Be brief.\nWhat is 1+1?", None, "2"]
+    assert json.loads(one["metadata"][2])["mood"] == "good", "an unknown field is kept"
+    assert one["confidence"].to_list() == [None, None, 0.9]
+    assert table["system"].unique().to_list() == ["m"]
+    assert table["cost"].null_count() == 3
+
+
+def test_claw_eval(sample_files: Files) -> None:
+    logs = read_logs(sample_files["claw-eval"])
+    table = trials(logs.turns)
+    assert columns(table, "success", "score") == [(True, 0.82), (None, None), (False, None)]
+    assert table["error"].to_list() == [None, None, "run: the trace was never ended"]
+    first, second = logs.turns.frame.rows(named=True)[:2]
+    assert (first["tool"], first["status"], first["tool_error"]) == ("send_mail", 200, None)
+    assert (first["duration"], first["tokens_in"], first["tokens_cached"]) == (0.012, 50, 20)
+    assert (second["status"], second["tool_error"]) == (429, 'status 429: {"ok": false}')
+    assert (first["score.robustness"], second["score.robustness"]) == (0.5, None)
+    assert json.loads(first["metadata"])["audit"] == [{"service_name": "mail", "audit_data": {"n": 1}}]
+
+
+@pytest.mark.parametrize("layout", ["hal", "hal-old"])
+def test_hal(sample_files: Files, layout: str) -> None:
+    logs = read_logs(sample_files[layout])
+    table = trials(logs.turns)
+    assert table["system"].unique().to_list() == ["HAL agent"]
+    assert columns(table, "task", "trial", "score") == [
+        ("taubench/a", 0, 1.0), ("taubench/b", 0, 0.0), ("taubench/c", 0, 1.0), ("taubench/c", 1, 0.0),
+        ("taubench/c", 2, 1.0),
+    ]  # fmt: skip
+    assert table["cost"].to_list()[:2] == [None, 0.25], "0 beside tokens is unpriced"
+    assert table["tokens_in"].to_list()[:2] == [20, 30 if layout == "hal" else None]
+    a = logs.turns.frame.filter(pl.col("task") == "taubench/a")
+    assert a["duration"].drop_nulls().to_list() == [2.0, 2.0]
+    assert a["confidence"].drop_nulls().to_list() == [0.7]
+    variations = logs.turns.frame.filter(pl.col("task") == "taubench/c")["variation"]
+    assert variations.to_list() == [0, 1, 2]
+
+
+def test_agencybench(sample_files: Files) -> None:
+    logs = read_logs(sample_files["agencybench"])
+    table = trials(logs.turns)
+    assert columns(table, "task", "success", "score", "turns") == [
+        ("Backend/scenario1/subtask1", False, 7.0, 2), ("Backend/scenario1/subtask2", True, 10.0, 1),
+    ]  # fmt: skip
+    assert logs.turns["score.attempt"].to_list() == [5.0, 7.0, 10.0]
+    assert json.loads(logs.turns["metadata"][1])["carried"] == 1, "the first workspace was carried on, not the best"
+
+
+def test_agentsnet(sample_files: Files) -> None:
+    logs = read_logs(sample_files["agentsnet"])
+    assert trials(logs.turns).select("task", "success", "score").row(0) == ("coloring/ws/2/0", True, 1.0)
+    turns = logs.turns.frame.with_columns(pl.col("agent").cast(pl.String))
+    assert columns(turns, "turn", "agent", "recipient") == [
+        (0, "Ann", ["Bob"]), (0, "Bob", None), (0, "Bob", ["Ann"]), (1, "Ann", None), (1, "Bob", None),
+    ]  # fmt: skip
+
+
+def test_marketplace(sample_files: Files) -> None:
+    turns = read_logs(sample_files["marketplace"]).turns.frame
+    assert columns(turns, "task", "tool", "recipient", "tool_error", "success") == [
+        ("customer_1", "search", ["shop_1"], None, None), ("customer_1", "send_message", ["shop_1"], "oh", None),
+    ]  # fmt: skip
+
+
+def test_verl_and_trl(sample_files: Files) -> None:
+    turns = read_logs(sample_files["verl"]).turns.frame
+    assert turns["iteration"].to_list() == [3] * 4
+    assert turns["score.acc"].to_list() == [0.0, 1.0, 0.0, 1.0]
+    assert turns["task"].n_unique() == 2
+    assert turns["success"].to_list() == [False, True, False, True]
+    turns = read_logs(sample_files["trl"]).turns.frame
+    assert turns["reward"].to_list() == [0.5, 1.5, 0.0, 1.5], "sum of the rewards that are known"
+    assert turns["score.format_reward"].to_list() == [0.5, 0.5, None, 0.5]
+    assert turns["success"].null_count() == 4, "scores other than 0 and 1 say nothing of success"
+    assert json.loads(turns["metadata"][0]) == {"source": "a", "advantage": -1.0}
+
+
+def test_tables_of_our_own(sample_files: Files) -> None:
+    assert trials(read_logs(sample_files["own"]).turns)["success"].to_list() == [True, False, True, True]
+    table = trials(read_logs(sample_files["csv"]).turns)
+    assert columns(table, "system", "task", "score") == [
+        ("x", "a", 0.5), ("x", "b", None), ("y", "a", 1.0), ("y", "b", 0.25),
+    ]  # fmt: skip
+    table = trials(read_logs(f"mine={sample_files['rows']}").turns)
+    assert columns(table, "system", "task", "success") == [("mine", "a", True), ("mine", "b", False)]
+
+
+def test_a_damaged_line_is_named_and_the_rest_is_read(sample_files: Files, tmp_path: Path) -> None:
+    lines = sample_files["chat"].read_text().splitlines()
+    path = tmp_path / "chat.jsonl"
+    broken = [lines[0], lines[1][:50], '{"messages": 3}', "[1]", lines[2].replace("null", '"much"', 1)]
+    path.write_bytes("\n".join(broken).encode() + b'\n{"messages": "\xff"}')
+    logs = read_logs(path)
+    assert len(trials(logs.turns)) == 2
+    said = [str(problem).removeprefix(f"{path}, ") for problem in logs.problems]
+    assert said[0].startswith("line 2: not JSON (")
+    assert said[1] == "line 4: expected an object, found list"
+    assert said[2].startswith("line 6: not JSON ('utf-8' codec can't decode byte 0xff")
+    assert said[3:] == ["line 3: no list of messages", "line 5: reward: 'much' is not a number"]
+
+
+def test_what_cannot_be_read_is_bad_input(sample_files: Files, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file or folder"):
+        read_logs(tmp_path / "nope")
+    with pytest.raises(InputError, match="no log format 'hall'; did you mean 'hal'"):
+        read_logs(sample_files["hal"], format="hall")
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    with pytest.raises(InputError, match=r"other\.json: no known log: its fields are a"):
+        read_logs(tmp_path / "other.json")
+    (tmp_path / "half.parquet").write_bytes(sample_files["own"].read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"half\.parquet: not a readable Parquet file"):
+        read_logs(sample_files["own"], tmp_path / "half.parquet")
+    (tmp_path / "lines.csv").write_bytes(b"task,success\na,true\nb,\xff\n")
+    with pytest.raises(InputError, match=r"lines\.csv: not a readable table"):
+        read_logs(tmp_path / "lines.csv")
+    sqlite3.connect(tmp_path / "other.db").executescript("CREATE TABLE x (y)")
+    with pytest.raises(InputError, match="not a file of Magentic Marketplace"):
+        read_logs(tmp_path / "other.db")
+
+
+def test_the_format_can_be_forced(sample_files: Files) -> None:
+    with pytest.raises(InputError, match="line 1: no list of messages"):
+        read_logs(sample_files["verl"], format="chat")
+    assert set(FORMATS) > {"inspect", "hal", "lm-eval", "claw-eval", "chat", "verl", "agencybench", "agentsnet"}
+
+
+def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple:
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    for name in ("episode.pkl", "log.json", "table.parquet", "log.eval"):
+        (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+        with pytest.raises(InputError):
+            read_logs(tmp_path / name)
+    (tmp_path / "object.parquet").unlink(missing_ok=True)
+    frame = pl.DataFrame({"task": ["a"], "success": [True], "blob": [pickle.dumps(Trap())]})
+    frame.write_parquet(tmp_path / "blob.parquet")
+    assert len(read_logs(tmp_path / "blob.parquet").turns) == 1
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_folder_and_names_of_systems(sample_files: Files, tmp_path: Path) -> None:
+    folder = sample_files["hal"].parent
+    assert len(trials(read_logs(folder).turns)) == 10, "two uploads of one agent: twice the trials"
+    a, b = (str(sample_files[name]) for name in ("hal", "hal-old"))
+    assert set(read_logs(a, b).turns["system"]) == {"HAL agent (r1_UPLOAD)", "HAL agent (r0_UPLOAD)"}
+    both = read_logs(f"new={a}", f"old={b}").turns
+    assert set(both["system"]) == {"new", "old"}
+    groups = both.frame.group_by("system").agg(pl.col("group").unique())["group"].to_list()
+    assert not set(groups[0]) & set(groups[1]), "no group is shared by two files"
+    (tmp_path / "notes.json").write_text('{"a": 1}')
+    (tmp_path / "run.jsonl").write_text(sample_files["chat"].read_text())
+    logs = read_logs(tmp_path)
+    assert (logs.files, logs.problems) == (1, ()), "a file that is no log is passed over in a folder"
+
+
+def test_success_is_not_guessed_from_half_of_the_scores() -> None:
+    rows = Rows("x")
+    for score in (1, 0.5, None):
+        rows.episode("", [{}], task="a", score=score)
+    assert rows.frame()["success"].to_list() == [None, None, None]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=4), x, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_value_in_any_field(
+    sample_files: Files, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Readers meet every type in every field: no crash, and what is not read is named."""
+    from fuzz import read_or_name, replace_somewhere
+    from samples import agencybench, agentsnet, chat, claw, hal, verl
+
+    name = data.draw(st.sampled_from(["hal", "hal-old", "agencybench", "agentsnet", "chat", "claw", "verl"]))
+    records = {
+        "hal": lambda: [hal()], "hal-old": lambda: [hal("old")], "agencybench": lambda: [agencybench()],
+        "agentsnet": lambda: [agentsnet()], "chat": chat, "claw": claw, "verl": verl,
+    }[name]()  # fmt: skip
+    for _ in range(data.draw(st.integers(1, 3))):
+        replace_somewhere(records, lambda n: data.draw(st.integers(0, n - 1)), data.draw(values))
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    path.write_text(json.dumps(records if len(records) > 1 else records[0]), encoding="utf-8")
+    read_or_name(path)
+
+
+def test_mutated_files(sample_files: Files, tmp_path: Path) -> None:
+    from fuzz import try_mutants
+
+    done = try_mutants(sample_files, 200, tmp_path, seed=0)
+    assert done.crashes == []
+    assert done.read > 30
+    assert done.named > 30

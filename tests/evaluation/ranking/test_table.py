@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from palaestra.errors import InputError, MissingColumnError, StorageError
+from palaestra.evaluation.ranking import (
+    METHODS,
+    Matches,
+    matches,
+    matches_from_trials,
+    rank,
+    rank_intervals,
+    read_matches,
+    transitivity,
+    win_table,
+)
+
+
+def round_robin(rng: np.random.Generator, chance: np.ndarray, games: int) -> Matches:
+    i, j = np.triu_indices(len(chance), 1)
+    a, b = np.repeat(i, games), np.repeat(j, games)
+    names = np.array([f"s{k}" for k in range(len(chance))])
+    return matches(list(names[a]), list(names[b]), (rng.random(len(a)) < chance[a, b]).astype(float))
+
+
+def logistic(strengths: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(strengths - strengths[:, None]))
+
+
+ROCK = np.array([[0.5, 0.85, 0.15], [0.15, 0.5, 0.85], [0.85, 0.15, 0.5]])
+
+
+def test_scores_and_ranks_are_covered() -> None:
+    rng = np.random.default_rng(0)
+    strengths = np.linspace(0.8, -0.8, 5)
+    truth = 1000 + 400 / np.log(10) * strengths
+    score, place = np.zeros(5), np.zeros(5)
+    for seed in range(60):
+        play = round_robin(rng, logistic(strengths), 20)
+        table = rank(play, "bradley_terry", resamples=100, seed=seed).table.sort("system")
+        score += (table["low"].to_numpy() <= truth) & (truth <= table["high"].to_numpy())
+        place += (table["rank_low"].to_numpy() <= np.arange(1, 6)) & (np.arange(1, 6) <= table["rank_high"].to_numpy())
+    assert score.mean() / 60 == pytest.approx(0.95, abs=0.035)
+    assert place.min() / 60 > 0.93
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_finds_a_clear_order(method: str) -> None:
+    play = round_robin(np.random.default_rng(1), logistic(np.array([3.0, 1.0, -1.0, -3.0])), 30)
+    found = rank(play, method, resamples=100)
+    assert found.table["system"][0] == "s0"
+    assert found.table["rank"].to_list()[0] == 1
+    assert found.table["n"].sum() == 2 * 180
+    assert (found.table["rank_low"] <= found.table["rank"]).all()
+    assert (found.table["rank_high"] >= found.table["rank"]).all()
+    assert "180 matches" in found.note
+
+
+def test_few_matches_do_not_settle_who_is_first() -> None:
+    play = matches(list("xxyxyx"), list("yzzyzz"), np.array([1, 0.5, 1, 1, 0, 1]))
+    for method in ("bradley_terry", "schulze", "copeland"):
+        assert rank(play, method).note.startswith("cannot tell who is first"), method
+
+
+def test_rank_intervals_by_hand() -> None:
+    drawn = np.array([10.0, 5.0, 5.1]) + np.random.default_rng(2).normal(0, 0.5, (2000, 3))
+    low, high = rank_intervals(np.array([10.0, 5.0, 5.1]), drawn)
+    assert (low.tolist(), high.tolist()) == ([1, 2, 2], [1, 3, 3])
+
+
+def test_a_cycle_is_found_and_decides_the_method() -> None:
+    rng = np.random.default_rng(3)
+    found = rank(round_robin(rng, ROCK, 40), resamples=300)
+    assert found.method == "alpha_rank"
+    assert found.transitivity.cycle_p < 0.01
+    assert len(found.transitivity.cycle) == 3
+    cycle = found.transitivity.cycle
+    assert all(ROCK[i, j] > 0.5 for i, j in zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+    assert found.table["score"].to_list() == pytest.approx([1 / 3] * 3, abs=1e-6)
+    assert rank(round_robin(rng, logistic(np.array([1.0, 0, -1])), 40), resamples=300).method == "bradley_terry"
+
+
+def test_type_one_error_and_power_of_the_tests() -> None:
+    rng = np.random.default_rng(4)
+
+    def found(chance: np.ndarray, games: int) -> np.ndarray:
+        rates = np.zeros(2)
+        for seed in range(60):
+            test = transitivity(round_robin(rng, chance, games).wins(), resamples=99, seed=seed)
+            rates += [test.cycle_p <= 0.05, test.fit_p <= 0.05]
+        return rates / 60
+
+    assert found(np.full((5, 5), 0.5), 20).max() <= 0.12
+    assert found(logistic(np.linspace(1, -1, 5)), 20).max() <= 0.12
+    chance = np.full((5, 5), 0.5)
+    chance[:3, :3] = ROCK
+    assert found(chance, 30).min() > 0.9
+
+
+def test_longer_cycles_where_pairs_did_not_meet() -> None:
+    wins = np.zeros((4, 4))
+    for i in range(4):
+        wins[i, (i + 1) % 4], wins[(i + 1) % 4, i] = 28, 2
+    test = transitivity(wins, resamples=200)
+    assert test.cycle_p < 0.02
+    assert sorted(test.cycle) == [0, 1, 2, 3]
+    assert test.pairs == 4
+
+
+def test_matches_from_trials_and_win_table() -> None:
+    trials = pl.DataFrame(
+        {
+            "system": ["a", "a", "b", "b", "c"],
+            "run": "0",
+            "task": ["t", "u", "t", "u", "t"],
+            "success": [True, False, False, False, None],
+        }
+    )
+    play = matches_from_trials(trials)
+    assert play.names == ("a", "b")
+    assert sorted(play.score.tolist()) == [0.5, 1.0]
+    row = win_table(play).filter(system="a").to_dicts()[0]
+    assert (row["share"], row["n"]) == (0.75, 2.0)
+    assert row["low"] < 0.75 < row["high"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_files_are_read(tmp_path: Path, suffix: str) -> None:
+    frame = pl.DataFrame({"model_a": ["x", "y", "x"], "model_b": ["y", "x", "y"], "winner": ["model_a", "tie", "y"]})
+    path = tmp_path / f"matches{suffix}"
+    {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}[suffix](path)
+    play = read_matches(path)
+    assert play.score.tolist() == [1.0, 0.5, 0.0]
+    assert play.wins().tolist() == [[0, 1], [1, 0]]
+    assert play.ties()[0, 1] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a,b,winner\nx,y,x\nx,y,z\n", r"row 2: winner 'z' is none of 'x', 'y', 'tie'"),
+        ("a,b,winner\nx,x,x\n", "row 1: it meets itself"),
+        ("a,b,winner\nx,,x\n", "row 1: a name is missing"),
+        ("a,b,score\nx,y,0.7\n", r"row 1: a score of 0\.7"),
+        ("a,b,score,weight\nx,y,1,0\n", "row 1: a weight must be positive"),
+        ("a,c,score\nx,y,1\n", "no column 'b'"),
+        ("a,b\nx,y\n", "neither a column 'winner' nor 'score'"),
+        ("a,b,winner\n", "at least one match"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "matches.csv"
+    path.write_text(text)
+    with pytest.raises((InputError, MissingColumnError), match=complaint):
+        read_matches(path)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "matches.parquet"
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(StorageError, match=r"matches\.parquet"):
+        read_matches(path)
+    with pytest.raises(InputError, match="no such file"):
+        read_matches(tmp_path / "none.csv")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    from palaestra.cli.app import app
+    from palaestra.cli.rank import rank as _  # noqa: F401
+
+    path = tmp_path / "matches.csv"
+    rows = [f"{a},{b},{a}" for a, b in (("x", "y"), ("y", "z"), ("z", "x"))]
+    path.write_text("\n".join(["a,b,winner", *(rows * 30)]))
+    result = CliRunner().invoke(app, ["rank", str(path), "--resamples", "200"])
+    assert result.exit_code == 0
+    assert "strongest cycle" in result.stdout
+    found = json.loads(CliRunner().invoke(app, ["rank", str(path), "--json", "--resamples", "200"]).stdout)
+    assert found["method"] == "alpha_rank"
+    assert set(found["ranking"][0]) >= {"system", "score", "low", "high", "rank", "rank_low", "rank_high", "n"}
