@@ -13,11 +13,14 @@ test: lint types unit
 
 install: $(INSTALLED)
 
+# MOMAland's own dependencies bring a second pygame, experiment trackers and physics engines; its games here need none.
+
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip==26.3
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps momaland==0.2.0
 	touch $@
 
 lint: $(INSTALLED)

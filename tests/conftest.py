@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from quick import Trained
+
+settings.register_profile("patient", deadline=None)  # a busy machine is not a wrong result
+settings.load_profile("patient")
 
 WORLDS = Path(__file__).parent / "worlds"
 if str(WORLDS) not in sys.path:

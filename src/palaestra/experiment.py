@@ -29,6 +29,7 @@ from palaestra.parse import parse
 from palaestra.proof import judged, value_of
 from palaestra.recipe import PolicyPart, Recipe, alone, import_modules, override
 from palaestra.rollout import rollout
+from palaestra.signals import Signal
 from palaestra.teachers import naming
 from palaestra.turns import Turns
 
@@ -219,7 +220,7 @@ class Training:
             self.train,
             self.team,
             credit=parse(recipe.credit),
-            reward=None if recipe.reward is None else parse(recipe.reward),
+            reward=_reward(recipe.reward),
             repair=recipe.repair,
             learner=learner,
             iterations=recipe.train.iterations,
@@ -302,3 +303,9 @@ class Training:
                 pair = before.join(pl.read_parquet(path), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
         return first_proof(looks, planned=len(looks)) if looks else None
+
+
+def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] | None:
+    if isinstance(written, dict):
+        return {name: parse(text) for name, text in written.items()}
+    return None if written is None else parse(written)

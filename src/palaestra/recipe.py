@@ -157,7 +157,11 @@ class Recipe(_Part):
     policies: dict[str, PolicyPart]
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
     warm_start: WarmStartPart | None = None
-    reward: str | None = None
+    reward: str | dict[str, str] | None = Field(
+        None,
+        description="replaces the env's reward: a signal, or signals by name, whose sum is the reward; each stays in "
+        "the table as r_<name>",
+    )
     repair: tuple[str, ...] = Field(
         (), description="table functions between play and credit, e.g. replay(k=1), one or a list; see credit.tables"
     )
@@ -192,15 +196,20 @@ class Recipe(_Part):
 
     @field_validator("credit", "reward")
     @classmethod
-    def _is_signal(cls, value: str | None) -> str | None:
+    def _is_signal(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
         import palaestra.credit
         import palaestra.rewards  # noqa: F401  their signals must be registered
 
-        if value is not None:
+        if value == {}:
+            raise ValueError("no components; give a signal, or signals by name")
+        for name, text in value.items() if isinstance(value, dict) else [("", value)]:
+            if not re.fullmatch(r"\w*", name):
+                raise ValueError(f"component {name!r}: name it with letters, digits and _; its column is r_<name>")
             try:
-                parse(value)
+                if text is not None:
+                    parse(text)
             except ExpressionError as error:
-                raise ValueError(str(error)) from error
+                raise ValueError(f"{name}: {error}" if name else str(error)) from error
         return value
 
     @model_validator(mode="after")

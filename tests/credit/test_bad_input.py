@@ -44,6 +44,9 @@ TABLE = Turns({
         ("mix(1.5, grpo(), rloo())", ExpressionError, r"mix: weight 1.5 is outside \[0, 1\]"),
         ("stratified_grpo(alpha=-1)", ExpressionError, r"weight -1.0 is outside \[0, 1\]"),
         # a schedule outside its range
+        ("mix(linear(0, 2, steps=2), grpo(), rloo())", ExpressionError, r"is 2 in row 1, outside \[0, 1\]"),
+        ("gae(reward, gamma=2)", ExpressionError, r"gae: gamma=2 is outside \[0, 1\]"),
+        ("gae(reward, lam=-1)", ExpressionError, r"gae: lam=-1 is outside \[0, 1\]"),
         ("linear(0, 1, steps=0) * grpo()", ExpressionError, "linear: steps=0 must be at least 1"),
         ("cosine(0, 1, steps=-2) * grpo()", ExpressionError, "cosine: steps=-2 must be at least 1"),
         ("cosine_restarts(steps=10)", ExpressionError, "10 steps, 30 to warm up, 3 cycles: no cycle has a step"),

@@ -234,3 +234,44 @@ def test_credit_per_token_has_no_order() -> None:
 def test_wrong_options_of_the_learner_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         learner_of(TabularPolicy(3), **options)
+
+
+LONGER: dict[str, Any] = {"env": {"options": {"places": 2}}}
+"""An agent acts more than once, so that there is something to repeat."""
+
+
+def test_components_stay_in_the_table_and_in_the_metrics(tmp_path: Path) -> None:
+    """`reward` by name: the sum is trained on, each part is a column r_<name>."""
+    parts = {"right": "success_reward()", "valid": "0.1 * valid"}
+    lines = train(recipe({"reward": parts, "train": {"save_turns": "all"}}), tmp_path / "parts")
+    turns = Turns.load(tmp_path / "parts" / "turns")
+    assert turns["reward"].to_list() == pytest.approx((turns["r_right"] + turns["r_valid"]).to_list())
+    assert turns["r_valid"].max() == 0.1
+    assert lines[0]["components"].keys() == {"right", "valid"}
+    first = turns.filter(pl.col("iteration") == 1).frame
+    episodes = first.unique(["group", "episode"]).height
+    assert lines[0]["components"]["valid"] == pytest.approx(first["r_valid"].sum() / episodes)
+    whole = train(recipe({"reward": "success_reward() + 0.1 * valid"}), tmp_path / "whole")
+    assert [line["reward"] for line in whole] == pytest.approx([line["reward"] for line in lines])
+    assert equal(final(tmp_path / "whole")["policies"], final(tmp_path / "parts")["policies"])
+
+
+def test_a_reward_that_can_be_farmed_is_said_on_the_first_batch(tmp_path: Path) -> None:
+    farmed = train(recipe({"reward": "0.9 + 0 * valid"} | LONGER), tmp_path / "farmed")  # a living wage
+    assert any("the reward can be farmed: ten idle copies" in alarm for alarm in farmed[0]["alarms"])
+    assert not any("farmed" in alarm for line in farmed[1:] for alarm in line["alarms"])
+    sound = train(recipe({"reward": "success_reward()"} | LONGER), tmp_path / "sound")
+    assert not any("farmed" in alarm for alarm in sound[0]["alarms"])
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ({}, "reward: .*no components; give a signal"),
+        ({"right": "succes_reward()"}, "right: .*'succes_reward'.*did you mean 'success_reward'"),
+        ({"right!": "success_reward()"}, "component 'right!': name it with letters"),
+    ],
+)
+def test_components_that_are_wrong_are_named(reward: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        override(alone(validate(QUICK)), {"reward": reward})

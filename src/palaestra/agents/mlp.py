@@ -31,7 +31,7 @@ class MLPPolicy(DiscretePolicy):
                 layers += [torch.nn.Linear(width, following), torch.nn.Tanh()]
             module = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], actions))
         super().__init__(module, actions=actions, name=name)
-        self.inputs = inputs
+        self.inputs, self.width = inputs, sizes[-1]
 
     def misfit(self, observation: Observation) -> str | None:
         """Also the wrong number of features."""
@@ -47,10 +47,20 @@ class MLPPolicy(DiscretePolicy):
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
         """Of the column `features`."""
+        return self._apply(self.features_of_rows(rows))
+
+    def features_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
+        """The column `features`, float32[rows, inputs]."""
         features = rows["features"]
         if features.null_count() or not (features.list.len() == self.inputs).all():
             raise InputError(f"MLPPolicy.score: every row needs {self.inputs} features")
-        return self._apply(features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.inputs))
+        return features.explode().to_numpy().astype(np.float32).reshape(len(rows), self.inputs)
+
+    def represent(self, features: torch.Tensor) -> torch.Tensor:
+        """Units of the last hidden layer, [rows, width]: what the logits, and auxiliary heads, are read from."""
+        for layer in list(self.module.children())[:-1]:
+            features = layer(features)
+        return features
 
     def _apply(self, features: np.ndarray) -> torch.Tensor:
         device = next(self.module.parameters()).device

@@ -3,7 +3,7 @@
 A command lives in a file of its own and joins by being imported here.
 """
 
-from palaestra.cli import apply, audit, evaluate, rank, systems, train
+from palaestra.cli import apply, audit, evaluate, rank, systems, train, triage
 from palaestra.cli.app import main
 
-__all__ = ["apply", "audit", "evaluate", "main", "rank", "systems", "train"]
+__all__ = ["apply", "audit", "evaluate", "main", "rank", "systems", "train", "triage"]

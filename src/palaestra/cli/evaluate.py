@@ -30,21 +30,28 @@ def evaluate(
         str | None, typer.Option(help="compare this score (a column `score.NAME` or any other) instead of success")
     ] = None,
     format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
     rows = _run_of_ours(paths, baseline) if not (agent or score or format) else None
+    table = None
     if rows is None:
-        rows = _compare(paths, baseline, agent, score, format)
+        rows, table = _compare(paths, baseline, agent, score, format)
+    if report is not None:
+        from palaestra.report.evaluation import write_evaluation
+
+        page = write_evaluation(report, rows=rows, trials=table)
+        err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         show(rows)
         return
-    table = Table("system", "tasks × trials", "success", "score", "errors", box=None)
+    shown = Table("system", "tasks × trials", "success", "score", "errors", box=None)
     for row in rows:
         size = f"{row['tasks']} × {row['trials']}"
         errors = str(sum(row["errors"].values()))
-        table.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
-    out.print(table)
+        shown.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
+    out.print(shown)
     for row in rows:
         print(f"{row['system']}: {row['verdict']}")
 
@@ -61,20 +68,14 @@ def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]]
 
 def _compare(
     paths: list[str], baseline: str | None, agents: list[str] | None, score: str | None, format: str | None
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Any]:
+    """The rows, and the table of trials that they are made of."""
     import polars as pl
 
     from palaestra.evaluation import comparison_table, trials, verdict
-    from palaestra.evaluation.logs import read_logs
     from palaestra.proof import value_of
 
-    logs = read_logs(*paths, format=format)
-    for problem in logs.problems[:_SHOWN]:
-        err.print(f"not read: {problem}", markup=False, highlight=False, soft_wrap=True)
-    if len(logs.problems) > _SHOWN:
-        err.print(f"not read: {len(logs.problems) - _SHOWN} more of this kind; {len(logs.problems)} in all")
-
-    turns, where = logs.turns, None
+    turns, where = read(paths, format), None
     if agents:
         seats = turns["agent"].cast(pl.String).unique().drop_nulls().to_list() if "agent" in turns.columns else []
         for each in agents:
@@ -95,7 +96,19 @@ def _compare(
     if baseline not in systems:
         raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
     rows = comparison_table(table, baseline=baseline, value=value)
-    return [row.to_dict() | {"verdict": verdict(row)} for row in rows]
+    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], table
+
+
+def read(paths: list[str], format: str | None) -> Any:
+    """The turns of all paths; what could not be read is named on stderr."""
+    from palaestra.evaluation.logs import read_logs
+
+    logs = read_logs(*paths, format=format)
+    for problem in logs.problems[:_SHOWN]:
+        err.print(f"not read: {problem}", markup=False, highlight=False, soft_wrap=True)
+    if len(logs.problems) > _SHOWN:
+        err.print(f"not read: {len(logs.problems) - _SHOWN} more of this kind; {len(logs.problems)} in all")
+    return logs.turns
 
 
 def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> str:

@@ -79,6 +79,7 @@ from palaestra.credit.weights import (
     mix,
     modulate,
     phase,
+    within,
 )
 from palaestra.signals import (
     absolute,
@@ -253,4 +254,5 @@ __all__ = [
     "whiten",
     "win_rate",
     "win_rates",
+    "within",
 ]

@@ -51,7 +51,13 @@ def gae(
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
     >>> gae(bootstrap=0).evaluate(turns).round(4)
     array([0.7465, 0.47  , 0.6   ])
+
+    Raises:
+        ExpressionError: gamma or lam is outside [0, 1].
     """
+    for name, number in (("gamma", gamma), ("lam", lam)):
+        if not 0 <= number <= 1:
+            raise ExpressionError(f"gae: {name}={number} is outside [0, 1]")
     now = as_signal(value)
     if bootstrap is None:
         bootstrap = where(fill_missing("truncated", False), now, 0.0)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from palaestra.credit.grouped import dr_grpo, grpo
 from palaestra.credit.keys import is_first
 from palaestra.credit.returns import episode_score
 from palaestra.errors import ExpressionError, nearest
+from palaestra.kernels import KERNELS, Evaluation
 from palaestra.signals import (
     Keys,
     Signal,
@@ -34,11 +36,40 @@ from palaestra.signals import (
     ratio,
     register,
     shift,
+    short,
     standardise,
     std,
     total,
 )
 from palaestra.signals import where as pick  # `where` is also the name of the option of every statistic
+from palaestra.tree import Value
+from palaestra.turns import Ragged
+
+
+@register()
+def within(x: SignalLike, low: float = 0.0, high: float = 1.0) -> Signal:
+    """x, and an error where it leaves [low, high]: for a weight or schedule that must not. Missing stays missing.
+
+    Raises:
+        ExpressionError: on evaluation, a value is outside; names the rows.
+    """
+    return Signal("within", as_signal(x), low=float(low), high=float(high))
+
+
+def _within(evaluation: Evaluation, node: Signal) -> Value:
+    value, low, high = evaluation(node.inputs[0]), node.options["low"], node.options["high"]
+    flat = value.values if isinstance(value, Ragged) else value.astype(float)
+    outside = np.flatnonzero((flat < low) | (flat > high))
+    if len(outside):
+        place = "token" if isinstance(value, Ragged) else "row"
+        raise ExpressionError(
+            f"{short(node.inputs[0])} is {flat[outside[0]]:g} in {place} {outside[0]}, outside [{low:g}, {high:g}] "
+            f"({len(outside)} in all); mend the schedule or clip it"
+        )
+    return value
+
+
+KERNELS["within"] = _within
 
 
 @register()
@@ -46,7 +77,7 @@ def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
     """weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal: a schedule, a column.
 
     Raises:
-        ExpressionError: the weight is a number outside [0, 1].
+        ExpressionError: the weight is outside [0, 1]: a number at once, a signal when it is evaluated.
 
     >>> mix(0.6, "fine", "coarse")
     0.6 * col('fine') + 0.4 * col('coarse')
@@ -54,6 +85,7 @@ def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
     w = as_signal(weight)
     if w.op == "lit" and not 0 <= w.options["value"] <= 1:
         raise ExpressionError(f"mix: weight {w} is outside [0, 1]")
+    w = w if w.op == "lit" else within(w)
     return w * as_signal(first) + (1.0 - w) * as_signal(second)
 
 

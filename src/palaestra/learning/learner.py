@@ -20,6 +20,7 @@ from torch import Tensor
 
 from palaestra.agents.base import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, nearest
+from palaestra.learning.auxiliary import Targets, heads
 from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces
 from palaestra.learning.losses import (
     Aggregation,
@@ -58,6 +59,9 @@ class PolicyGradient:
             entropy is held between low and high times its mean over all earlier updates. Here it is a mean over the
             tokens of a turn, the turns of an episode, the episodes. Needs `entropy` > 0 and `updates`, which is K.
         corridor_smooth, corridor_decay: EPO's α, weight of the penalty, and γ, how fast β falls from 2 towards 1.
+        auxiliary: {"reward": 1.0, "reconstruction": 1.0} adds Lucy-SKG's [21] heads on the trunk of every policy, which
+            learn with it; see `auxiliary.Auxiliary` for the options. Its losses are in the metrics (`reward_class`,
+            `reconstruction`), its parameters in the norm of the gradient.
         epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows).
         sequential, order: SeeUPO [96]: "turn" updates the last turns first, then those before, each with an advantage
             that is multiplied by the ratios of the parts that have moved already; "agent" does so by agent. Epochs and
@@ -89,6 +93,7 @@ class PolicyGradient:
         corridor_decay: float = 1.0,
         sequential: Literal["turn", "agent"] | None = None,
         order: Order = "reverse",
+        auxiliary: Mapping[str, float] | None = None,
         epochs: int = 1,
         minibatch: int | None = None,
         max_grad_norm: float | None = 1.0,
@@ -113,6 +118,8 @@ class PolicyGradient:
             raise InputError(f"PolicyGradient: schedule={schedule!r} needs updates=, how many there are until lr is 0")
         if corridor is not None:
             _check_corridor(corridor, entropy, updates)
+        if auxiliary is not None and sequential:
+            raise InputError(f"PolicyGradient: auxiliary heads read past turns, which sequential={sequential!r} takes away")
         if epochs < 1 or (minibatch is not None and minibatch < 1):
             raise InputError(f"PolicyGradient: epochs={epochs} and minibatch={minibatch} must be at least 1")
         self.policies = {policy.name: policy for policy in team.trainable}
@@ -132,9 +139,11 @@ class PolicyGradient:
         self._seen: dict[str, list[float]] = {}
         self.start = {name: copy.deepcopy(policy.state_dict()) for name, policy in self.policies.items()}
         self._references: dict[str, Learnable] = {}
+        self.auxiliary = heads(self.policies, auxiliary)
+        self._targets: dict[str, Targets] = {}
         self.optimisers = {
-            name: torch.optim.AdamW(policy.parameters(), self.lr[name], weight_decay=weight_decay, fused=True)
-            for name, policy in self.policies.items()
+            name: torch.optim.AdamW(self._parameters(name), self.lr[name], weight_decay=weight_decay, fused=True)
+            for name in self.policies
         }
 
     def update(
@@ -206,6 +215,7 @@ class PolicyGradient:
             "entropies": self.entropies,
             "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()},
             "start": self.start,
+            "auxiliary": {name: heads.state_dict() for name, heads in self.auxiliary.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -213,8 +223,14 @@ class PolicyGradient:
         self.updates, self.start = state["updates"], state["start"]
         self.entropies = {name: list(state["entropies"][name]) for name in self.policies}
         self._references.clear()
+        for name, heads in self.auxiliary.items():
+            heads.load_state_dict(state["auxiliary"][name])
         for name, optimiser in self.optimisers.items():
             optimiser.load_state_dict(state["optimisers"][name])
+
+    def _parameters(self, name: str) -> list[torch.nn.Parameter]:
+        heads = self.auxiliary.get(name)
+        return [*self.policies[name].parameters(), *(heads.parameters() if heads else ())]
 
     # -- one policy ---------------------------------------------------------------------------------------------------
 
@@ -226,6 +242,9 @@ class PolicyGradient:
         if self.kl:
             self.reference(name)  # building it swaps parameters, which must not happen inside a graph
         rows = len(batch.size)
+        heads = self.auxiliary.get(name)
+        if heads:
+            self._targets[name] = heads.targets(self.policies[name], batch.rows)
         steps = [self._step(name, batch, chosen) for chosen in self._minibatches(rows, rng)]
         tokens = sum(step.tokens for step in steps)
         return {
@@ -238,6 +257,7 @@ class PolicyGradient:
             "rows": rows,
             "tokens": int(batch.counts.sum()),
             "seconds": time.perf_counter() - started,
+            **(heads.report(len(steps)) if heads else {}),
         }
 
     def _minibatches(self, rows: int, rng: np.random.Generator | None) -> Iterator[np.ndarray]:
@@ -251,7 +271,7 @@ class PolicyGradient:
     def _step(self, name: str, batch: Batch, rows: np.ndarray) -> _Step:
         """One step of the optimiser. Rows without credit count in the denominators; only a regulariser needs more."""
         tokens = int(batch.counts[rows].sum())
-        active = rows if self.kl or self.entropy else rows[batch.credited[rows]]
+        active = rows if self.kl or self.entropy or self.auxiliary else rows[batch.credited[rows]]
         if not tokens or not len(active):
             return _Step(0.0, 0.0, 0.0, 0, tokens)
         optimiser = self.optimisers[name]
@@ -299,6 +319,8 @@ class PolicyGradient:
             )  # fmt: skip
         elif self.entropy:
             loss = loss - self.entropy * aggregate(scored.entropies, mask, tokens=tokens)
+        if name in self.auxiliary:
+            loss = loss + self.auxiliary[name].loss(self.policies[name], self._targets[name], piece, rows)
         return loss, kl.detach(), (cut & mask).sum(), held.detach()
 
     def _divergence(self, name: str, scored: Scored, frame: pl.DataFrame) -> Tensor:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from palaestra.audits import component_columns
+from palaestra.audits.finding import per_turn
+from palaestra.signals import col
 from palaestra.turns import Turns
 
 GOOD = pl.col("error").is_null()
@@ -29,7 +33,8 @@ def measure(
     """The fields of a line of metrics that come from the table and the update.
 
     reward, success: mean over good episodes and the agents that learn, of an agent's return and success. errors: failed
-    episodes by boundary. policies: what the learner said, with the share of illegal and of distinct actions.
+    episodes by boundary. components: total absolute value per episode of each component r_<name> of the reward.
+    policies: what the learner said, with the share of illegal and of distinct actions.
     """
     frame = turns.frame
     mine = pl.col("policy").cast(pl.String).is_in(list(learners))
@@ -50,6 +55,10 @@ def measure(
         "errors": dict(failures.iter_rows()),
         "reward": agents["reward"].mean(),
         "success": agents["success"].mean(),
+        "components": {
+            name.removeprefix("r_"): float(np.nansum(np.abs(per_turn(turns, col(name))))) / max(1, episodes.height)
+            for name in component_columns(turns)
+        },
         "policies": {name: {**metrics, **_behaviour(frame, name)} for name, metrics in learned.items()},
     }
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from palaestra.audits import cheap
 from palaestra.credit.tables import Remembering, parse_table_function
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError
@@ -25,6 +27,7 @@ from palaestra.learning.journal import Journal, write_json
 from palaestra.learning.learner import PolicyGradient
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
+from palaestra.rewards import components
 from palaestra.rollout import rollout
 from palaestra.signals import Signal
 from palaestra.turns import Turns
@@ -42,7 +45,8 @@ class Trainer:
     Args:
         env: makes a fresh env.
         team: who plays. Only policies of the learner change; opponents may be frozen.
-        credit: advantage of every turn or token. reward: replaces the env's reward before that.
+        credit: advantage of every turn or token. reward: replaces the env's reward before that: a signal,
+            or signals by name, which stay in the table as r_<name> and whose sum it is. The first batch is audited.
         learner: made for the same team.
         repair: texts of table functions (`palaestra.credit.tables`), e.g. "replay(k=1)", that change, in this order,
             the rows of good episodes before credit. What they remember is part of a checkpoint. `added_rows` in the
@@ -68,7 +72,7 @@ class Trainer:
         *,
         credit: Signal,
         learner: PolicyGradient,
-        reward: Signal | None = None,
+        reward: Signal | Mapping[str, Signal] | None = None,
         repair: Sequence[str] = (),
         iterations: int,
         groups: int,
@@ -116,7 +120,7 @@ class Trainer:
         with progress_bar("train", self.iterations, shown=self.progress) as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
-                    turns = self._play(iteration)
+                    turns, warnings = self._rewarded(self._play(iteration), iteration)
                     trained, rest = split(turns, self.group_size, drop_incomplete=self.incomplete == "drop")
                     good, trained = len(trained), self._repaired(trained, iteration)
                     trained = trained.with_column(advantage=self.credit)
@@ -125,7 +129,7 @@ class Trainer:
                 line |= measure(turns, self.group_size, learned, self.learner.policies)
                 line["added_rows"] = len(trained) - good
                 line |= self._look(iteration, line["policies"], trained)
-                line["alarms"] = alarms(line, self.journal.lines)
+                line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
                 self.journal.append(line)
                 with self._clock():
                     self._keep(iteration, trained, rest)
@@ -135,7 +139,7 @@ class Trainer:
     # -- one iteration ------------------------------------------------------------------------------------------------
 
     def _play(self, iteration: int) -> Turns:
-        turns = rollout(
+        return rollout(
             self.env,
             self.team,
             groups=self.groups,
@@ -145,7 +149,17 @@ class Trainer:
             run=self.run_name,
             **self.play,
         )
-        return turns if self.reward is None else turns.with_column(reward=self.reward)
+
+    def _rewarded(self, turns: Turns, iteration: int) -> tuple[Turns, list[str]]:
+        """The reward of the recipe, and on the first batch what is wrong with it: loops and repetition that pay."""
+        if self.reward is None:
+            return turns, []
+        whole = self.reward if isinstance(self.reward, Signal) else reduce(Signal.__add__, self.reward.values())
+        found = cheap(turns, whole) if iteration == 1 else []
+        warnings = [f"the reward can be farmed: {each.sentence} (palaestra audit shows the rows)" for each in found]
+        if isinstance(self.reward, Signal):
+            return turns.with_column(reward=self.reward), warnings
+        return components(turns, self.reward), warnings
 
     def _repaired(self, trained: Turns, iteration: int) -> Turns:
         for number, function in enumerate(self.repairs if len(trained) else ()):
@@ -210,7 +224,7 @@ class Trainer:
             "groups": self.groups,
             "group_size": self.group_size,
             "credit": str(self.credit),
-            "reward": str(self.reward),
+            "reward": str(dict(self.reward) if isinstance(self.reward, Mapping) else self.reward),
             "repair": list(self.repair),
             "incomplete": self.incomplete,
         }

@@ -99,9 +99,9 @@ def _turns(events: list[tuple[str, dict[str, Any]]], model: Any, rows: Rows) -> 
     return turns
 
 
-def _known(usage: Any) -> dict[str, Any] | None:
+def _known(usage: Any) -> dict[Any, Any] | None:
     """Usage as the trace says it; a provider that reports none leaves zeros."""
     if not isinstance(usage, dict) or not any(usage.values()):
         return None
-    names = {"input_tokens": "prompt_tokens", "cached_input_tokens": "cached_content_token_count"}
+    names: dict[Any, str] = {"input_tokens": "prompt_tokens", "cached_input_tokens": "cached_content_token_count"}
     return {names.get(name, name): value for name, value in usage.items() if value}

@@ -13,7 +13,7 @@ from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.rows import Rows, rest, text
+from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
 _SCORES = ("reward", "score", "accuracy", "resolved", "success")
@@ -76,14 +76,14 @@ def _calls(logged: Any) -> Mapping[str, Any]:
 def _turns(logged: Any) -> list[dict[str, Any]]:
     if isinstance(logged, Mapping):
         return _conversation(logged)
-    turns = []
+    turns: list[dict[str, Any]] = []
     for call in logged if isinstance(logged, list) else []:
-        inputs, output = (call.get(k) if isinstance(call.get(k), Mapping) else {} for k in ("inputs", "output"))
+        inputs, output = mapping(call.get("inputs")), mapping(call.get("output"))
         if not output.get("usage"):
             continue  # an operation around a call of the model, not a call
         choices = output.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else {}
-        answer = choice.get("message") if isinstance(choice.get("message"), Mapping) else {}
+        choice = mapping(choices[0] if isinstance(choices, list) and choices else None)
+        answer = mapping(choice.get("message"))
         heard = inputs.get("messages")
         said = turns_of([*(heard[-1:] if isinstance(heard, list) else []), {**answer, "role": "assistant"}])[-1]
         said |= {"turn": len(turns), "policy": inputs.get("model") or output.get("model")}

@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from palaestra.evaluation.logs.rows import Rows, rest, text
+from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 
 
 def read(path: Path, rows: Rows) -> None:
@@ -28,7 +28,7 @@ def read(path: Path, rows: Rows) -> None:
         acted: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for row, action in _objects(connection, "actions", rows):
             acted.setdefault(text(action.get("agent_id")), []).append((row, action))
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: sqlite quotes what is not UTF-8
         rows.problem("", f"not a readable SQLite file ({error})")
         return
     finally:
@@ -57,8 +57,7 @@ def _objects(connection: sqlite3.Connection, table: str, rows: Rows) -> Any:
 
 
 def _turn(agent: str, action: dict[str, Any]) -> dict[str, Any]:
-    request = action.get("request") if isinstance(action.get("request"), dict) else {}
-    result = action.get("result") if isinstance(action.get("result"), dict) else {}
+    request, result = mapping(action.get("request")), mapping(action.get("result"))
     parameters = request.get("parameters")
     to = parameters.get("to_agent_id") if isinstance(parameters, dict) else None
     return {

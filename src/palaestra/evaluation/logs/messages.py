@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.evaluation.logs.rows import dump, rest, text
+from palaestra.evaluation.logs.rows import dump, mapping, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
 _ROLES = {"ai": "assistant", "human": "user"}
@@ -41,7 +41,7 @@ def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
         calls = [message["function_call"]]
     for call in calls if isinstance(calls, list) else []:
         if isinstance(call, Mapping):
-            inner = call.get("function") if isinstance(call.get("function"), Mapping) else call
+            inner = mapping(call.get("function")) or call
             name = inner.get("name") or inner.get("function")
             found.append({"tool": name, "arguments": inner.get("arguments", inner.get("args"))})
     found += [{"tool": b.get("name"), "arguments": b.get("input")} for b in blocks if b.get("type") == "tool_use"]
@@ -60,7 +60,7 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
         if not isinstance(message, Mapping):
             heard.append(text(message))
             continue
-        inner = message.get("data") if isinstance(message.get("data"), Mapping) else message
+        inner = mapping(message.get("data")) or message
         role = message.get("role") or message.get("type")
         role = _ROLES.get(role, role) if isinstance(role, str) else role
         words = content_text(inner.get("content"))

@@ -51,14 +51,13 @@ def read_runs(folder: str | Path, *, budget: Budget | None = None) -> tuple[Turn
         hours = _first(status | meta, "hours", "elapsed_hours", "runtime_hours")
         score, baseline = scores.get("score"), scores.get("baseline")
         state = _first(status, "status", "state")
-        both = isinstance(score, int | float) and isinstance(baseline, int | float)
         rows.episode(
             str(path),
             [{"cost": cost, "metadata": rest(found, ())}],
             system=_first(meta, "agent", "agent_name", "model"),
             task=_first(meta, "task", "task_name", "task_id") or path.parent.name,
             score=score,
-            success=score > baseline if both else None,
+            success=score > baseline if _number(score) and _number(baseline) else None,
             error=f"run: {text(state)}" if isinstance(state, str) and state.lower() in ("failed", "error") else None,
         )
         over = [x > most for x, most in ((hours, budget.hours), (cost, budget.dollars)) if isinstance(x, int | float)]
@@ -89,6 +88,10 @@ def _read(path: Path, rows: Rows) -> dict[str, Any]:
         rows.problem(str(path), f"expected an object, found {type(said).__name__}")
         return {}
     return said
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _first(record: Mapping[str, Any], *names: str) -> Any:

@@ -158,14 +158,14 @@ def _spread(cost: float | None, rows: list[dict[str, Any]]) -> None:
 
 def text(value: Any) -> str:
     """As text that a table can hold; what is not text becomes JSON."""
-    value = value if isinstance(value, str) else dump(value)
-    if value.isascii():
-        return value
+    words: str = value if isinstance(value, str) else dump(value)
+    if words.isascii():
+        return words
     try:
-        value.encode()
+        words.encode()
     except UnicodeEncodeError:  # half a surrogate pair
-        return value.encode("utf-8", "replace").decode()
-    return value
+        return words.encode("utf-8", "replace").decode()
+    return words
 
 
 def dump(value: Any) -> str:
@@ -182,6 +182,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _finite(each) for key, each in value.items()}
     return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def rest(record: Mapping[str, Any], known: Iterable[str]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -22,6 +22,11 @@ Rule = Literal["uniform_exhaustive", "uniform", "valence", "count"]
 RULES = ("uniform_exhaustive", "uniform", "valence", "count")
 Play = Callable[[tuple[int, ...], np.random.Generator], np.ndarray]
 """A profile -> payoffs of all players, float64[K] in [0, 1]."""
+
+
+def _at(profile: tuple[int, ...]) -> Any:
+    """Index of all players' payoffs in one profile."""
+    return (slice(None), *profile)
 
 
 @dataclass
@@ -59,7 +64,7 @@ class PayoffEstimate:
         payoffs = np.asarray(payoffs, float)
         if payoffs.shape != self.total.shape[:1] or not ((payoffs >= 0) & (payoffs <= 1)).all():
             raise InputError(f"payoffs of profile {profile} must be {len(self.total)} numbers in [0, 1], not {payoffs}")
-        self.total[(slice(None), *profile)] += payoffs
+        self.total[_at(profile)] += payoffs
         self.n[profile] += 1
 
     @property
@@ -70,7 +75,7 @@ class PayoffEstimate:
 
     def bounds(self, profile: tuple[int, ...] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper confidence bounds of the payoffs, of all profiles or of one."""
-        where = (slice(None), *profile) if profile is not None else ...
+        where: Any = _at(profile) if profile is not None else ...
         n, total = self.n[profile] if profile is not None else self.n, self.total[where]
         if self.interval == "hoeffding":
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,7 +147,7 @@ class ResponseGraph:
     @staticmethod
     def _known(estimate: PayoffEstimate, profile: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, lower and upper bound of each player's payoff."""
-        mean = estimate.total[(slice(None), *profile)] / max(int(estimate.n[profile]), 1)
+        mean = estimate.total[_at(profile)] / max(int(estimate.n[profile]), 1)
         return (mean, *estimate.bounds(profile))
 
 
@@ -165,7 +170,8 @@ def next_match(
         p = graph.valence.astype(float) ** 2
         return graph.profiles[int(rng.choice(len(p), p=p / p.sum()))]
     edges = list(graph.open) if rule == "uniform" else [next(iter(graph.open))]
-    return edges[int(rng.integers(len(edges)))][int(rng.integers(2))]
+    one, other, _ = edges[int(rng.integers(len(edges)))]
+    return one if rng.integers(2) == 0 else other
 
 
 def response_graph_ucb(
@@ -196,9 +202,9 @@ def response_graph_ucb(
     for profile in graph.profiles:
         graph.settle(estimate, profile)
     plays = len(graph.profiles)
-    while plays < most and (profile := next_match(graph, estimate, rng, rule)) is not None:
-        estimate.add(profile, play(profile, rng))
-        graph.settle(estimate, profile)
+    while plays < most and (chosen := next_match(graph, estimate, rng, rule)) is not None:
+        estimate.add(chosen, play(chosen, rng))
+        graph.settle(estimate, chosen)
         plays += 1
     mean = estimate.mean
     order = tuple((v, w, k) if mean[(k, *w)] >= mean[(k, *v)] else (w, v, k) for v, w, k in graph.edges)

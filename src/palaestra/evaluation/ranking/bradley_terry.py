@@ -35,7 +35,7 @@ def bradley_terry(
 
 def draw_parameter(wins: np.ndarray, ties: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
     """Davidson's ν, float64[...]: two equals draw with chance ν / (2 + ν)."""
-    return np.exp(_fit(wins, ties, "davidson", prior)[1])
+    return np.asarray(np.exp(_fit(wins, ties, "davidson", prior)[1]))
 
 
 def win_chance(strengths: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ def elo(
     the mean over many orders is the number to report, their spread what the order alone does.
     """
     if not orders:
-        return _play(matches, np.arange(len(matches))[None], k, initial, base, scale)[0]
+        return _play_once(matches, k, initial, base, scale)
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(len(matches)), (orders, 1)), axis=1)
     return _play(matches, order, k, initial, base, scale)
 
@@ -42,6 +42,17 @@ def elo_resampled(matches: Matches, resamples: int, rng: np.random.Generator, *,
         drawn = np.repeat(np.arange(len(matches)), count)
         order[row, : len(drawn)] = rng.permutation(drawn)
     return _play(matches, order, k, 1000.0, 10.0, 400.0)
+
+
+def _play_once(matches: Matches, k: float, initial: float, base: float, scale: float) -> np.ndarray:
+    """The same for one order, in plain floats: an array of one costs thirty times as much per match."""
+    rating = [initial] * len(matches.names)
+    columns = (x.tolist() for x in (matches.a, matches.b, matches.score, matches.weight))
+    for i, j, s, w in zip(*columns, strict=True):
+        e = 1 / (1 + base ** ((rating[j] - rating[i]) / scale))
+        rating[i] += k * (w * s - e)
+        rating[j] += k * (w * (1 - s) - (1 - e))
+    return np.array(rating)
 
 
 def _play(matches: Matches, order: np.ndarray, k: float, initial: float, base: float, scale: float) -> np.ndarray:

@@ -35,8 +35,8 @@ def integrity(
     """Violations (file, rule, severity, evidence) of a run's folder.
 
     graders: `file_hashes` from before. reported: metrics by name; one with three digits or more that stands in
-    submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above their
-    prediction interval (Student's t) is a major violation, and three runs or more are needed to say so.
+    submitted code as a literal is a major violation. again: the same metrics from fresh seeds; a reported one above
+    their prediction interval (Student's t) is a major violation, and three runs or more are needed to say so.
     """
     root, rows = Path(folder), []
     for name, digest in (graders or {}).items():

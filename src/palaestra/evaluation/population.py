@@ -1,0 +1,357 @@
+"""[128] Populations of agents: who takes over from whom, how, how unequally, and whether there are roles (arXiv 2603.03555).
+
+An adoption is the first time that an agent uses an item (a phrase, a skill); its exposure is the number of its sources
+that did so before. The published quadratic test on exposure finds "saturation" in plain independent contagion as well;
+the slope of log exposure under a complementary log-log link is 1 for it. Left out: Cox models, comparisons of the power
+law with other laws (the package powerlaw has them), and what counts as collaboration, which is a list of keywords.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import statsmodels.api as sm
+from scipy import optimize, stats
+from scipy.sparse import csr_array
+from scipy.special import zeta
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.turns import Turns
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+def influence_graph(turns: Turns) -> pl.DataFrame:
+    """(agent, source, messages): `agent` heard from `source` so often, by the column `recipient` (a name or a list).
+
+    Raises:
+        MissingColumnError: nobody is addressed.
+    """
+    for name in ("agent", "recipient"):
+        if name not in turns.columns:
+            raise MissingColumnError(f"influence_graph: no column {name!r}{nearest(name, turns.columns)}")
+    pairs = turns.frame.select(source=pl.col("agent").cast(pl.String), agent=pl.col("recipient"))
+    if isinstance(pairs.schema["agent"], pl.List):
+        pairs = pairs.explode("agent")
+    pairs = pairs.with_columns(pl.col("agent").cast(pl.String)).drop_nulls().filter(pl.col("agent") != pl.col("source"))
+    return pairs.group_by("agent", "source").agg(messages=pl.len()).sort("agent", "source")
+
+
+def memes(turns: Turns, text: str = "action", *, words: Sequence[int] = (3, 4, 5)) -> pl.DataFrame:
+    """(row, item): every phrase of 3 to 5 words in a text, once a row; what `cascades` counts."""
+    rows = []
+    for row, said in enumerate(turns[text].cast(pl.String)):
+        tokens = _WORD.findall((said or "").lower())
+        rows += [
+            (row, item) for item in {" ".join(tokens[i : i + n]) for n in words for i in range(len(tokens) - n + 1)}
+        ]
+    return pl.DataFrame(rows, schema={"row": pl.Int64, "item": pl.String}, orient="row").sort("row", "item")
+
+
+def cascades(turns: Turns, items: pl.DataFrame, *, time: str = "turn", adopters: int = 10) -> pl.DataFrame:
+    """(item, agent, time): the first use of each item by each agent, for items with at least so many adopters.
+
+    items: (row, item), from `memes` or from a column of one's own, e.g. the hash of a code block.
+    """
+    who = turns.frame.select(agent=pl.col("agent").cast(pl.String), time=pl.col(time)).with_row_index("row")
+    used = items.with_columns(pl.col("row").cast(pl.UInt32)).join(who, on="row")
+    first = used.group_by("item", "agent").agg(pl.col("time").min())
+    return first.filter(pl.len().over("item") >= adopters).sort("item", "time", "agent")
+
+
+def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
+    """(item, agent, time, exposure, adopted): a row per agent, item and time at which it could still adopt.
+
+    exposure: how many of its sources adopted before that time. adoptions: (item, agent, time) with whole times. edges:
+    (agent, source). Every agent of `edges` is at risk from the time after an item's first adoption until its last.
+    """
+    agents = pl.concat([edges["agent"], edges["source"], adoptions["agent"]]).unique().sort()
+    index = pl.DataFrame({"agent": agents, "id": np.arange(len(agents))})
+    ends = [edges.join(index, left_on=name, right_on="agent", maintain_order="left")["id"].to_numpy()
+            for name in ("agent", "source")]  # fmt: skip
+    graph = csr_array((np.ones(len(edges), np.int64), ends), shape=(len(agents), len(agents)))
+    parts = []
+    for (item,), table in adoptions.join(index, on="agent").group_by("item", maintain_order=True):
+        when = np.full(len(agents), np.iinfo(np.int64).max)
+        when[table["id"].to_numpy()] = table["time"].to_numpy()
+        times = np.arange(int(when.min()) + 1, int(table["time"].max()) + 1)  # type: ignore[arg-type]
+        before = when[:, None] < times  # [agent, time]
+        seen = graph @ before.astype(np.int64)
+        who, at = np.nonzero(when[:, None] >= times)
+        parts.append(pl.DataFrame({
+            "item": [item] * len(who), "agent": agents.gather(who), "time": times[at], "exposure": seen[who, at],
+            "adopted": when[who] == times[at],
+        }))  # fmt: skip
+    schema = {"item": pl.String, "agent": pl.String, "time": pl.Int64, "exposure": pl.Int64, "adopted": pl.Boolean}
+    return pl.concat(parts) if parts else pl.DataFrame(schema=schema)
+
+
+class Slope(NamedTuple):
+    """slope of log exposure, with its standard error and 95 % interval; p of "it is 1". n: rows with an exposure."""
+
+    slope: float
+    se: float
+    low: float
+    high: float
+    p: float
+    n: int
+
+    @property
+    def kind(self) -> str:
+        """saturating | independent | complex; "independent" also where nothing can be told."""
+        return "saturating" if self.high < 1 else "complex" if self.low > 1 else "independent"
+
+
+def exposure_slope(table: pl.DataFrame) -> Slope:
+    """log(-log(1 - P(adopt))) = a + slope · log exposure, over the rows with an exposure of at least 1.
+
+    If each source persuades on its own, P = 1 - (1 - b)^k and the slope is exactly 1: below, more sources add less than
+    their share (saturation); above, they need each other (complex contagion).
+
+    Raises:
+        InputError: fewer than two exposures, or nobody or everybody adopted.
+    """
+    counts = _counts(table)
+    k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
+    model = sm.GLM(np.column_stack([yes, no]), sm.add_constant(np.log(k)), _binomial(sm.families.links.CLogLog()))
+    fit = model.fit()
+    slope, se = float(fit.params[1]), float(fit.bse[1])
+    margin = float(stats.norm.ppf(0.975)) * se
+    p = float(2 * stats.norm.sf(abs(slope - 1) / se))
+    return Slope(slope, se, slope - margin, slope + margin, p, int(yes.sum() + no.sum()))
+
+
+def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
+    """The published test: (coefficient of exposure², its p) in a logistic regression of adoption. See the module.
+
+    Raises:
+        InputError: as `exposure_slope`.
+    """
+    counts = _counts(table, least=0)
+    k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
+    fit = sm.GLM(np.column_stack([yes, no]), sm.add_constant(np.column_stack([k, k**2])), _binomial()).fit()
+    return float(fit.params[2]), float(fit.pvalues[2])
+
+
+def _binomial(link: Any = None) -> Any:
+    return sm.families.Binomial(link=link)
+
+
+def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:
+    counts = table.filter(pl.col("exposure") >= least).group_by("exposure").agg(
+        yes=pl.col("adopted").sum(), no=(~pl.col("adopted")).sum()
+    ).sort("exposure")  # fmt: skip
+    if len(counts) < 2 or not counts["yes"].sum() or not counts["no"].sum():
+        raise InputError("exposure: two different exposures, adopters and others are needed to fit a slope")
+    return counts
+
+
+class PowerLaw(NamedTuple):
+    """P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: largest distance of the two laws."""
+
+    exponent: float
+    se: float
+    xmin: float
+    n: int
+    ks: float
+
+
+def powerlaw_fit(x: Any, *, xmin: float | None = None, discrete: bool = False) -> PowerLaw:
+    """Maximum likelihood; xmin=None: where the Kolmogorov-Smirnov distance is smallest (Clauset et al. 2009).
+
+    Continuous: 1 + n / Σ ln(x / xmin), standard error (exponent - 1) / √n. Discrete: x^-a / ζ(a, xmin), solved.
+    A fit is no proof of a power law.
+
+    Raises:
+        InputError: fewer than two values above xmin, all the same, or values that are not positive.
+    """
+    values = np.sort(np.asarray(x, float))
+    if not len(values) or not np.isfinite(values).all() or values[0] <= 0:
+        raise InputError("powerlaw_fit: values must be positive and finite")
+    starts = np.unique(values)
+    starts = starts[:-1] if xmin is None else np.array([xmin])
+    if xmin is None and len(starts) > 100:
+        starts = starts[np.unique(np.linspace(0, np.searchsorted(starts, np.quantile(values, 0.9)), 100).astype(int))]
+    fits = [_powerlaw(values[values >= start], float(start), discrete) for start in starts]
+    known = [fit for fit in fits if fit is not None]
+    if not known:
+        raise InputError("powerlaw_fit: fewer than two different values above xmin")
+    return min(known, key=lambda fit: fit.ks)
+
+
+def _powerlaw(x: np.ndarray, xmin: float, discrete: bool) -> PowerLaw | None:
+    logs = np.log(x / xmin)
+    if len(x) < 2 or not logs.sum() > 0:
+        return None
+    exponent = 1 + len(x) / logs.sum()
+    if discrete:
+        mean = float(np.log(x).mean())
+        found = optimize.minimize_scalar(
+            lambda a: a * mean + np.log(zeta(a, xmin)), bounds=(1.01, 20), method="bounded"
+        )
+        exponent = float(found.x)
+        reached = 1 - zeta(exponent, x + 1) / zeta(exponent, xmin)
+    else:
+        reached = 1 - (x / xmin) ** (1 - exponent)
+    rank = np.arange(len(x) + 1) / len(x)
+    ks = float(np.maximum(np.abs(reached - rank[1:]), np.abs(reached - rank[:-1])).max())
+    if discrete:  # ties: only the last of equal values says how much is reached
+        last = np.append(np.diff(x) > 0, True)
+        ks = float(np.abs(reached - rank[1:])[last].max())
+    return PowerLaw(float(exponent), float((exponent - 1) / np.sqrt(len(x))), xmin, len(x), ks)
+
+
+def gini(x: Any) -> float:
+    """Σ|x_i - x_j| / (2 n² mean): 0 all equal, (n - 1)/n one has everything. NaN if the sum is 0.
+
+    >>> gini([0, 0, 0, 10]), gini([1, 2, 3, 4])
+    (0.75, 0.25)
+    """
+    values = np.sort(np.asarray(x, float))
+    n, total = len(values), values.sum()
+    return float((2 * np.arange(1, n + 1) - n - 1) @ values / (n * total)) if total > 0 else float("nan")
+
+
+class Roles(NamedTuple):
+    """labels: int[agents], 0 the largest. shares: of the clusters, largest first. by_k: silhouette of every k tried."""
+
+    labels: np.ndarray
+    silhouette: float
+    shares: np.ndarray
+    by_k: dict[int, float]
+
+
+def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed: int = 0, restarts: int = 4) -> Roles:
+    """k-means on standardised float64[agents, features]; the k with the best silhouette. Read `shares` beside it.
+
+    A silhouette of .9 with 95 % in one cluster says that few are unlike the many, not that there are roles: data
+    without any structure but a heavy tail give that.
+
+    Raises:
+        InputError: fewer than two agents per cluster.
+    """
+    x = np.asarray(features, float)
+    tried = (k,) if isinstance(k, int) else tuple(k)
+    if x.ndim != 2 or len(x) < 2 * max(tried) or min(tried) < 2:
+        raise InputError(
+            f"roles: features of shape {x.shape} for {max(tried)} clusters; two clusters and agents of each"
+        )
+    spread = x.std(0)
+    x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
+    rng = np.random.default_rng(seed)
+    few = x if len(x) <= 2000 else x[rng.choice(len(x), 2000, replace=False)]
+    distance = _distances(few, few)
+    best: tuple[float, np.ndarray] | None = None
+    by_k = {}
+    for clusters in tried:
+        centres = _kmeans(x, clusters, restarts, rng)
+        by_k[clusters] = silhouette(distance, _distances(few, centres).argmin(1))
+        if best is None or by_k[clusters] > best[0]:
+            best = by_k[clusters], _distances(x, centres).argmin(1)
+    assert best is not None
+    found, order, counts = np.unique(best[1], return_inverse=True, return_counts=True)
+    rank = np.empty(len(found), int)
+    rank[np.argsort(-counts, kind="stable")] = np.arange(len(found))
+    return Roles(rank[order], best[0], np.sort(counts)[::-1] / len(x), by_k)
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0.0))
+
+
+def _kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np.ndarray:
+    """Centres with the least sum of squares; starts as k-means++ does."""
+    best, least = x[:k], np.inf
+    for _ in range(restarts):
+        centres = x[[rng.integers(len(x))]]
+        while len(centres) < k:
+            near = _distances(x, centres).min(1) ** 2
+            weight = near / near.sum() if near.sum() > 0 else None
+            centres = np.vstack([centres, x[rng.choice(len(x), p=weight)]])
+        for _ in range(100):
+            own = _distances(x, centres).argmin(1)
+            size = np.bincount(own, minlength=k)
+            sums = np.stack([np.bincount(own, column, minlength=k) for column in x.T], axis=1)
+            moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+            if np.allclose(moved, centres):
+                break
+            centres = moved
+        cost = float((_distances(x, centres).min(1) ** 2).sum())
+        if cost < least:
+            best, least = centres, cost
+    return best
+
+
+def silhouette(distance: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of (b - a) / max(a, b): a own cluster's mean distance, b that of the nearest other one; 0 for a lone member.
+
+    distance: float64[n, n]. labels: int[n]. NaN with one cluster.
+    """
+    labels = np.unique(labels, return_inverse=True)[1]
+    size = np.bincount(labels)
+    if len(size) < 2:
+        return float("nan")
+    sums = distance @ np.eye(len(size))[labels]
+    rows = np.arange(len(labels))
+    own = sums[rows, labels] / np.maximum(size[labels] - 1, 1)
+    means = sums / size
+    means[rows, labels] = np.inf
+    other = means.min(1)
+    score = (other - own) / np.maximum(np.maximum(own, other), 1e-300)
+    return float(np.where(size[labels] > 1, score, 0.0).mean())
+
+
+class Effect(NamedTuple):
+    """d: Cohen's, with a percentile bootstrap interval; n: pairs."""
+
+    d: float
+    low: float
+    high: float
+    n: int
+
+
+def cohens_d(a: Any, b: Any) -> float:
+    """(mean a - mean b) / pooled standard deviation.
+
+    >>> round(cohens_d([0.2, 0.3, 0.25, 0.1], [0.5, 0.4, 0.45, 0.6]), 2)
+    -3.22
+    """
+    return float(_d(np.asarray(a, float)[None], np.asarray(b, float)[None])[0])
+
+
+def _d(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    n, m = a.shape[1], b.shape[1]
+    pooled = ((n - 1) * a.var(1, ddof=1) + (m - 1) * b.var(1, ddof=1)) / (n + m - 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((a.mean(1) - b.mean(1)) / np.sqrt(pooled))
+
+
+def matched_effect(
+    a: pl.DataFrame, b: pl.DataFrame, *, on: Sequence[str], value: str = "quality", resamples: int = 2000, seed: int = 0
+) -> Effect:
+    """Cohen's d of each row of `a` against the row of `b` that is nearest in `on` (standardised), pairs resampled.
+
+    A row of `b` may serve several times. What differs between the nearest is not controlled.
+
+    Raises:
+        InputError: fewer than two rows on a side. MissingColumnError: a column is missing.
+    """
+    for frame in (a, b):
+        for name in (*on, value):
+            if name not in frame.columns:
+                raise MissingColumnError(f"matched_effect: no column {name!r}{nearest(name, frame.columns)}")
+    if min(len(a), len(b)) < 2:
+        raise InputError("matched_effect: two rows or more are needed on each side")
+    x, y = (frame.select(on).to_numpy().astype(float) for frame in (a, b))
+    spread = np.concatenate([x, y]).std(0)
+    scale = np.where(spread > 0, spread, 1.0)
+    partner = _distances(x / scale, y / scale).argmin(1)
+    left, right = a[value].to_numpy().astype(float), b[value].to_numpy().astype(float)[partner]
+    drawn = np.random.default_rng(seed).integers(len(left), size=(resamples, len(left)))
+    spread_of = _d(left[drawn], right[drawn])
+    low, high = np.nanquantile(spread_of[np.isfinite(spread_of)], [0.025, 0.975])
+    return Effect(cohens_d(left, right), float(low), float(high), len(left))

@@ -1,0 +1,187 @@
+"""Auxiliary tasks on a policy's trunk, as in Lucy-SKG [21] (arXiv 2305.15801): what else its last hidden layer must know.
+
+Two heads read the trunk: one says which sign the reward will have, one gives the observation back. Their losses are
+added to the policy's, so that the trunk learns also where credit says nothing. Left out: trunks of language models,
+whose observations are text; attention and batch normalisation in the heads, which belong to the published network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from palaestra.agents.base import Learnable
+from palaestra.errors import InputError, nearest
+from palaestra.turns import Turns
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NEGATIVE, ZERO, POSITIVE, UNKNOWN = 0, 1, 2, -100
+"""Classes of a reward; one that is missing has none."""
+HIDDEN = 32
+
+
+@runtime_checkable
+class Trunk(Learnable, Protocol):
+    """A policy whose logits are a linear function of `width` hidden units, which read `inputs` features."""
+
+    inputs: int
+    width: int
+
+    def features_of_rows(self, rows: pl.DataFrame) -> np.ndarray:
+        """float32[rows, inputs]."""
+
+    def represent(self, features: Tensor) -> Tensor:
+        """[rows, width], with gradient."""
+
+
+class Targets(NamedTuple):
+    """What the heads of one policy shall say about its rows.
+
+    features: float32[rows + 1, inputs]; the last row is zero. windows: int64[rows, sequence], the rows of the agent's
+    last turns in the episode, this one last; -1, which is the row of zeros, before its first. classes: int64[rows].
+    """
+
+    features: Tensor
+    windows: Tensor
+    classes: Tensor
+
+
+class Auxiliary(nn.Module):
+    """reward · cross-entropy of the reward's class + reconstruction · smooth L1 of the features, means over rows.
+
+    The class is that of a row's own reward, which comes between its turn and the agent's next one. It is predicted from
+    the trunk's hidden units at the last `sequence` turns, up to this one, by an LSTM of 32 units; turns before the
+    first are zero observations. The features of a turn are rebuilt from its hidden units, through one layer of 32.
+
+    Args:
+        policy: has the trunk. The heads' first weights are the same in every run.
+        reward: weight of the reward's class. reconstruction: weight of the features. 1 and 1 in the paper.
+        sequence: turns from which the class is predicted; 20 in the released code.
+        zero: a reward of at most this size counts as zero; .005 in the released code.
+
+    Raises:
+        InputError: the policy has no trunk, a weight is below 0 or both are 0, or another argument is out of range.
+    """
+
+    def __init__(
+        self,
+        policy: Learnable,
+        *,
+        reward: float = 1.0,
+        reconstruction: float = 1.0,
+        sequence: int = 20,
+        zero: float = 0.005,
+    ) -> None:
+        super().__init__()
+        if not isinstance(policy, Trunk):
+            raise InputError(
+                f"auxiliary: policy {policy.name!r} ({type(policy).__name__}) has no trunk that heads could read; "
+                "use kind 'mlp' (MLPPolicy), or give it inputs, width, features_of_rows() and represent()"
+            )
+        if min(reward, reconstruction, zero) < 0 or not reward + reconstruction or sequence < 1:
+            raise InputError(
+                f"auxiliary: reward={reward} and reconstruction={reconstruction} must be at least 0 and not both 0, "
+                f"zero={zero} at least 0, sequence={sequence} at least 1"
+            )
+        self.policy_name, self.zero, self.sequence = policy.name, zero, sequence
+        self.weights = {"reward_class": reward, "reconstruction": reconstruction}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.memory = nn.LSTM(policy.width, HIDDEN, batch_first=True)
+            self.sign = nn.Linear(HIDDEN, 3)
+            self.decoder = nn.Sequential(
+                nn.Linear(policy.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, policy.inputs)
+            )
+        self.to(next(iter(policy.parameters())).device)
+        self._sums = dict.fromkeys(self.weights, 0.0)
+
+    def targets(self, policy: Trunk, rows: pl.DataFrame) -> Targets:
+        """Of the rows of one policy, all of an update.
+
+        Raises:
+            InputError: there is no column of rewards.
+        """
+        if self.weights["reward_class"] and "reward" not in rows.columns:
+            raise InputError(f"auxiliary: reward= predicts the column 'reward'{nearest('reward', rows.columns)}")
+        device = next(self.parameters()).device
+        features = policy.features_of_rows(rows)
+        blank = np.zeros((1, policy.inputs), np.float32)
+        classes = reward_classes(rows["reward"], self.zero) if self.weights["reward_class"] else np.zeros(len(rows))
+        return Targets(
+            torch.from_numpy(np.concatenate([features, blank])).to(device),
+            torch.from_numpy(last_turns(Turns(rows), self.sequence)).to(device),
+            torch.from_numpy(classes.astype(np.int64)).to(device),
+        )
+
+    def loss(self, policy: Trunk, targets: Targets, piece: np.ndarray, rows: int) -> Tensor:
+        """What the rows `piece` add to the loss of a step of `rows` rows; a row whose reward is missing adds 0."""
+        at = torch.from_numpy(piece).to(targets.windows.device)
+        windows = targets.windows[at] % len(targets.features)
+        used, places = torch.unique(windows, return_inverse=True)
+        hidden = policy.represent(targets.features[used])[places]
+        parts = {}
+        if self.weights["reward_class"]:
+            _, (last, _) = self.memory(hidden)
+            logits, wanted = self.sign(last[0]), targets.classes[at]
+            parts["reward_class"] = F.cross_entropy(logits, wanted, ignore_index=UNKNOWN, reduction="sum") / rows
+        if self.weights["reconstruction"]:
+            rebuilt = self.decoder(hidden[:, -1])
+            parts["reconstruction"] = F.smooth_l1_loss(rebuilt, targets.features[at]) * (len(piece) / rows)
+        for name, part in parts.items():
+            self._sums[name] += float(part.detach())
+        return torch.stack([self.weights[name] * part for name, part in parts.items()]).sum()
+
+    def report(self, steps: int) -> dict[str, float | None]:
+        """Both losses, unweighted, as means over the steps since the last report."""
+        sums, self._sums = self._sums, dict.fromkeys(self.weights, 0.0)
+        return {name: sums[name] / steps if steps else None for name, weight in self.weights.items() if weight}
+
+
+def heads(policies: Mapping[str, Learnable], options: Mapping[str, float] | None) -> dict[str, Auxiliary]:
+    """The heads of every policy; none without options.
+
+    Raises:
+        InputError: an option is unknown, or see `Auxiliary`.
+    """
+    if options is None:
+        return {}
+    known = ("reward", "reconstruction", "sequence", "zero")
+    for option in options:
+        if option not in known:
+            raise InputError(f"auxiliary: no option {option!r}{nearest(option, known)}")
+    return {name: Auxiliary(policy, **options) for name, policy in policies.items()}  # type: ignore[arg-type]
+
+
+def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:
+    """Sign of every reward as a class, int64[rows]: 0 below -zero, 1 between, 2 above; -100 where it is missing.
+
+    >>> import polars as pl
+    >>> reward_classes(pl.Series([-1.0, 0.0, 0.004, 0.5, None])).tolist()
+    [0, 1, 1, 2, -100]
+    """
+    values = reward.cast(float).to_numpy()
+    classes = ZERO + (values > zero).astype(np.int64) - (values < -zero)
+    return np.where(np.isnan(values), UNKNOWN, classes)
+
+
+def last_turns(turns: Turns, count: int) -> np.ndarray:
+    """Rows of the `count` latest turns of each row's agent in its episode, int64[rows, count]; -1: there was none.
+
+    >>> last_turns(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "agent": ["a"] * 4}), 2).tolist()
+    [[-1, 0], [0, 1], [1, 2], [-1, 3]]
+    """
+    ordered = turns.segments("episode", "agent")
+    order = np.arange(len(turns)) if ordered.order is None else ordered.order
+    place = np.arange(len(turns)) - np.repeat(ordered.starts, ordered.lengths)
+    back = np.arange(count)[::-1]
+    windows = np.empty((len(turns), count), np.int64)
+    source = np.arange(len(turns))[:, None] - back
+    windows[order] = np.where(place[:, None] >= back, order[np.maximum(source, 0)], -1) if len(turns) else windows
+    return windows
