@@ -59,6 +59,15 @@ class WarmStartPart(_Part):
     lr: float = Field(3e-3, gt=0)
 
 
+class AuxiliaryPart(_Part):
+    """Lucy-SKG's [21] heads on the trunk of an `mlp` policy; see `palaestra.learning.auxiliary`."""
+
+    reward: float = Field(1.0, ge=0, description="weight of predicting the sign of the reward")
+    reconstruction: float = Field(1.0, ge=0, description="weight of giving the observation back")
+    sequence: int = Field(20, ge=1, description="turns from which the reward is predicted")
+    zero: float = Field(0.005, ge=0, description="a reward of at most this size counts as zero")
+
+
 class LearnPart(_Part):
     """How an advantage moves a policy; see `palaestra.learning.PolicyGradient`."""
 
@@ -79,6 +88,7 @@ class LearnPart(_Part):
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
     )
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
+    auxiliary: AuxiliaryPart | None = None
     epochs: int = Field(1, ge=1)
     minibatch: int | None = Field(None, ge=1)
     max_grad_norm: float = Field(1.0, gt=0)

@@ -16,11 +16,16 @@ from quick import QUICK
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.credit import seeupo
+from palaestra.envs import Observation, StepResult
 from palaestra.errors import InputError, LearnerError, RecipeError
 from palaestra.experiment import Clock, Training
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.batch import Batch
+from palaestra.parse import parse
 from palaestra.recipe import Recipe, alone, load, override, validate
+from palaestra.rewards import success_reward
+from palaestra.signals import Signal, col
+from palaestra.tree import lit
 from palaestra.turns import Turns
 
 PLAIN: dict[str, Any] = {"warm_start": None, "env": {"options": {"places": 1}}, "train": {"groups": 6}}
@@ -236,10 +241,6 @@ def test_wrong_options_of_the_learner_are_named(options: dict[str, Any], message
         learner_of(TabularPolicy(3), **options)
 
 
-LONGER: dict[str, Any] = {"env": {"options": {"places": 2}}}
-"""An agent acts more than once, so that there is something to repeat."""
-
-
 def test_components_stay_in_the_table_and_in_the_metrics(tmp_path: Path) -> None:
     """`reward` by name: the sum is trained on, each part is a column r_<name>."""
     parts = {"right": "success_reward()", "valid": "0.1 * valid"}
@@ -256,12 +257,33 @@ def test_components_stay_in_the_table_and_in_the_metrics(tmp_path: Path) -> None
     assert equal(final(tmp_path / "whole")["policies"], final(tmp_path / "parts")["policies"])
 
 
-def test_a_reward_that_can_be_farmed_is_said_on_the_first_batch(tmp_path: Path) -> None:
-    farmed = train(recipe({"reward": "0.9 + 0 * valid"} | LONGER), tmp_path / "farmed")  # a living wage
-    assert any("the reward can be farmed: ten idle copies" in alarm for alarm in farmed[0]["alarms"])
-    assert not any("farmed" in alarm for line in farmed[1:] for alarm in line["alarms"])
-    sound = train(recipe({"reward": "success_reward()"} | LONGER), tmp_path / "sound")
-    assert not any("farmed" in alarm for alarm in sound[0]["alarms"])
+class Walk:
+    """Three turns of one agent, whatever it does."""
+
+    agents, task = ("walker",), "walk"
+
+    def reset(self, seed: int) -> dict[str, Observation]:
+        self.left = 3
+        return {"walker": Observation("go", choices=("on", "back"))}
+
+    def step(self, actions: Any) -> StepResult:
+        self.left -= 1
+        over = self.left == 0
+        seen = {} if over else {"walker": Observation("go", choices=("on", "back"))}
+        return StepResult(seen, {"walker": float(over)}, terminated=over, info={"success": over})
+
+
+@pytest.mark.parametrize(("reward", "farmed"), [(lit(0.9) + 0.0 * col("reward"), True), (success_reward(), False)])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_reward_that_can_be_farmed_is_said_on_the_first_batch(reward: Signal, farmed: bool, named: bool) -> None:
+    team = Team(walker=TabularPolicy(2, name="walker"))
+    trainer = Trainer(
+        Walk, team, credit=parse("grpo()"), reward={"wage": reward} if named else reward, groups=2, group_size=2,
+        learner=PolicyGradient(team, lr=0.1), iterations=2,
+    )  # fmt: skip
+    first, second = (line["alarms"] for line in trainer.run())
+    assert any("the reward can be farmed: ten idle copies" in alarm for alarm in first) is farmed
+    assert not any("farmed" in alarm for alarm in second)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def triage(
     else:
         table = Table("score", "episode", "turns", "quality", "why", box=None)
         for row in rows[:_SHOWN]:
-            why = "drawn blindly" if row["drawn"] == "random" else row["why"] or "nothing found; drawn to fill the budget"
+            why = "drawn blindly" if row["drawn"] == "random" else row["why"] or "nothing found"
             name = f"{row.get('task') or '–'} #{row['episode']}"
             table.add_row(f"{row['score']:.1f}", name, str(row["turns"]), f"{row['quality']:.0f}", why)
         out.print(table, markup=False, highlight=False)

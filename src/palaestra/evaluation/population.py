@@ -1,4 +1,4 @@
-"""[128] Populations of agents: who takes over from whom, how, how unequally, and whether there are roles (arXiv 2603.03555).
+"""[128] Populations of agents: who takes over from whom and how, inequality, and roles (arXiv 2603.03555).
 
 An adoption is the first time that an agent uses an item (a phrase, a skill); its exposure is the number of its sources
 that did so before. The published quadratic test on exposure finds "saturation" in plain independent contagion as well;
@@ -151,7 +151,7 @@ def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:
 
 
 class PowerLaw(NamedTuple):
-    """P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: largest distance of the two laws."""
+    """P(x) ∝ x^-exponent above `xmin`; se: its standard error; n: values above; ks: largest distance from the data."""
 
     exponent: float
     se: float

@@ -1,4 +1,4 @@
-"""Auxiliary tasks on a policy's trunk, as in Lucy-SKG [21] (arXiv 2305.15801): what else its last hidden layer must know.
+"""Auxiliary tasks on a policy's trunk, as in Lucy-SKG [21] (arXiv 2305.15801): what else its last layer must know.
 
 Two heads read the trunk: one says which sign the reward will have, one gives the observation back. Their losses are
 added to the policy's, so that the trunk learns also where credit says nothing. Left out: trunks of language models,
@@ -90,20 +90,18 @@ class Auxiliary(nn.Module):
                 f"auxiliary: reward={reward} and reconstruction={reconstruction} must be at least 0 and not both 0, "
                 f"zero={zero} at least 0, sequence={sequence} at least 1"
             )
-        self.policy_name, self.zero, self.sequence = policy.name, zero, sequence
+        self.policy, self.zero, self.sequence = policy, zero, sequence
         self.weights = {"reward_class": reward, "reconstruction": reconstruction}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.memory = nn.LSTM(policy.width, HIDDEN, batch_first=True)
             self.sign = nn.Linear(HIDDEN, 3)
-            self.decoder = nn.Sequential(
-                nn.Linear(policy.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, policy.inputs)
-            )
+            self.decoder = nn.Sequential(nn.Linear(policy.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, policy.inputs))
         self.to(next(iter(policy.parameters())).device)
         self._sums = dict.fromkeys(self.weights, 0.0)
 
-    def targets(self, policy: Trunk, rows: pl.DataFrame) -> Targets:
-        """Of the rows of one policy, all of an update.
+    def targets(self, rows: pl.DataFrame) -> Targets:
+        """Of all rows of an update.
 
         Raises:
             InputError: there is no column of rewards.
@@ -111,8 +109,8 @@ class Auxiliary(nn.Module):
         if self.weights["reward_class"] and "reward" not in rows.columns:
             raise InputError(f"auxiliary: reward= predicts the column 'reward'{nearest('reward', rows.columns)}")
         device = next(self.parameters()).device
-        features = policy.features_of_rows(rows)
-        blank = np.zeros((1, policy.inputs), np.float32)
+        features = self.policy.features_of_rows(rows)
+        blank = np.zeros((1, self.policy.inputs), np.float32)
         classes = reward_classes(rows["reward"], self.zero) if self.weights["reward_class"] else np.zeros(len(rows))
         return Targets(
             torch.from_numpy(np.concatenate([features, blank])).to(device),
@@ -120,12 +118,12 @@ class Auxiliary(nn.Module):
             torch.from_numpy(classes.astype(np.int64)).to(device),
         )
 
-    def loss(self, policy: Trunk, targets: Targets, piece: np.ndarray, rows: int) -> Tensor:
+    def loss(self, targets: Targets, piece: np.ndarray, rows: int) -> Tensor:
         """What the rows `piece` add to the loss of a step of `rows` rows; a row whose reward is missing adds 0."""
         at = torch.from_numpy(piece).to(targets.windows.device)
         windows = targets.windows[at] % len(targets.features)
         used, places = torch.unique(windows, return_inverse=True)
-        hidden = policy.represent(targets.features[used])[places]
+        hidden = self.policy.represent(targets.features[used]).index_select(0, places.flatten()).view(*places.shape, -1)
         parts = {}
         if self.weights["reward_class"]:
             _, (last, _) = self.memory(hidden)
@@ -144,7 +142,7 @@ class Auxiliary(nn.Module):
         return {name: sums[name] / steps if steps else None for name, weight in self.weights.items() if weight}
 
 
-def heads(policies: Mapping[str, Learnable], options: Mapping[str, float] | None) -> dict[str, Auxiliary]:
+def make_heads(policies: Mapping[str, Learnable], options: Mapping[str, float] | None) -> dict[str, Auxiliary]:
     """The heads of every policy; none without options.
 
     Raises:

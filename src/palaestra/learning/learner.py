@@ -20,7 +20,7 @@ from torch import Tensor
 
 from palaestra.agents.base import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, nearest
-from palaestra.learning.auxiliary import Targets, heads
+from palaestra.learning.auxiliary import Targets, make_heads
 from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces
 from palaestra.learning.losses import (
     Aggregation,
@@ -72,7 +72,8 @@ class PolicyGradient:
         chunk_tokens: rows of a step go through the model in pieces of at most so many padded tokens, sorted by length.
             It bounds memory and saves padding; the gradient is that of the whole step.
 
-    A step in which no row has credit (and kl = entropy = 0) is not taken: momentum alone never moves a policy.
+    A step in which no row has credit is not taken, unless kl, entropy or heads ask for it: momentum alone never moves
+    a policy.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class PolicyGradient:
         if corridor is not None:
             _check_corridor(corridor, entropy, updates)
         if auxiliary is not None and sequential:
-            raise InputError(f"PolicyGradient: auxiliary heads read past turns, which sequential={sequential!r} takes away")
+            raise InputError(
+                f"PolicyGradient: auxiliary heads read past turns, which sequential={sequential!r} takes away"
+            )
         if epochs < 1 or (minibatch is not None and minibatch < 1):
             raise InputError(f"PolicyGradient: epochs={epochs} and minibatch={minibatch} must be at least 1")
         self.policies = {policy.name: policy for policy in team.trainable}
@@ -139,7 +142,7 @@ class PolicyGradient:
         self._seen: dict[str, list[float]] = {}
         self.start = {name: copy.deepcopy(policy.state_dict()) for name, policy in self.policies.items()}
         self._references: dict[str, Learnable] = {}
-        self.auxiliary = heads(self.policies, auxiliary)
+        self.auxiliary = make_heads(self.policies, auxiliary)
         self._targets: dict[str, Targets] = {}
         self.optimisers = {
             name: torch.optim.AdamW(self._parameters(name), self.lr[name], weight_decay=weight_decay, fused=True)
@@ -244,7 +247,7 @@ class PolicyGradient:
         rows = len(batch.size)
         heads = self.auxiliary.get(name)
         if heads:
-            self._targets[name] = heads.targets(self.policies[name], batch.rows)
+            self._targets[name] = heads.targets(batch.rows)
         steps = [self._step(name, batch, chosen) for chosen in self._minibatches(rows, rng)]
         tokens = sum(step.tokens for step in steps)
         return {
@@ -320,7 +323,7 @@ class PolicyGradient:
         elif self.entropy:
             loss = loss - self.entropy * aggregate(scored.entropies, mask, tokens=tokens)
         if name in self.auxiliary:
-            loss = loss + self.auxiliary[name].loss(self.policies[name], self._targets[name], piece, rows)
+            loss = loss + self.auxiliary[name].loss(self._targets[name], piece, rows)
         return loss, kl.detach(), (cut & mask).sum(), held.detach()
 
     def _divergence(self, name: str, scored: Scored, frame: pl.DataFrame) -> Tensor:

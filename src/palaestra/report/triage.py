@@ -102,9 +102,8 @@ def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) ->
         .sort("episodes", "type", descending=[True, False])
     )
     found = [(_name(row["type"]), _kind(row["type"]), row["n"], row["episodes"]) for row in kinds.to_dicts()]
-    return render(
-        "triage.html", title="Triage", total=total, read=read, kinds=found, blind=int((chosen["drawn"] == "random").sum())
-    )
+    blind = int((chosen["drawn"] == "random").sum())
+    return render("triage.html", title="Triage", total=total, read=read, kinds=found, blind=blind)
 
 
 def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
@@ -116,7 +115,8 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
     segments = turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     codes = turns.codes("episode").ids
-    place = {int(codes[order[start]]): (start, start + length) for start, length in zip(segments.starts, segments.lengths)}
+    spans = zip(segments.starts, segments.starts + segments.lengths, strict=True)
+    place = {int(codes[order[start]]): (start, stop) for start, stop in spans}
     result = []
     for rank, row in enumerate(chosen.to_dicts(), 1):
         rows = order[slice(*place[row["episode_code"]])].tolist()
@@ -188,4 +188,4 @@ def _name(type: str) -> str:
 
 
 def _kind(type: str) -> str:
-    return (type.split(".") + [""])[1] or "own"
+    return [*type.split("."), "own"][1]

@@ -57,7 +57,7 @@ def read_runs(folder: str | Path, *, budget: Budget | None = None) -> tuple[Turn
             system=_first(meta, "agent", "agent_name", "model"),
             task=_first(meta, "task", "task_name", "task_id") or path.parent.name,
             score=score,
-            success=score > baseline if _number(score) and _number(baseline) else None,
+            success=_above(score, baseline),
             error=f"run: {text(state)}" if isinstance(state, str) and state.lower() in ("failed", "error") else None,
         )
         over = [x > most for x, most in ((hours, budget.hours), (cost, budget.dollars)) if isinstance(x, int | float)]
@@ -90,8 +90,9 @@ def _read(path: Path, rows: Rows) -> dict[str, Any]:
     return said
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float)
+def _above(score: Any, baseline: Any) -> bool | None:
+    known = isinstance(score, int | float) and isinstance(baseline, int | float)
+    return bool(score > baseline) if known else None
 
 
 def _first(record: Mapping[str, Any], *names: str) -> Any:

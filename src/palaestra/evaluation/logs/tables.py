@@ -91,9 +91,9 @@ def read_trl(frame: pl.DataFrame, rows: Rows) -> None:
     for number, record in enumerate(frame.iter_rows(named=True)):
         prompt, completion = record["prompt"], record["completion"]
         talk = [*prompt, *completion] if isinstance(prompt, list) and isinstance(completion, list) else None
-        turns = turns_of(talk) if talk else [{"observation": _text(prompt), "action": _text(completion)}]
+        turns: list[dict[str, Any]] = [{"observation": _text(prompt), "action": _text(completion)}]
+        turns = (turns_of(talk) or turns) if talk else turns
         scores = {name: record[name] for name in rewards if record[name] is not None and record[name] == record[name]}
-        turns = turns or [{}]
         turns[-1]["metadata"] = rest(record, {"step", "prompt", "completion", *rewards})
         rows.episode(
             f"row {number}",

@@ -1,0 +1,130 @@
+"""[128]: the card's worked numbers, contagion whose slope is known, and roles that are there or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.population import (
+    cascades,
+    cohens_d,
+    exposure,
+    exposure_slope,
+    gini,
+    influence_graph,
+    matched_effect,
+    memes,
+    powerlaw_fit,
+    roles,
+    silhouette,
+)
+from palaestra.reproductions.s128_molt_dynamics import periphery, spread
+from palaestra.turns import Turns
+
+
+def test_worked_numbers() -> None:
+    assert gini([0, 0, 0, 10]) == 0.75
+    assert gini([1, 2, 3, 4]) == 0.25
+    assert cohens_d([0.2, 0.3, 0.25, 0.1], [0.5, 0.4, 0.45, 0.6]) == pytest.approx(-3.22, abs=0.005)
+    fit = powerlaw_fit(np.random.default_rng(1).pareto(1.57, 5000) + 1, xmin=1.0)
+    assert fit.exponent == pytest.approx(2.57, abs=2.5 * fit.se)
+    assert fit.se == pytest.approx(0.022, abs=0.001)
+
+
+def test_power_law_finds_where_it_begins_and_whole_numbers_have_their_own() -> None:
+    rng = np.random.default_rng(0)
+    tail = (rng.pareto(1.5, 4000) + 1) * 5
+    body = rng.uniform(0.1, 5, 4000)
+    fit = powerlaw_fit(np.concatenate([tail, body]))
+    assert fit.exponent == pytest.approx(2.5, abs=0.15)
+    assert 4 < fit.xmin < 12
+    whole = rng.zipf(2.4, 5000)
+    assert powerlaw_fit(whole, xmin=1, discrete=True).exponent == pytest.approx(2.4, abs=0.06)
+    assert powerlaw_fit(whole, xmin=1).exponent > 2.8  # the continuous formula is wrong here
+    for wrong in ([], [1.0, -1.0], [2.0, 2.0]):
+        with pytest.raises(InputError, match="powerlaw_fit"):
+            powerlaw_fit(wrong)
+
+
+def test_who_heard_whom_and_phrases_that_spread() -> None:
+    turns = Turns({
+        "episode": [0] * 4, "turn": [0, 1, 2, 3], "agent": ["a", "b", "c", "a"], "recipient": ["b", "c", None, "b"],
+        "action": ["the deep sea", "The deep sea!", "no", "deep the sea"],
+    })  # fmt: skip
+    assert influence_graph(turns).rows() == [("b", "a", 2), ("c", "b", 1)]
+    found = cascades(turns, memes(turns), adopters=2)
+    assert found.rows() == [("the deep sea", "a", 0), ("the deep sea", "b", 1)]
+    assert cascades(turns, memes(turns), adopters=3).is_empty()
+    with pytest.raises(MissingColumnError, match="recipient"):
+        influence_graph(Turns({"agent": ["a"]}))
+
+
+def test_exposure_counts_sources_that_adopted_strictly_before() -> None:
+    edges = pl.DataFrame({"agent": ["c", "c", "d"], "source": ["a", "b", "c"]})
+    events = pl.DataFrame({"item": ["x"] * 3, "agent": ["a", "b", "c"], "time": [0, 1, 2]})
+    table = exposure(events, edges).sort("agent", "time")
+    assert table.select("agent", "time", "exposure", "adopted").rows() == [
+        ("b", 1, 0, True),
+        ("c", 1, 1, False),
+        ("c", 2, 2, True),
+        ("d", 1, 0, False),
+        ("d", 2, 0, False),
+    ]
+    with pytest.raises(InputError, match="exposure"):
+        exposure_slope(table.filter(pl.col("exposure") == 0))
+
+
+def test_slope_is_one_for_independent_contagion_and_not_for_others() -> None:
+    kinds = {kind: [exposure_slope(spread(kind, seed)).kind for seed in range(3)]
+             for kind in ("saturating", "threshold", "independent")}  # fmt: skip
+    assert kinds["saturating"] == ["saturating"] * 3
+    assert kinds["threshold"] == ["complex"] * 3
+    assert kinds["independent"].count("independent") >= 2
+
+
+def test_slope_agrees_with_the_exact_law() -> None:
+    """Counts that are the law itself: P = 1 - .9^k has slope 1 exactly."""
+    k = np.arange(1, 8)
+    yes = np.round((1 - 0.9**k) * 10**6).astype(int)
+    rows = [(int(e), flag, n) for e, y in zip(k, yes, strict=True) for flag, n in ((True, y), (False, 10**6 - y))]
+    table = pl.DataFrame(rows, schema=["exposure", "adopted", "n"], orient="row")
+    table = table.select(pl.col("exposure", "adopted").repeat_by(pl.col("n") // 100).list.explode())
+    assert exposure_slope(table).slope == pytest.approx(1, abs=0.01)
+
+
+def test_roles_that_exist_are_found_and_named_by_size() -> None:
+    rng = np.random.default_rng(0)
+    blobs = np.concatenate([rng.normal(i * 6, 0.5, (n, 3)) for i, n in enumerate((50, 30, 20))])
+    found = roles(blobs)
+    assert len(found.shares) == 3
+    assert found.shares.tolist() == [0.5, 0.3, 0.2]
+    assert (found.labels[:50] == 0).all()
+    assert (found.labels[80:] == 2).all()
+    with pytest.raises(InputError, match="clusters"):
+        roles(blobs[:5], 4)
+
+
+def test_a_high_silhouette_without_roles_shows_in_the_shares() -> None:
+    found = roles(periphery(0))
+    assert found.silhouette > 0.9
+    assert found.shares[0] > 0.9
+
+
+def test_silhouette_by_hand() -> None:
+    x = np.array([0.0, 1.0, 10.0])
+    distance = np.abs(x[:, None] - x)
+    assert silhouette(distance, np.array([0, 0, 1])) == pytest.approx((0.9 + 8 / 9 + 0) / 3)
+
+
+def test_matched_effect_compares_like_with_like() -> None:
+    rng = np.random.default_rng(0)
+    size = rng.uniform(0, 10, 200)
+    alone = pl.DataFrame({"size": size, "quality": size + rng.normal(0, 0.1, 200)})
+    large = pl.DataFrame({"size": size[:60] / 2 + 5, "quality": size[:60] / 2 + 5 - 1 + rng.normal(0, 0.1, 60)})
+    matched = matched_effect(large, alone, on=["size"])
+    assert matched.low < matched.d < matched.high < 0
+    assert cohens_d(large["quality"], alone["quality"]) > 0  # unmatched, the large ones look better
+    with pytest.raises(MissingColumnError, match="quality"):
+        matched_effect(large.drop("quality"), alone, on=["size"])
