@@ -267,3 +267,22 @@ def run_dir(tmp_path: Path) -> Path:
 def build() -> Callable[..., Path]:
     """`build(path, seeds=…, iterations=…)` writes a run directory."""
     return make_run
+
+
+@pytest.fixture
+def dom(tmp_path: Path) -> Callable[[Path], str]:
+    """What headless Chromium makes of a page: its document after everything in it that runs has run."""
+    import shutil
+    import subprocess
+
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if binary is None:
+        pytest.skip("no Chromium here")
+
+    def load(page: Path) -> str:
+        quiet = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+        command = [binary, "--headless", "--no-sandbox", "--disable-gpu", *quiet, "--virtual-time-budget=2000",
+                   f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom", page.as_uri()]  # fmt: skip
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    return load

@@ -45,6 +45,12 @@ def test_infinite_alpha_worked_and_batched() -> None:
     assert np.abs(found[0] - theirs.compute([order], use_inf_alpha=True, inf_alpha_eps=0.01)[2]).max() < 1e-9
 
 
+def test_a_small_difference_is_not_a_tie() -> None:
+    close = np.array([[0.5, 0.5 + 1e-7], [0.5, 0.5]])
+    assert alpha_rank(close) == pytest.approx([0.99, 0.01])
+    assert theirs.compute([close], use_inf_alpha=True, inf_alpha_eps=0.01)[2] == pytest.approx([0.5, 0.5])
+
+
 def test_steep_selection_where_openspiel_gives_up() -> None:
     """Two strict equilibria: rates between them underflow, eigenvectors find two stationary distributions."""
     game = [np.array([[1.0, 0.0], [0.0, 0.9]])] * 2

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from palaestra.audits.finding import Finding, per_turn, prove, require
+from palaestra.audits.finding import Finding, Verdict, per_turn, prove, require
 from palaestra.signals import Signal, col
 from palaestra.turns import Turns
 
@@ -106,7 +106,7 @@ def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Fin
     numbers = {f"before_{n}": first[n] for n in names} | {f"after_{n}": then[n] for n in names}
     sentence = f"{name} went from {first[name]:.0%} to {then[name]:.0%} of the return"
     if "success" not in turns.columns or turns["success"].is_null().all():
-        verdict = "warn" if then[name] - first[name] > rise else "pass"
+        verdict: Verdict = "warn" if then[name] - first[name] > rise else "pass"
         return Finding("component farming", verdict, f"{sentence}; the table does not say what succeeded", numbers)
     solved = [float(t["success"].mean() or 0.0) for t in (early, late)]  # type: ignore[arg-type]
     numbers |= {"success_before": solved[0], "success_after": solved[1]}

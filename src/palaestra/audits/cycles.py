@@ -84,7 +84,7 @@ def _levelled(start: np.ndarray, stop: np.ndarray, paid: np.ndarray, n: int) -> 
     rows = np.arange(len(start))
     places = (np.tile(rows, 2), np.concatenate([start, stop]))
     design = coo_matrix((np.repeat([-1.0, 1.0], len(rows)), places), shape=(len(rows), n)).tocsr()
-    return paid - design @ lsqr(design, paid, iter_lim=200)[0]
+    return np.asarray(paid - design @ lsqr(design, paid, iter_lim=200)[0])
 
 
 def _best_edge(

@@ -40,7 +40,9 @@ def _checked(R: np.ndarray, T: np.ndarray, gamma: float) -> tuple[np.ndarray, np
 def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray) -> np.ndarray:
     """V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
     expected = (T * R).sum(2)
-    return np.linalg.solve(np.eye(len(T)) - gamma * np.einsum("sa,sat->st", policy, T), (policy * expected).sum(1))
+    moves = np.einsum("sa,sat->st", policy, T)
+    values: np.ndarray = np.linalg.solve(np.eye(len(T)) - gamma * moves, (policy * expected).sum(1))
+    return values
 
 
 def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
@@ -67,11 +69,11 @@ def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "v
         return _least(R, T, gamma, redistribute=method == "minimal")
     if method == "epic":
         m = R.mean((1, 2))
-        return R + gamma * m - m[:, None, None] - gamma * R.mean()
+        return np.asarray(R + gamma * m - m[:, None, None] - gamma * R.mean())
     step = (T * R).sum(2).mean(1)  # E[R(s, A, S')]
     # E[R(S', A, S'')] with S' a successor of s and S'' one of s', all by the same action
     across = np.einsum("sau,uat,vat->sv", T, R, T, optimize=True) / actions
-    return R + gamma * step - step[:, None, None] - gamma * across[:, None, :]
+    return np.asarray(R + gamma * step - step[:, None, None] - gamma * across[:, None, :])
 
 
 def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) -> np.ndarray:
@@ -82,8 +84,9 @@ def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) ->
         norm = np.sqrt((T**2).sum(2)).ravel()[:, None]
         design = (gamma * T.reshape(-1, states) - leave) / norm
         target = (T * R).sum(2).ravel() / norm[:, 0]
-        residual = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
-        return (residual / norm[:, 0]).reshape(states, actions, 1) * T
+        residual: np.ndarray = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+        representative: np.ndarray = (residual / norm[:, 0]).reshape(states, actions, 1) * T
+        return representative
     arrive = np.tile(np.eye(states), (states * actions, 1))
     design = gamma * arrive - np.repeat(leave, states, axis=0)
     residual = R.ravel() - design @ np.linalg.lstsq(design, R.ravel(), rcond=None)[0]
@@ -135,7 +138,7 @@ def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
     choice = expected.argmax(1)
     rows = np.arange(len(T))
     while True:
-        policy = np.eye(T.shape[1])[choice]
+        policy: np.ndarray = np.eye(T.shape[1])[choice]
         q = expected + gamma * T @ policy_values(R, T, gamma, policy)
         better = q.argmax(1)
         better = np.where(q[rows, better] > q[rows, choice] + 1e-10, better, choice)

@@ -52,7 +52,7 @@ def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
     if isinstance(value, Ragged):
         owner = np.repeat(np.arange(len(value.lengths)), value.lengths)
         return np.bincount(owner, np.nan_to_num(value.values), minlength=len(value.lengths))
-    return np.nan_to_num(value.astype(float))
+    return np.asarray(np.nan_to_num(value.astype(float)))
 
 
 def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:

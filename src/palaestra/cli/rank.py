@@ -52,7 +52,7 @@ def rank(
 
 
 def _name(found: Any, index: int) -> str:
-    return sorted(found.table["system"].to_list())[index]
+    return str(sorted(found.table["system"].to_list())[index])
 
 
 def _plain(x: Any) -> Any:

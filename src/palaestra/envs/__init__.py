@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.faults import faulty, with_faults, with_parameters, with_prompts
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.momaland import momaland
 from palaestra.envs.native import WORLDS
@@ -41,6 +42,9 @@ __all__ = [
     "reasoning_gym",
     "register",
     "textarena",
+    "with_faults",
+    "with_parameters",
+    "with_prompts",
 ]
 
 _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
@@ -51,7 +55,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "reasoning_gym": reasoning_gym,
     "textarena": textarena,
 }
-_REGISTERED: dict[str, Callable[..., Env]] = dict(WORLDS) | dict(ROLES)
+_REGISTERED: dict[str, Callable[..., Env]] = dict(WORLDS) | dict(ROLES) | {"faulty": faulty}
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:

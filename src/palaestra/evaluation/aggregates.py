@@ -106,8 +106,9 @@ def improvement_interval(
     drawn = np.concatenate([probability_of_improvement(x, y) for x, y in pairs])
     point, runs = float(probability_of_improvement(a, b)), min(len(a), len(b))
     low, high = _interval(drawn, point, runs if corrected else 0, level)
-    low, high = max(0.0, float(low)), min(1.0, float(high))
-    return Estimate(point, low, high, a.size + b.size, a.shape[1], runs, "bootstrap over runs")
+    return Estimate(
+        point, max(0.0, float(low)), min(1.0, float(high)), a.size + b.size, a.shape[1], runs, "bootstrap over runs"
+    )
 
 
 def performance_profile(

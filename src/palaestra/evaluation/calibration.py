@@ -83,12 +83,15 @@ def calibration(
     if p > 1 - level:
         low[0] = 0.0
     kind = "bootstrap, clustered by task"
-    found = [Estimate(*map(float, t), len(c), clusters, 1, kind) for t in zip(point, low, high, strict=True)]
-    return Calibration(*found, ece_p=p, bins=_curve(c, s, bins, level))
+    ece, brier, auroc, aurc, eaurc = (
+        Estimate(float(mean), float(a), float(b), len(c), clusters, 1, kind)
+        for mean, a, b in zip(point, low, high, strict=True)
+    )
+    return Calibration(ece, brier, auroc, aurc, eaurc, ece_p=p, bins=_curve(c, s, bins, level))
 
 
 def _bin(c: np.ndarray, bins: int) -> np.ndarray:
-    return np.minimum((c * bins).astype(int), bins - 1)
+    return np.asarray(np.minimum((c * bins).astype(int), bins - 1))
 
 
 def _summaries(c: np.ndarray, s: np.ndarray, weight: np.ndarray, bins: int) -> np.ndarray:

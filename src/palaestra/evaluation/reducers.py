@@ -66,9 +66,8 @@ def per_task(
     counts = counts.sort(_CELL)
     if reducer == "all_k":
         scored, won = pl.col("first").list.drop_nulls().list.len(), pl.col("first").list.sum()
-        known = pl.when(scored == k).then(won == k)
-        if missing is not None:
-            known = pl.when(scored == k).then(won == k).otherwise((won == scored) & missing)
+        absent = pl.lit(None, pl.Boolean) if missing is None else (won == scored) & missing
+        known = pl.when(scored == k).then(won == k).otherwise(absent)
         return counts.select(*_CELL, "n", "c", value=known.cast(pl.Float64))
     if reducer not in ("pass_at_k", "pass_hat_k"):
         known_names = ("pass_at_k", "pass_hat_k", "all_k", "best_of")

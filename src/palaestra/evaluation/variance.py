@@ -66,7 +66,7 @@ def _jackknife(
     noise, spent = np.zeros(4), np.zeros(4)
 
     def bend(share: np.ndarray) -> np.ndarray:
-        return np.log1p(k * share / np.maximum(1 - share, 1e-9))
+        return np.asarray(np.log1p(k * share / np.maximum(1 - share, 1e-9)))
 
     for axis in (1, 0) if means.shape[0] > 1 else (1,):
         units = means.shape[axis]

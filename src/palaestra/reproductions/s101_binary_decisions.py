@@ -25,6 +25,11 @@ def series(rng: np.random.Generator, share: float, change: float | None, number:
     return pl.DataFrame({"system": system, "episode": 0, "turn": turn, "action": x.ravel().astype(np.int8)})
 
 
+def share_of(held: pl.Series) -> float:
+    """Share of true; null counts as neither."""
+    return float(held.drop_nulls().to_numpy().mean())
+
+
 @reproduction(
     101,
     claim="Runs and Markov tests find memory in binary decisions, not in a biased coin; an exact test finds bias.",
@@ -41,13 +46,13 @@ def measure(seeds: Sequence[int]) -> Outcome:
     for name, (share, change) in kinds.items():
         found = sequence_tests(series(rng, share, change))
         for test in ("uniform", "runs", "markov"):
-            measured[f"{name}_{test}"] = float((found[f"{test}_p"] <= 0.05).mean() or 0.0)
+            measured[f"{name}_{test}"] = share_of(found[f"{test}_p"] <= 0.05)
         truth = 2 * share * (1 - share) if change is None else change
         held = (found["alternation_low"] <= truth) & (found["alternation_high"] >= truth)
-        measured[f"{name}_alternation_coverage"] = float(held.mean() or 0.0)
+        measured[f"{name}_alternation_coverage"] = share_of(held)
         if change is None:
             held = (found["low"] <= share) & (found["high"] >= share)
-            measured[f"{name}_share_coverage"] = float(held.mean() or 0.0)
+            measured[f"{name}_share_coverage"] = share_of(held)
     alternating = pl.DataFrame({"system": 0, "episode": 0, "turn": range(8), "action": [1, 0] * 4})
     measured["z_of_10101010"] = sequence_tests(alternating)["runs_z"].item()
     null = [measured[f"{coin}_{test}"] for coin in ("fair", "biased") for test in ("runs", "markov")]

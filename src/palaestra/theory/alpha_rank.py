@@ -35,7 +35,7 @@ def alpha_rank(
 
     From a profile, η = 1 / Σ_k (S_k - 1) picks a deviation of one player, which fixates with probability
     ρ = (1 - e^{-u}) / (1 - e^{-mu}), u = α · gain, m = `population`, and 1/m at u = 0. α infinite: η (1 - ε) to the
-    better, η ε to the worse, η/2 between equals.
+    better, η ε to the worse, η/2 between equals (to 1e-14; OpenSpiel's isclose takes a relative 1e-5 for equal).
 
     selection: in one population, "local" compares what the two get against each other; "population" is the fitness
     among m individuals that play everyone else (OpenSpiel's use_local_selection_model=False; finite α only).

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+LONG = "1+2? " + "Take your time. " * 30  # long texts are stored apart from the events
+
 
 def inspect_log(folder: Path, form: str) -> Path:
     """Three samples, two epochs: a tool call each, a judge as scorer, a second scorer, one sample that breaks."""
@@ -71,7 +73,7 @@ def inspect_log(folder: Path, form: str) -> Path:
     (log,) = eval(
         Task(
             name="sums",
-            dataset=[Sample(id="one", input="1+1?", target="2"), Sample(id="two", input="1+2?", target="3"),
+            dataset=[Sample(id="one", input="1+1?", target="2"), Sample(id="two", input=LONG, target="3"),
                      Sample(id="broken", input="break", target="4")],
             solver=[use_tools(add()), breaking(), generate()],
             scorer=[judged(), style()],

@@ -53,6 +53,16 @@ def test_the_judge_is_not_billed_and_cached_tokens_are_in_the_prompt(log: Path) 
     assert "GRADE" not in first["action"].str.join().item()
 
 
+def test_long_texts_are_put_back(log: Path) -> None:
+    from inspect_ai.log import read_eval_log
+    from real_tools import LONG
+
+    assert any(sample.attachments for sample in read_eval_log(str(log)).samples or []), "or there is nothing to test"
+    turns = read_logs(log).turns.frame
+    assert turns.filter(pl.col("task") == "sums/two")["observation"][0] == LONG
+    assert not turns["action"].str.contains("attachment://").any()
+
+
 def test_every_scorer_has_a_column(log: Path) -> None:
     turns = read_logs(log).turns
     assert trials(turns, score="score.style")["score"].to_list() == [None, None, 0.5, 0.5, 0.5, 0.5]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from palaestra.evaluation.logs.messages import content_text, turns_of
 from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
+_ATTACHED = re.compile(r"attachment://([0-9a-f]+)")
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
@@ -34,7 +36,7 @@ def read(path: Path, rows: Rows) -> None:
     form = "json" if path.read_bytes()[:1] == b"{" else "eval"
     with _no_collection():
         try:
-            log = read_eval_log(str(path), resolve_attachments="core", format=form)  # type: ignore[arg-type]
+            log = read_eval_log(str(path), format=form)  # type: ignore[arg-type]
             samples = log.samples or []
         except Exception as error:  # whatever a damaged log does to pydantic, zipfile or json
             if form == "json":
@@ -86,7 +88,7 @@ def _one_by_one(path: Path, rows: Rows) -> Iterator[Any]:
         return
     for summary in summaries:
         try:
-            yield read_eval_log_sample(str(path), summary.id, summary.epoch, resolve_attachments="core", format="eval")
+            yield read_eval_log_sample(str(path), summary.id, summary.epoch, format="eval")
         except Exception as error:
             rows.problem(f"sample {text(summary.id)[:60]!r}, epoch {summary.epoch}", _reason(error))
 
@@ -97,6 +99,8 @@ def _reason(error: Exception) -> str:
 
 def _sample(place: str, sample: Any, header: Any, rows: Rows) -> None:
     turns, failed_scoring = _turns(sample)
+    if sample.attachments:
+        _attach(turns, sample.attachments)
     scores, primary = {}, None
     success = None
     for name, score in (sample.scores or {}).items():
@@ -130,6 +134,15 @@ def _sample(place: str, sample: Any, header: Any, rows: Rows) -> None:
         limit=None if sample.limit is None else sample.limit.type,
         truncated=sample.limit is not None,
     )
+
+
+def _attach(turns: list[dict[str, Any]], attachments: dict[str, str]) -> None:
+    """Put long texts back, which a log stores once; only where a turn shows them (Inspect would do it everywhere)."""
+    for turn in turns:
+        for name in ("observation", "action", "arguments"):
+            words = turn.get(name)
+            if words is not None and "attachment://" in (words := text(words)):
+                turn[name] = _ATTACHED.sub(lambda found: attachments.get(found[1], found[0]), words)
 
 
 def _graded(sample: Any) -> Any:

@@ -48,8 +48,8 @@ def transitivity(
     Bradley-Terry against a chance of its own for each pair. Alpha-Rank is trusted when a cycle is significant, else
     Bradley-Terry; a bad fit without a cycle leaves the order but not the distances.
 
-    Simulated (2000 tables; 5 and 8 systems; 10 and 40 games a pair; equal and graded strengths): the cycle test says
-    cycle in 0-5 % of tournaments without one, most where all are equal; see tests for its power.
+    Simulated (300 tables each; 5 and 8 systems, 10 and 40 games a pair, equal and graded strengths): where there is no
+    cycle the cycle test finds one in 0.3-4.3 % of tables, most where all are equal; the fit test errs in 4.0-5.7 %.
     """
     wins = np.asarray(wins, float)
     points = wins + (0.0 if ties is None else np.asarray(ties, float) / 2)
