@@ -1,7 +1,8 @@
 """Ranking and resampling: alpha-Rank beside OpenSpiel's, Bradley-Terry beside evalica's, and a clustered bootstrap.
 
-Every time is CPU time of one thread; medians. Both sides of a ratio give the same numbers to 1e-6. OpenSpiel
-needs about a minute for 1 000 strategies, so that is measured once. What is not installed is named and left out.
+Every time is CPU time of one thread; medians. Both sides of a ratio give the same numbers to 1e-6. OpenSpiel needs
+about a minute for 1 000 strategies, so that is measured once; payoffs are rounded there, because it takes those within
+1e-5 of each other for equal. What is not installed is named and left out.
 
 Run: python benchmarks/ranking.py
 """
@@ -55,7 +56,7 @@ def alpha_ranks(console: Console, rng: np.random.Generator) -> list[tuple[str, b
     four = [rng.random((5,) * 4) for _ in range(4)]
     cases: list[tuple[str, Any, float]] = [("4 players x 5 strategies, α = 1", four, 1.0)]
     cases.append(("4 players x 5 strategies, α infinite", four, np.inf))
-    cases.append(("1000 strategies, α infinite", rng.random((1000, 1000)), np.inf))
+    cases.append(("1000 strategies, α infinite", rng.random((1000, 1000)).round(3), np.inf))
     for label, payoffs, alpha in cases:
         tables = payoffs if isinstance(payoffs, list) else [payoffs]
         how = {"use_inf_alpha": True, "inf_alpha_eps": 0.01} if np.isinf(alpha) else {"alpha": alpha}

@@ -594,3 +594,27 @@ def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "3 errors" in err
     play(see("a"), end(), groups=3)
     assert capsys.readouterr() == ("", "")
+
+
+# -- a number of episodes for each group --------------------------------------------------------------------------------
+
+
+def test_groups_may_have_sizes_of_their_own() -> None:
+    uneven, even = chatter(groups=3, group_size=[1, 4, 2]).frame, chatter(groups=3, group_size=4).frame
+    sizes = uneven.unique(["group", "episode"])["group"].value_counts().sort("group")["count"].to_list()
+    assert sizes == [1, 4, 2]
+    common = even.filter(pl.col("episode") < pl.col("group").replace_strict({0: 1, 1: 4, 2: 2}))
+    played = ["group", "episode", "turn", "agent", "observation", "action", "reward"]
+    assert uneven.select(played).equals(common.select(played)), "the size of a group changes no episode"
+
+
+def test_a_failed_episode_is_played_again_in_the_numbering_of_its_group() -> None:
+    turns = play(fail(RuntimeError("no")), groups=2, group_size=[1, 3], retries=1, concurrency=2)
+    assert turns.frame.select("group", "episode").rows() == [(0, 0), (0, 1), *((1, episode) for episode in range(6))]
+
+
+def test_sizes_that_do_not_fit_are_named() -> None:
+    with pytest.raises(InputError, match=r"group_size has 2 numbers for groups=3"):
+        chatter(groups=3, group_size=[2, 2])
+    with pytest.raises(InputError, match="group_size=0"):
+        chatter(groups=2, group_size=[2, 0])

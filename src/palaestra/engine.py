@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -103,11 +103,11 @@ Report = Callable[[int, int, int, int], None]
 
 @dataclass
 class Engine:
-    """Plays the episodes of `todo`; its fields are the arguments of `rollout`."""
+    """Plays the episodes of `todo`; its fields are the arguments of `rollout`. sizes: episodes of each group."""
 
     factory: EnvFactory
     team: Seats
-    group_size: int
+    sizes: Sequence[int]
     streams: Streams
     concurrency: int
     retries: int
@@ -209,8 +209,9 @@ class Engine:
         self.done[record.group, record.episode] = record
         if error is not None:
             self.errors += 1
-            if record.episode // self.group_size < self.retries:
-                again = (record.group, record.episode + self.group_size)
+            size = self.sizes[record.group]
+            if record.episode // size < self.retries:
+                again = (record.group, record.episode + size)
                 self.todo.appendleft(again)
                 heapq.heappush(self.expected, again)
 

@@ -24,19 +24,19 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
 import polars as pl
 
 from palaestra.engine import Engine, Report, Seats
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import InputError
 from palaestra.recording import frames, stream_parquet
 from palaestra.streams import Stream, Streams
 from palaestra.turns import Turns
-from palaestra.watchdog import Watchdog
+from palaestra.watchdog import Failure, Watchdog
 
 
 def rollout(
@@ -44,7 +44,7 @@ def rollout(
     team: Seats,
     *,
     groups: int,
-    group_size: int = 1,
+    group_size: int | Sequence[int] = 1,
     seed: int = 0,
     iteration: int = 0,
     stream: Stream = "train",
@@ -56,13 +56,13 @@ def rollout(
     progress: bool = False,
     sink: str | Path | None = None,
 ) -> Turns:
-    """Play `groups` × `group_size` episodes and return every turn.
+    """Play `group_size` episodes of each of `groups` and return every turn.
 
     Args:
         env: makes a fresh env; called once per concurrent episode, and again after a failure.
         team: says which policy fills a seat.
         groups: number of groups; the episodes of a group get the same reset seed, so they start alike.
-        group_size: episodes per group.
+        group_size: episodes per group; or a number for each group, as a budget gives them.
         seed: determines everything that is drawn, together with `iteration` and `stream`.
         iteration: training iteration; fills the column.
         stream: "eval" takes reset seeds that "train" never takes, whatever the seed.
@@ -70,8 +70,8 @@ def rollout(
         concurrency: how many episodes are played at once; changes the speed only.
         timeout: seconds that making and resetting an env, or one step of it, may take. None: no limit, and envs are
             called in the caller's thread; else in one other thread.
-        retries: how often a failed episode is played again. Attempt k of episode e is episode e + k * group_size; the
-            failed ones stay in the table.
+        retries: how often a failed episode is played again. Attempt k of episode e is episode e + k * size of the
+            group; the failed ones stay in the table.
         max_turns: an episode that is not over after so many turns is truncated.
         progress: show a progress bar on stderr.
         sink: stream the table to this Parquet file while playing, and read it back at the end.
@@ -81,7 +81,11 @@ def rollout(
             played (an unknown name, a missing package); or the team has no policy for an agent.
         StorageError: the sink cannot be written.
     """
-    counts = {"groups": groups, "group_size": group_size, "concurrency": concurrency, "max_turns": max_turns}
+    sizes = [group_size] * groups if isinstance(group_size, int) else [int(size) for size in group_size]
+    if len(sizes) != groups and not isinstance(group_size, int):
+        raise InputError(f"rollout: group_size has {len(sizes)} numbers for groups={groups}; give one for each group")
+    smallest = min(sizes, default=1)
+    counts = {"groups": groups, "group_size": smallest, "concurrency": concurrency, "max_turns": max_turns}
     for name, value in counts.items():
         if value < 1:
             raise InputError(f"rollout: {name}={value}, expected at least 1")
@@ -93,20 +97,35 @@ def rollout(
     engine = Engine(
         factory=env,
         team=team,
-        group_size=group_size,
+        sizes=sizes,
         streams=Streams(seed, iteration, stream),
         concurrency=concurrency,
         retries=retries,
         max_turns=max_turns,
         watchdog=Watchdog(timeout),
-        todo=deque((group, episode) for group in range(groups) for episode in range(group_size)),
+        todo=deque((group, episode) for group, size in enumerate(sizes) for episode in range(size)),
     )
     with _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
         chunks = frames(episodes, run=run, iteration=iteration)
         turns = Turns(pl.concat(chunks, rechunk=True)) if sink is None else Turns.load(stream_parquet(sink, chunks))
-    if group_size > 1:
+    if max(sizes) > 1:
         _check_starts(turns, groups)
     return turns
+
+
+def starts(
+    env: EnvFactory, *, groups: int, seed: int = 0, iteration: int = 0, timeout: float | None = 60.0
+) -> list[Observation | None]:
+    """What is seen first in each group of a rollout with these arguments, without playing; None where the env fails.
+
+    Of several agents that act at once, what the first of them sees.
+    """
+    streams = Streams(seed, iteration)
+    with contextlib.closing(Watchdog(timeout)) as watchdog:
+        results = watchdog.map(
+            lambda group: next(iter(env().reset(streams.env_seed(group)).values())), list(range(groups))
+        )
+    return [None if isinstance(result, Failure) else result for result in results]
 
 
 def _check_starts(turns: Turns, groups: int) -> None:

@@ -16,7 +16,8 @@ from palaestra.evaluation.triage.detection import Found, found
 from palaestra.report.triage import ENDS, episodes_to_read, write_triage
 from palaestra.turns import Turns
 
-ATTACK = "<script>document.title='ran'</script><img src=x onerror=\"document.title='ran'\"><svg onload=alert(1)>"
+RUN = "document.title='ran'"
+ATTACK = f'<script>{RUN}</script><img src=x onerror="{RUN}"><svg onload="{RUN}">'
 
 
 def chat(path: Path) -> Path:
@@ -48,9 +49,9 @@ def test_the_command_chooses_says_why_and_writes(tmp_path: Path, capsys: pytest.
     code, said, told = say(capsys, "triage", log, "--budget", 3, "--out", out, "--json")
     rows = json.loads(said)
     assert code == 0
-    assert [row["task"][:2] for row in rows[:2]] == ["t2", "t4"]
-    assert "disengagement" in rows[0]["why"]
-    assert rows[1]["why"] == "loop.retry"
+    why = {row["task"][:2]: row["why"] for row in rows[:2]}
+    assert "disengagement" in why["t2"]
+    assert "loop.retry" in why["t4"]
     assert "triage.html" in told
     assert pl.read_parquet(out / "triage.parquet")["rank"].to_list() == [1, 2, 3]
     assert [json.loads(line)["why"] for line in (out / "triage.jsonl").read_text().splitlines()] == [

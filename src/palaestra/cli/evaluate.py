@@ -35,13 +35,13 @@ def evaluate(
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
     rows = _run_of_ours(paths, baseline) if not (agent or score or format) else None
-    table = None
+    measured: dict[str, Any] = {}
     if rows is None:
-        rows, table = _compare(paths, baseline, agent, score, format)
+        rows, measured = _compare(paths, baseline, agent, score, format)
     if report is not None:
         from palaestra.report.evaluation import write_evaluation
 
-        page = write_evaluation(report, rows=rows, trials=table)
+        page = write_evaluation(report, rows=rows, **measured)
         err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         show(rows)
@@ -56,6 +56,14 @@ def evaluate(
         print(f"{row['system']}: {row['verdict']}")
 
 
+def evaluation_page(paths: list[str], page: Path) -> Path:
+    """Write the page of any logs."""
+    from palaestra.report.evaluation import write_evaluation
+
+    rows, measured = _compare(paths, None, None, None, None)
+    return write_evaluation(page, rows=rows, **measured)
+
+
 def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]] | None:
     """A run or comparison knows its own measure and whose play counts."""
     path = Path(paths[0])
@@ -68,8 +76,8 @@ def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]]
 
 def _compare(
     paths: list[str], baseline: str | None, agents: list[str] | None, score: str | None, format: str | None
-) -> tuple[list[dict[str, Any]], Any]:
-    """The rows, and the table of trials that they are made of."""
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows, and the trials and turns that they are made of."""
     import polars as pl
 
     from palaestra.evaluation import comparison_table, trials, verdict
@@ -96,7 +104,7 @@ def _compare(
     if baseline not in systems:
         raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
     rows = comparison_table(table, baseline=baseline, value=value)
-    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], table
+    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], {"trials": table, "turns": turns}
 
 
 def read(paths: list[str], format: str | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from palaestra.cli.app import Json, app, out, show
+from palaestra.cli.app import Json, app, err, out, show
 
 
 @app.command()
@@ -26,12 +26,19 @@ def rank(
     ] = "auto",
     resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 1000,
     seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
+    report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
     """Rank systems from pairwise matches, and say whether there is an order at all."""
     from palaestra.evaluation import ranking
 
-    found = ranking.rank(ranking.read_matches(matches), method, resamples=resamples, seed=seed)
+    played = ranking.read_matches(matches)
+    found = ranking.rank(played, method, resamples=resamples, seed=seed)
+    if report is not None:
+        from palaestra.report.evaluation import write_evaluation
+
+        page = write_evaluation(report, ranking=found, matches=played, title="Ranking")
+        err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         test = {**vars(found.transitivity), "cycle": [_name(found, i) for i in found.transitivity.cycle]}
         rows = [{name: _plain(x) for name, x in row.items()} for row in found.table.to_dicts()]

@@ -60,12 +60,20 @@ def compare(
 @app.command()
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="RUN", exists=True, help="a directory that `train` or `compare` wrote")
+        Path,
+        typer.Argument(metavar="RUN", exists=True, help="what `train` or `compare` wrote, or a folder of any logs"),
     ],
 ) -> None:
-    """Write the HTML report of a run again."""
+    """Write the HTML report of a run, a comparison, or the evaluation of any logs."""
     from palaestra.report import write_comparison, write_report
 
+    ours = ("comparison.json", "recipe.yaml", "*/recipe.yaml", "summary.json", "seed-*")
+    if not any(any(directory.glob(name)) for name in ours):
+        from palaestra.cli.evaluate import evaluation_page
+
+        folder = directory if directory.is_dir() else directory.parent
+        print(evaluation_page([str(directory)], folder / "report.html"))
+        return
     write = write_comparison if (directory / "comparison.json").exists() else write_report
     print(write(directory))
 

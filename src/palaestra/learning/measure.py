@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from palaestra.turns import Turns
 GOOD = pl.col("error").is_null()
 
 
-def split(turns: Turns, group_size: int, *, drop_incomplete: bool) -> tuple[Turns, Turns]:
+def split(turns: Turns, group_size: int | Sequence[int], *, drop_incomplete: bool) -> tuple[Turns, Turns]:
     """Rows that may train, and the rest: failed episodes, and all of a group that lacks episodes because of them.
 
-    A group is complete if `group_size` of its episodes did not fail, retries included.
+    A group is complete if `group_size` of its episodes did not fail, retries included; see `rollout` for sequences.
     """
     usable = GOOD
     if drop_incomplete:
@@ -28,7 +28,10 @@ def split(turns: Turns, group_size: int, *, drop_incomplete: bool) -> tuple[Turn
 
 
 def measure(
-    turns: Turns, group_size: int, learned: Mapping[str, Mapping[str, Any]], learners: Collection[str]
+    turns: Turns,
+    group_size: int | Sequence[int],
+    learned: Mapping[str, Mapping[str, Any]],
+    learners: Collection[str],
 ) -> dict[str, Any]:
     """The fields of a line of metrics that come from the table and the update.
 
@@ -63,9 +66,10 @@ def measure(
     }
 
 
-def _complete(turns: Turns, group_size: int) -> pl.Series:
+def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:
     counts = turns.frame.filter(GOOD).group_by("group").agg(pl.col("episode").n_unique())
-    return counts.filter(pl.col("episode") >= group_size)["group"]
+    needed = group_size if isinstance(group_size, int) else pl.Series(group_size).gather(counts["group"])
+    return counts.filter(pl.col("episode") >= needed)["group"]
 
 
 def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:

@@ -23,12 +23,13 @@ from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
+from palaestra.learning.budget import Budget
 from palaestra.learning.journal import Journal, write_json
 from palaestra.learning.learner import PolicyGradient
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
 from palaestra.rewards import components
-from palaestra.rollout import rollout
+from palaestra.rollout import rollout, starts
 from palaestra.signals import Signal
 from palaestra.turns import Turns
 
@@ -51,6 +52,7 @@ class Trainer:
         repair: texts of table functions (`palaestra.credit.tables`), e.g. "replay(k=1)", that change, in this order,
             the rows of good episodes before credit. What they remember is part of a checkpoint. `added_rows` in the
             metrics is how many rows they added.
+        budget: spreads the `groups` × `group_size` episodes of an iteration over its groups; see `learning.budget`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
         evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
@@ -74,6 +76,7 @@ class Trainer:
         learner: PolicyGradient,
         reward: Signal | Mapping[str, Signal] | None = None,
         repair: Sequence[str] = (),
+        budget: Budget | None = None,
         iterations: int,
         groups: int,
         group_size: int,
@@ -96,6 +99,7 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.repair = credit, reward, tuple(repair)
+        self.budget = budget
         self.repairs = [parse_table_function(text) for text in self.repair]
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
@@ -120,13 +124,16 @@ class Trainer:
         with progress_bar("train", self.iterations, shown=self.progress) as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
-                    turns, warnings = self._rewarded(self._play(iteration), iteration)
-                    trained, rest = split(turns, self.group_size, drop_incomplete=self.incomplete == "drop")
+                    sizes = self._sizes(iteration)
+                    turns, warnings = self._rewarded(self._play(iteration, sizes), iteration)
+                    trained, rest = split(turns, sizes, drop_incomplete=self.incomplete == "drop")
                     good, trained = len(trained), self._repaired(trained, iteration)
                     trained = trained.with_column(advantage=self.credit)
                     learned = self._learn(trained, iteration)
+                    if self.budget is not None:
+                        self.budget.learn(turns)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
-                line |= measure(turns, self.group_size, learned, self.learner.policies)
+                line |= measure(turns, sizes, learned, self.learner.policies)
                 line["added_rows"] = len(trained) - good
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
@@ -138,12 +145,20 @@ class Trainer:
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
-    def _play(self, iteration: int) -> Turns:
+    def _sizes(self, iteration: int) -> int | list[int]:
+        """Episodes of every group, or of each."""
+        if self.budget is None:
+            return self.group_size
+        limit = {"timeout": self.play["timeout"]} if "timeout" in self.play else {}
+        seen = starts(self.env, groups=self.groups, seed=self.seed, iteration=iteration, **limit)
+        return self.budget.sizes(seen, self.groups * self.group_size)
+
+    def _play(self, iteration: int, sizes: int | list[int]) -> Turns:
         return rollout(
             self.env,
             self.team,
             groups=self.groups,
-            group_size=self.group_size,
+            group_size=sizes,
             seed=self.seed,
             iteration=iteration,
             run=self.run_name,
@@ -215,6 +230,7 @@ class Trainer:
             "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
             "learner": self.learner.state_dict(),
             "repairs": [each.state_dict() if isinstance(each, Remembering) else None for each in self.repairs],
+            "budget": None if self.budget is None else self.budget.state_dict(),
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -227,6 +243,7 @@ class Trainer:
             "reward": str(dict(self.reward) if isinstance(self.reward, Mapping) else self.reward),
             "repair": list(self.repair),
             "incomplete": self.incomplete,
+            "budget": None if self.budget is None else str(self.budget),
         }
 
     def _begin(self, resume: bool) -> int:
@@ -248,9 +265,9 @@ class Trainer:
             )
         state = checkpoints.load(found)
         for name, value in self._settings().items():
-            if state["settings"][name] != value:
+            if state["settings"].get(name) != value:
                 raise InputError(
-                    f"{self.directory}: the run was made with {name}={state['settings'][name]!r}, not {value!r}; "
+                    f"{self.directory}: the run was made with {name}={state['settings'].get(name)!r}, not {value!r}; "
                     "resume it with the same settings, or choose another directory"
                 )
         for name, policy in self.learner.policies.items():
@@ -259,6 +276,8 @@ class Trainer:
         for function, remembered in zip(self.repairs, state["repairs"], strict=True):
             if isinstance(function, Remembering):
                 function.load_state_dict(remembered)
+        if self.budget is not None:
+            self.budget.load_state_dict(state["budget"])
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1

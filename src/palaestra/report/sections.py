@@ -87,7 +87,7 @@ def result(run: Run) -> Result | None:
             for name, value in controls.items()
             if isinstance(value, Mapping) and value.get("note")
         },
-        rows=[_row(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
+        rows=[row_of(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
         per_seed=[
             (
                 str(row.get("seed")),
@@ -101,7 +101,7 @@ def result(run: Run) -> Result | None:
     )
 
 
-def _row(row: Mapping[str, Any], where: str) -> Row:
+def row_of(row: Mapping[str, Any], where: str) -> Row:
     """From the keys of the summary, or of `palaestra.evaluation.SystemResult.to_dict()` (p inside the difference)."""
     errors = row.get("errors") or 0
     difference = row.get("difference")

@@ -1,0 +1,137 @@
+"""Memory by an agent's own summary, as in ERA [184]: it reads what it last wrote down, not all that happened.
+
+An action holds an answer, which the wrapped env gets, and a summary, which stands before the agent's next observation:
+
+    reads     The key is 7.            says    look | key 7
+    reads     key 7 | A locked door.   says    open 7 | key 7, door open
+
+What an agent writes down is part of its action, so it is trained like everything that it says. Left out: snapshots, and
+summaries that somebody else writes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from palaestra.envs import make
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.errors import EnvError, InputError
+
+SEPARATOR = " | "
+TAKEN = " > "
+"""Stands between an earlier observation and the answer to it."""
+LONGEST = 200
+
+
+class SelfSummaryEnv:
+    """A game in which every agent has the summary of its last action for a memory; recipes call it `self_summary`.
+
+    Actions become free text, `answer | summary`, and observations lose their choices and arrays. An action without a
+    separator keeps the summary as it was; one with nothing behind it forgets it. A number is no answer: the env gets
+    empty text, and the action is not valid. `info` has the `summaries` and the `answers` that the env was given.
+
+    Args:
+        env: makes the env, or its registered name. options: of a name.
+        cumulative: the env's text holds all that the agent was told before; what it has read already is cut off.
+        window: so many earlier turns of the agent stay between summary and observation, each as it was shown, with the
+            answer to it (ERA shows a few recent steps).
+        separator: stands between the parts of what is read and said.
+        longest: longer summaries are cut to so many characters.
+        instruction: system message for chat models, after the env's own; other policies do not see it.
+
+    Raises:
+        InputError: an argument is out of range, or there is no such env.
+    """
+
+    def __init__(
+        self,
+        env: EnvFactory | str,
+        *,
+        options: Mapping[str, Any] | None = None,
+        cumulative: bool = False,
+        window: int = 0,
+        separator: str = SEPARATOR,
+        longest: int = LONGEST,
+        instruction: str | None = None,
+    ) -> None:
+        if window < 0 or longest < 1:
+            raise InputError(f"self_summary: window={window} must be at least 0 and longest={longest} at least 1")
+        if not separator.strip():
+            raise InputError(f"self_summary: separator={separator!r} must not be blank")
+        if options and not isinstance(env, str):
+            raise InputError("self_summary: options= are for an env that is given by its name")
+        self.inner = make(env, **(options or {}))() if isinstance(env, str) else env()
+        self.agents, self.task = tuple(self.inner.agents), ""
+        self._cumulative, self._separator, self._longest = cumulative, separator, longest
+        self._window, self._instruction = window, instruction
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Start the episode of `seed`; nobody remembers anything."""
+        self._summaries = dict.fromkeys(self.agents, "")
+        self._told = dict.fromkeys(self.agents, "")
+        self._new: dict[str, str] = {}
+        self._recent: dict[str, deque[str]] = {agent: deque(maxlen=self._window) for agent in self.agents}
+        observations = self.inner.reset(seed)
+        self.task = self.inner.task
+        return self._show(observations)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Give the env the answers; keep the summaries for what these agents observe next."""
+        if actions.keys() != self._new.keys():
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._new)}")
+        answers: dict[str, Action] = {}
+        mark = self._separator.strip()
+        for agent, action in actions.items():
+            answer, found, summary = action.partition(mark) if isinstance(action, str) else ("", "", "")
+            if found:  # one line without separators, so that the agent can tell the parts of what it reads
+                self._summaries[agent] = " ".join(summary.replace(mark, " ").split())[: self._longest]
+            answers[agent] = answer.strip()
+            self._recent[agent].append(self._new[agent] + TAKEN + answer.strip())
+        result = self.inner.step(answers)
+        valid = dict(result.info.get("valid", {})) | {
+            a: False for a, said in actions.items() if not isinstance(said, str)
+        }
+        summaries = {agent: self._summaries[agent] for agent in actions}
+        info = {**result.info, "valid": valid, "answers": answers, "summaries": summaries}
+        return dataclasses.replace(result, observations=self._show(result.observations), info=info)
+
+    def _show(self, observations: Mapping[str, Observation]) -> dict[str, Observation]:
+        self._new = {agent: self._unread(agent, seen.text) for agent, seen in observations.items()}
+        return {agent: self._observation(agent, seen) for agent, seen in observations.items()}
+
+    def _unread(self, agent: str, text: str) -> str:
+        if not self._cumulative:
+            return text
+        told, self._told[agent] = self._told[agent], text
+        if not text.startswith(told):
+            raise EnvError(
+                f"self_summary: cumulative=True, but the text of {agent!r} does not begin with what it read before "
+                f"({told[:40]!r}...); leave cumulative out"
+            )
+        return text[len(told) :].strip()
+
+    def _observation(self, agent: str, seen: Observation) -> Observation:
+        summary = [self._summaries[agent]] if self._summaries[agent] else []
+        text = self._separator.join([*summary, *self._recent[agent], self._new[agent]])
+        system = [message for message in seen.messages or () if message["role"] == "system"]
+        if self._instruction is not None:
+            system.append({"role": "system", "content": self._instruction})
+        if seen.messages is None and not system:
+            return Observation(text)
+        return Observation(text, messages=(*system, {"role": "user", "content": text}))
+
+
+def self_summary(env: EnvFactory | str, **options: Any) -> EnvFactory:
+    """Factory of `env` played from the agents' own summaries; options as of `SelfSummaryEnv`, checked at once.
+
+    >>> env = self_summary("roles/search")()
+    >>> env.reset(0).keys() == set(env.agents)
+    True
+    """
+    factory = functools.partial(SelfSummaryEnv, env, **options)
+    factory()
+    return factory

@@ -1,0 +1,140 @@
+"""Budgets: what is played follows predicted chances, more of it teaches, and a stopped run goes on the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from palaestra.agents import TabularPolicy, Team
+from palaestra.credit import allocate_budget, grpo
+from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.errors import InputError
+from palaestra.learning import PolicyGradient, Trainer
+from palaestra.learning.budget import PredictedBudget
+from palaestra.rollout import rollout, starts
+from palaestra.turns import Turns
+
+GOOD = (0, 0, 2, 5, 8, 10, 10)
+"""How many of ten answers are right, per task."""
+
+
+class Lottery:
+    """Some of ten answers are right, the first few; the features say how many. `broken`: that task cannot be reset."""
+
+    agents = ("a",)
+
+    def __init__(self, *, array: bool = True, broken: int | None = None) -> None:
+        self.array, self.broken, self.task = array, broken, ""
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        number = seed // 2 % len(GOOD)
+        if number == self.broken:
+            raise RuntimeError("lost")
+        self.right, self.task = GOOD[number], f"task {number}"
+        array = np.array([self.right - 5, 1], np.float32) / 3 if self.array else None
+        return {"a": Observation(self.task, choices=tuple("abcdefghij"), array=array)}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        right = int(actions["a"]) < self.right
+        return StepResult({}, {"a": float(right)}, terminated=True, info={"success": right})
+
+
+def trainer(directory: Path | None = None, *, env: Any = Lottery, **options: Any) -> Trainer:
+    team = Team({"a": TabularPolicy(10)})
+    learner = PolicyGradient(team, lr=options.pop("lr", 0.0))
+    settings = {"iterations": 4, "groups": 14, "group_size": 4, "checkpoint_every": 2, "save_turns": "all"}
+    return Trainer(env, team, credit=grpo(), learner=learner, directory=directory, **(settings | options))
+
+
+def sizes_and_mixed(directory: Path) -> tuple[pl.DataFrame, float]:
+    """Episodes per group of every iteration, and the share of groups that teach."""
+    episodes = Turns.load(directory / "turns").frame.unique(["iteration", "group", "episode"])
+    groups = episodes.group_by("iteration", "group", "task").agg(
+        pl.len().alias("size"), (pl.col("success").n_unique() == 2).alias("mixed")
+    )
+    return groups, float(np.mean(groups["mixed"].to_numpy()))
+
+
+def test_more_groups_teach_for_as_many_episodes(tmp_path: Path) -> None:
+    mixed = {}
+    for name, budget in {"same": None, "predicted": PredictedBudget()}.items():
+        lines = trainer(tmp_path / name, budget=budget, iterations=24).run()
+        assert all(line["episodes"] == 56 and line["incomplete_groups"] == 0 for line in lines)
+        groups, mixed[name] = sizes_and_mixed(tmp_path / name)
+    assert mixed["predicted"] > mixed["same"] + 0.04
+    first = groups.filter(pl.col("iteration") == 1)["size"]
+    assert first.unique().to_list() == [4], "nothing is known yet"
+    later = groups.filter(pl.col("iteration") > 12).group_by("task").agg(pl.col("size").mean())
+    size = dict(later.iter_rows())
+    assert max(size["task 0"], size["task 6"]) < 4 < min(size["task 2"], size["task 4"])
+
+
+def test_a_resume_is_exact_and_needs_the_same_budget(tmp_path: Path) -> None:
+    whole = trainer(tmp_path / "whole", budget=PredictedBudget(), lr=0.3)
+    whole.run()
+    trainer(tmp_path / "stopped", budget=PredictedBudget(), lr=0.3, iterations=2).run()
+    again = trainer(tmp_path / "stopped", budget=PredictedBudget(), lr=0.3)
+    again.run(resume=True)
+    assert (
+        sizes_and_mixed(tmp_path / "whole")[0]
+        .sort("iteration", "group")
+        .equals(sizes_and_mixed(tmp_path / "stopped")[0].sort("iteration", "group"))
+    )
+    one, other = (each.learner.policies["tabular"].state_dict() for each in (whole, again))
+    assert torch.equal(*(torch.stack([state[key] for key in sorted(state)]) for state in (one, other)))
+    for budget in (None, PredictedBudget(minimum=1)):
+        with pytest.raises(InputError, match="budget="):
+            trainer(tmp_path / "stopped", budget=budget, lr=0.3, iterations=6).run(resume=True)
+
+
+def test_the_prediction_is_from_the_groups_of_the_past() -> None:
+    budget = PredictedBudget(minimum=1, last=4)
+    seen = starts(Lottery, groups=6, seed=1)
+    assert budget.sizes(seen, 24) == [4] * 6
+    played = rollout(Lottery, Team({"a": TabularPolicy(10)}), groups=6, group_size=4, seed=1)
+    budget.learn(played)
+    state = budget.state_dict()
+    share = played.frame.group_by("group").agg(pl.col("success").mean()).sort("group")["success"].to_list()
+    assert state["solved"].tolist() == share[-4:]
+    assert np.array_equal(state["features"], [start.array for start in seen[-4:] if start is not None])
+    twin = PredictedBudget(minimum=1, last=4)
+    twin.load_state_dict(state)
+    model = budget.value().fit(state["features"], state["solved"])
+    chances = model.predict(np.array([start.array for start in seen if start is not None]))
+    assert twin.sizes(seen, 24) == budget.sizes(seen, 24) == allocate_budget(chances, 24, minimum=1).tolist()
+
+
+def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
+    played = rollout(Lottery, Team({"a": TabularPolicy(10)}), groups=5, seed=3, iteration=2)
+    seen = starts(Lottery, groups=5, seed=3, iteration=2)
+    assert [start.text for start in seen if start is not None] == played["observation"].to_list()
+
+    def broken() -> Lottery:
+        return Lottery(broken=2)
+
+    seen = starts(broken, groups=20, seed=3)
+    lost = [start is None for start in seen]
+    assert any(lost)
+    assert not all(lost)
+    lines = trainer(env=broken, budget=PredictedBudget(), iterations=3).run()
+    assert lines[-1]["errors"]
+    assert lines[-1]["incomplete_groups"] == lines[-1]["groups"] - sum(
+        start is not None for start in starts(broken, groups=14, seed=0, iteration=3)
+    )
+
+
+def test_what_cannot_be_is_named() -> None:
+    with pytest.raises(InputError, match="minimum=0"):
+        PredictedBudget(minimum=0)
+    with pytest.raises(InputError, match="shows text only; give features="):
+        trainer(env=lambda: Lottery(array=False), budget=PredictedBudget()).run()
+    with pytest.raises(InputError, match="14 rollouts are less than 2 for each of 14 tasks"):
+        trainer(budget=PredictedBudget(), group_size=1).run()
+    by_name = PredictedBudget(features=lambda start: np.array([len(start.text)]))
+    trainer(env=lambda: Lottery(array=False), budget=by_name).run()
