@@ -5,10 +5,13 @@ Left out: readers of other tools' logs (they only have to produce the same colum
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import polars as pl
 
+from palaestra.codes import Codes, code_column, combine
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
@@ -83,37 +86,50 @@ def trials(
         pl.col("agent").cast(pl.String),
         judged=(judged & pl.col("agent").is_not_null()).fill_null(False),
     )
-    group = ["run", "iteration", "group"]
-    known_task = pl.col("task").drop_nulls()
+    if frame["task"].null_count():
+        group = ["run", "iteration", "group"]
+        known_task = pl.col("task").drop_nulls()
+        only = pl.when(known_task.n_unique().over(group) == 1).then(known_task.first().over(group))
+        frame = frame.with_columns(task=pl.coalesce("task", only, pl.format("group {}", "group")))
+
+    codes = _codes(frame, _EPISODE)  # one integer per episode: grouping by it takes a fifth of the time
+    frame = frame.with_columns(_code=pl.Series(codes.ids))
+    if score is not None:
+        values = frame.filter("judged").select("_code", value=pl.col(score).cast(pl.Float64))
+    else:
+        seat = combine(codes, code_column(frame["agent"].cast(pl.Categorical)))
+        seats = frame.with_columns(_seat=pl.Series(seat.ids)).filter("judged").group_by("_seat")
+        values = seats.agg(pl.col("_code").first(), value=_sum_or_null("reward"))
+    scores = values.group_by("_code").agg(score=pl.col("value").mean())
+
+    tokens = pl.col("tokens_in").is_not_null() | pl.col("tokens_out").is_not_null()
+    counted = ("tokens_in", "tokens_out", "cost")
     frame = frame.with_columns(
-        task=pl.coalesce(
-            "task",
-            pl.when(known_task.n_unique().over(group) == 1).then(known_task.first().over(group)),
-            pl.format("group {}", "group"),
+        *(pl.when("judged").then(name).alias(name) for name in counted),
+        success=pl.when("judged").then(pl.col("success").cast(pl.Boolean)),
+        unknown_cost=pl.col("cost").is_null() & tokens & pl.col("judged"),
+    )
+    succeeded = pl.col("success").all() if agents == "all" else pl.col("success").any()  # missing ones do not count
+    sums = (
+        frame.lazy()
+        .group_by("_code")
+        .agg(
+            success=pl.when(pl.col("success").count() > 0).then(succeeded),
+            turns=pl.col("judged").sum().cast(pl.Int32),
+            tokens_in=_sum_or_null("tokens_in").cast(pl.Int64),
+            tokens_out=_sum_or_null("tokens_out").cast(pl.Int64),
+            cost=pl.when(~pl.col("unknown_cost").any()).then(_sum_or_null("cost")),
         )
     )
-
-    by_agent = frame.filter("judged").group_by([*_EPISODE, "agent"]).agg(value=_sum_or_null("reward"))
-    if score is not None:
-        by_agent = frame.filter("judged").select(*_EPISODE, value=pl.col(score).cast(pl.Float64))
-    scores = by_agent.group_by(_EPISODE).agg(score=pl.col("value").mean())
-
-    succeeded = pl.col("success").cast(pl.Boolean).filter("judged").drop_nulls()
-    tokens = pl.col("tokens_in").is_not_null() | pl.col("tokens_out").is_not_null()
-    unknown_cost = (pl.col("cost").is_null() & tokens & pl.col("judged")).any()
-    played = frame.group_by(_EPISODE).agg(
-        pl.col("task").first(),
-        success=pl.when(succeeded.len() > 0).then(succeeded.all() if agents == "all" else succeeded.any()),
-        error=pl.col("error").drop_nulls().first(),
-        turns=pl.col("judged").sum().cast(pl.Int32),
-        tokens_in=_sum_or_null("tokens_in", where="judged").cast(pl.Int64),
-        tokens_out=_sum_or_null("tokens_out", where="judged").cast(pl.Int64),
-        cost=pl.when(~unknown_cost).then(_sum_or_null("cost", where="judged")),
-    )
+    errors_of = frame.lazy().filter(pl.col("error").is_not_null()).group_by("_code").agg(pl.col("error").first())
+    opening = np.empty(codes.size, np.int64)
+    opening[codes.ids[::-1]] = np.arange(len(frame))[::-1]  # the first row of each episode
+    played = frame.select(*_EPISODE, "task", "_code")[opening].lazy()
+    played = played.join(sums, on="_code", how="left").join(errors_of, on="_code", how="left")
     failed = pl.col("error").is_not_null()
     blameless = failed if errors == "exclude" else failed & error_kind().is_in(UNSCORED)
     return (
-        played.join(scores, on=_EPISODE, how="left")
+        played.join(scores.lazy(), on="_code", how="left")
         .with_columns(
             success=pl.when(blameless).then(None).when(failed).then(False).otherwise("success"),
             score=pl.when(~failed).then("score"),
@@ -124,6 +140,7 @@ def trials(
             "system", "run", "task", "trial", "success", "score", "error", "turns", "tokens_in", "tokens_out", "cost"
         )
         .sort("system", "run", "task", "trial")
+        .collect()
     )
 
 
@@ -132,6 +149,12 @@ def error_kind() -> pl.Expr:
     return pl.col("error").str.split(":").list.first().str.strip_chars()
 
 
-def _sum_or_null(column: str, *, where: str | None = None) -> pl.Expr:
-    values = pl.col(column) if where is None else pl.col(column).filter(where)
+def _sum_or_null(column: str) -> pl.Expr:
+    values = pl.col(column)
     return pl.when(values.count() > 0).then(values.sum())
+
+
+def _codes(frame: pl.DataFrame, names: list[str]) -> Codes:
+    """The key of several columns as dense integers."""
+    parts = [frame[name] for name in names]
+    return reduce(combine, [code_column(c.cast(pl.Categorical) if c.dtype == pl.String else c) for c in parts])

@@ -51,11 +51,10 @@ def array_of(start: Observation) -> np.ndarray:
 class PredictedBudget:
     """More episodes for the tasks whose group is likelier to be mixed, some solved and some not, and so to teach.
 
-    Until some of the known groups were solved mostly and some were not, all get the same; a task whose start cannot be
-    seen counts as even.
+    Until both success and failure are known, all get the same; a task whose start cannot be seen counts as even.
 
     Args:
-        minimum: episodes that every group gets. last: groups of the past that the prediction is made from; 256 in V₀.
+        minimum: episodes that every group gets. last: episodes of the past that the prediction is made from; 256 in V₀.
         features: what is known of a task before it is played, as an array.
         value: makes the predictor; anew in every iteration, since the policy is another.
     """
@@ -89,12 +88,10 @@ class PredictedBudget:
         return [int(size) for size in allocate_budget(chances, total, minimum=self.minimum)]
 
     def learn(self, turns: Turns) -> None:
-        """See `Budget`; of a group counts the share of its good episodes that succeeded, over all agents."""
+        """See `Budget`; an episode that did not fail counts as solved if more than half of its agents succeeded."""
         good = turns.frame.filter(pl.col("error").is_null(), pl.col("success").is_not_null())
-        shares = (
-            good.unique(["group", "episode", "agent"]).group_by("group").agg(pl.col("success").mean()).sort("group")
-        )
-        for group, share in shares.iter_rows():
+        agents = good.unique(["group", "episode", "agent"]).group_by("group", "episode")
+        for group, _, share in agents.agg(pl.col("success").mean()).sort("group", "episode").iter_rows():
             asked = self._asked[group]
             if asked is not None:
                 self._known.append((asked, float(share)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from palaestra.errors import InputError, StorageError
 
 TURN_COLUMNS = (
     "system", "iteration", "group", "episode", "turn", "agent", "policy", "observation", "action", "valid", "reward",
-    "truncated", "error", "success", "task", "advantage",
+    "terminated", "truncated", "error", "success", "task", "state", "advantage",
 )  # fmt: skip
+"""What is read of a table of turns, and whatever begins with `r_`: the components of the reward."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Seed:
     """One training run. `torn`: its last line of metrics was cut off in the middle of a write.
 
     metrics: one object per iteration, in order; training, evaluation: the columns of `TURN_COLUMNS` that exist.
+    components: by iteration, total absolute value of each `r_…`, of the turns that were kept where metrics lack it.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Seed:
     training: pl.DataFrame | None
     evaluation: pl.DataFrame | None
     contributions: dict[str, float]
+    components: dict[int, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,29 @@ def _load_seed(folder: Path) -> Seed:
         training=_load_turns(newest) if newest else None,
         evaluation=_load_turns(folder / "evaluation.parquet"),
         contributions=shares,
+        components={} if any(row.get("components") for row in metrics) else _load_components(folder / "turns"),
     )
+
+
+def _load_components(folder: Path) -> dict[int, dict[str, float]]:
+    found = {}
+    for path in sorted(folder.glob("iteration-*.parquet")):
+        number = path.stem.removeprefix("iteration-")
+        if not number.isdigit():
+            continue
+        try:
+            table = pl.scan_parquet(path)
+            names = _components(table.collect_schema())
+            if not names:
+                return {}
+            found[int(number)] = table.select(pl.col(names).cast(pl.Float64).abs().sum()).collect().to_dicts()[0]
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise StorageError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
+    return found
+
+
+def _components(schema: pl.Schema) -> list[str]:
+    return [n for n, t in schema.items() if n.startswith("r_") and (t.is_numeric() or t == pl.Boolean)]
 
 
 def _load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
@@ -159,10 +184,10 @@ def _load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
         row = _parse(line, f"{path}, line {number}")
         if not isinstance(row.get("iteration"), int):
             raise StorageError(f"{path}, line {number}: no integer 'iteration'")
-        for field in ("policies", "metrics", "errors"):
-            row[field] = row.get(field) or {}
-            if not isinstance(row[field], dict):
-                raise StorageError(f"{path}, line {number}: {field!r} is not an object")
+        for part in ("policies", "metrics", "errors"):
+            row[part] = row.get(part) or {}
+            if not isinstance(row[part], dict):
+                raise StorageError(f"{path}, line {number}: {part!r} is not an object")
         rows[row["iteration"]] = row
     return [rows[i] for i in sorted(rows)], torn
 
@@ -172,8 +197,9 @@ def _load_turns(path: Path) -> pl.DataFrame | None:
         return None
     try:
         table = pl.scan_parquet(path)
-        present = table.collect_schema().names()
-        frame = table.select([name for name in TURN_COLUMNS if name in present]).collect()
+        schema = table.collect_schema()
+        wanted = [name for name in TURN_COLUMNS if name in schema] + _components(schema)
+        frame = table.select(wanted).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
     needed = ["group", "episode", "turn", "agent"]

@@ -14,6 +14,7 @@ from palaestra.report.limits import limits
 from palaestra.report.load import Interval, Run, load_run
 from palaestra.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_policy, policies, progress
 from palaestra.report.plots import intervals, legend, pairs
+from palaestra.report.rewards import rewards
 from palaestra.report.sections import Result, alarms, contributions, error_kinds, facts, result, versions
 
 
@@ -29,6 +30,7 @@ def write_report(run_dir: Path) -> Path:
     """
     run = load_run(Path(run_dir))
     outcome = result(run)
+    paid = rewards(run.seeds)
     name = str((run.summary or {}).get("recipe") or run.path.resolve().name)
     page = render(
         "run.html",
@@ -45,6 +47,8 @@ def write_report(run_dir: Path) -> Path:
         policy_legend=legend(policies(run.seeds)),
         comparison=_comparison_panels(outcome) if outcome else [],
         shares=contributions(run.seeds),
+        rewards=paid,
+        rewards_legend=legend(paid.labels) if paid else "",
         zero_credit=by_policy(run.seeds, ZERO_CREDIT),
         episodes=sample(run),
         errors=error_kinds(run.seeds),
