@@ -596,7 +596,7 @@ def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch
     assert capsys.readouterr() == ("", "")
 
 
-# -- a number of episodes for each group --------------------------------------------------------------------------------
+# -- a number of episodes for each group -----
 
 
 def test_groups_may_have_sizes_of_their_own() -> None:

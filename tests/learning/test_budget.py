@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import torch
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.credit import allocate_budget, grpo
@@ -64,13 +63,13 @@ def sizes_and_mixed(directory: Path) -> tuple[pl.DataFrame, float]:
 def test_more_groups_teach_for_as_many_episodes(tmp_path: Path) -> None:
     mixed = {}
     for name, budget in {"same": None, "predicted": PredictedBudget()}.items():
-        lines = trainer(tmp_path / name, budget=budget, iterations=24).run()
+        lines = trainer(tmp_path / name, budget=budget, iterations=14).run()
         assert all(line["episodes"] == 56 and line["incomplete_groups"] == 0 for line in lines)
         groups, mixed[name] = sizes_and_mixed(tmp_path / name)
-    assert mixed["predicted"] > mixed["same"] + 0.04
+    assert mixed["predicted"] > mixed["same"] + 0.03
     first = groups.filter(pl.col("iteration") == 1)["size"]
     assert first.unique().to_list() == [4], "nothing is known yet"
-    later = groups.filter(pl.col("iteration") > 12).group_by("task").agg(pl.col("size").mean())
+    later = groups.filter(pl.col("iteration") > 7).group_by("task").agg(pl.col("size").mean())
     size = dict(later.iter_rows())
     assert max(size["task 0"], size["task 6"]) < 4 < min(size["task 2"], size["task 4"])
 
@@ -87,23 +86,24 @@ def test_a_resume_is_exact_and_needs_the_same_budget(tmp_path: Path) -> None:
         .equals(sizes_and_mixed(tmp_path / "stopped")[0].sort("iteration", "group"))
     )
     one, other = (each.learner.policies["tabular"].state_dict() for each in (whole, again))
-    assert torch.equal(*(torch.stack([state[key] for key in sorted(state)]) for state in (one, other)))
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[key], other[key]) for key in one)
     for budget in (None, PredictedBudget(minimum=1)):
         with pytest.raises(InputError, match="budget="):
             trainer(tmp_path / "stopped", budget=budget, lr=0.3, iterations=6).run(resume=True)
 
 
 def test_the_prediction_is_from_the_groups_of_the_past() -> None:
-    budget = PredictedBudget(minimum=1, last=4)
+    budget = PredictedBudget(minimum=1, last=10)
     seen = starts(Lottery, groups=6, seed=1)
     assert budget.sizes(seen, 24) == [4] * 6
     played = rollout(Lottery, Team({"a": TabularPolicy(10)}), groups=6, group_size=4, seed=1)
     budget.learn(played)
     state = budget.state_dict()
-    share = played.frame.group_by("group").agg(pl.col("success").mean()).sort("group")["success"].to_list()
-    assert state["solved"].tolist() == share[-4:]
-    assert np.array_equal(state["features"], [start.array for start in seen[-4:] if start is not None])
-    twin = PredictedBudget(minimum=1, last=4)
+    assert state["solved"].tolist() == played["success"].to_list()[-10:]
+    known = [seen[group] for group in [3] * 2 + [4] * 4 + [5] * 4]
+    assert np.array_equal(state["features"], [start.array for start in known if start is not None])
+    twin = PredictedBudget(minimum=1, last=10)
     twin.load_state_dict(state)
     model = budget.value().fit(state["features"], state["solved"])
     chances = model.predict(np.array([start.array for start in seen if start is not None]))

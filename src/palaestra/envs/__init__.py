@@ -9,6 +9,7 @@ are the small worlds of this package.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,11 +18,9 @@ from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.faults import faulty, with_faults, with_parameters, with_prompts
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.momaland import momaland
-from palaestra.envs.native import WORLDS
 from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo
 from palaestra.envs.reasoning_gym import reasoning_gym
-from palaestra.envs.roles import ROLES
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.textarena import textarena
 from palaestra.errors import InputError, nearest
@@ -55,7 +54,9 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "reasoning_gym": reasoning_gym,
     "textarena": textarena,
 }
-_REGISTERED: dict[str, Callable[..., Env]] = dict(WORLDS) | dict(ROLES) | {"faulty": faulty}
+_REGISTERED: dict[str, Callable[..., Env]] = {"faulty": faulty}
+_PACKAGES = {"native": "WORLDS", "roles": "ROLES"}
+"""Our own worlds are imported when one of them is asked for: their references bring half of SciPy."""
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:
@@ -64,7 +65,7 @@ def register(name: str, factory: Callable[..., Env]) -> None:
     Raises:
         InputError: another factory has this name, or a library of this package has.
     """
-    if name.split("/")[0] in _LIBRARIES or _REGISTERED.get(name, factory) is not factory:
+    if name.split("/")[0] in (*_LIBRARIES, *_PACKAGES) or _REGISTERED.get(name, factory) is not factory:
         raise InputError(f"the env name {name!r} is taken; choose another")
     _REGISTERED[name] = factory
 
@@ -83,12 +84,16 @@ def make(spec: str, **options: Any) -> EnvFactory:
     library, _, name = spec.partition("/")
     arguments: tuple[str, ...] = ()
     function: Callable[..., Any]
+    if library in _PACKAGES:
+        _REGISTERED.update(getattr(importlib.import_module(f"palaestra.envs.{library}"), _PACKAGES[library]))
     if spec in _REGISTERED:
         function = _REGISTERED[spec]
     elif library in _LIBRARIES:
         function, arguments = _LIBRARIES[library], (name,) if name else ()
     else:
-        raise InputError(f"there is no env {spec!r}{nearest(library, [*_REGISTERED, *_LIBRARIES])} (library/name)")
+        raise InputError(
+            f"there is no env {spec!r}{nearest(spec if library in _PACKAGES else library, [*_REGISTERED, *_LIBRARIES, *_PACKAGES])} (library/name)"
+        )
     signature = inspect.signature(function)
     try:
         signature.bind(*arguments, **options)

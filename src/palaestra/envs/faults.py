@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -212,7 +212,7 @@ class ReparametrisedEnv:
     def __init__(self, env: EnvFactory, seed: int | None) -> None:
         from palaestra.envs.native.templates import suite
 
-        self.inner: Any = env()
+        self.inner = cast(Any, env())
         instances = getattr(self.inner, "suite", None)
         if not instances:
             raise InputError(f"with_parameters: {type(self.inner).__name__} has no suite of task templates")

@@ -17,8 +17,6 @@ from statsmodels.stats.proportion import proportion_confint
 from palaestra.errors import InputError
 from palaestra.evaluation.intervals import Estimate
 
-_BOOTSTRAP = 1000
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -39,7 +37,14 @@ class Calibration:
 
 
 def calibration(
-    confidence: Any, success: Any, *, task: Any = None, bins: int = 10, level: float = 0.95, seed: int = 0
+    confidence: Any,
+    success: Any,
+    *,
+    task: Any = None,
+    bins: int = 10,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> Calibration:
     """Confidence in [0, 1] against success 0 or 1; pairs with a null leave.
 
@@ -68,10 +73,10 @@ def calibration(
     ids = table["task"].rank("dense").to_numpy().astype(int) - 1
     clusters = int(ids.max()) + 1
     point = _summaries(c, s, np.ones((1, len(c))), bins)[:, 0]
-    drawn = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=_BOOTSTRAP)
+    drawn = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
     step = max(1, (1 << 22) // len(c))
     spread = np.concatenate(
-        [_summaries(c, s, drawn[i : i + step, ids].astype(float), bins) for i in range(0, _BOOTSTRAP, step)], axis=1
+        [_summaries(c, s, drawn[i : i + step, ids].astype(float), bins) for i in range(0, resamples, step)], axis=1
     )
     known = np.isfinite(spread).any(axis=1)  # without a success or a failure there is no AUROC
     low, high = np.full((2, len(spread)), math.nan)
@@ -79,7 +84,7 @@ def calibration(
     bias = np.nanmean(spread[0]) - point[0]
     margin = stats.norm.ppf((1 + level) / 2) * math.hypot(np.nanstd(spread[0]), bias)
     low[0], high[0] = max(0.0, point[0] - bias - margin), max(0.0, point[0] - bias + margin)
-    p = _null_pvalue(c, point[0], bins, np.random.default_rng(seed))
+    p = _null_pvalue(c, point[0], bins, resamples, np.random.default_rng(seed))
     if p > 1 - level:
         low[0] = 0.0
     kind = "bootstrap, clustered by task"
@@ -112,14 +117,14 @@ def _summaries(c: np.ndarray, s: np.ndarray, weight: np.ndarray, bins: int) -> n
     return np.stack([ece, brier, auroc, aurc, aurc - best])
 
 
-def _null_pvalue(c: np.ndarray, observed: float, bins: int, rng: np.random.Generator) -> float:
+def _null_pvalue(c: np.ndarray, observed: float, bins: int, resamples: int, rng: np.random.Generator) -> float:
     onto = np.eye(bins)[_bin(c, bins)]
     step = max(1, (1 << 22) // len(c))
     hits = 0
-    for start in range(0, _BOOTSTRAP, step):
-        right = rng.random((min(step, _BOOTSTRAP - start), len(c))) < c
+    for start in range(0, resamples, step):
+        right = rng.random((min(step, resamples - start), len(c))) < c
         hits += int((np.abs((right - c) @ onto).sum(1) / len(c) >= observed - 1e-12).sum())
-    return (hits + 1) / (_BOOTSTRAP + 1)
+    return (hits + 1) / (resamples + 1)
 
 
 def _curve(c: np.ndarray, s: np.ndarray, bins: int, level: float) -> pl.DataFrame:

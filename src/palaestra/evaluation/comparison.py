@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from statsmodels.stats.multitest import multipletests
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference
@@ -139,8 +138,8 @@ def holm(pvalues: list[float]) -> list[float]:
     """
     p = np.asarray(pvalues, dtype=np.float64)
     known = np.isfinite(p)
-    if known.any():
-        p[known] = multipletests(p[known], method="holm")[1]
+    order = np.flatnonzero(known)[np.argsort(p[known])]
+    p[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1.0)
     return [float(x) for x in p]
 
 

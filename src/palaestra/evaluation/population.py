@@ -260,7 +260,7 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0.0))
+    return np.asarray(np.sqrt(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0.0)))
 
 
 def _kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np.ndarray:

@@ -14,7 +14,6 @@ import numpy as np
 
 from palaestra.envs.base import Observation
 from palaestra.envs.native.base import Chosen, NativeEnv
-from palaestra.evaluation.rubric import path_credit
 from palaestra.theory.investigation import Question, incident, questions, right_answer
 
 ROWS, WORK = 15, 200_000
@@ -104,6 +103,8 @@ class Investigation(NativeEnv):
         else:
             state.log.append(f"> {text[:300]}")
         state.over = answering or len(state.log) >= self.steps
+        from palaestra.evaluation.rubric import path_credit  # brings statistics that a world can do without
+
         credit = float(path_credit([*state.found[:-1], right], self.gamma)) if self.gamma else float(right)
         info: dict[str, Any] = {"valid": {"analyst": valid}}
         reward = 0.0

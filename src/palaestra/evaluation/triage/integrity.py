@@ -57,14 +57,14 @@ def integrity(
                     rows.append((relative, "metric typed in", "major", f"line {number}: {metric} = {value}"))
                     break
     for metric, fresh in (again or {}).items():
-        values, value = np.asarray(fresh, float), (reported or {}).get(metric)
-        if value is None or len(values) < 3:
+        values, claimed = np.asarray(fresh, float), (reported or {}).get(metric)
+        if claimed is None or len(values) < 3:
             continue
         width = stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
-        if value > values.mean() + width:
-            above = (value - values.mean()) / max(values.std(ddof=1), 1e-12)
+        if claimed > values.mean() + width:
+            above = (claimed - values.mean()) / max(values.std(ddof=1), 1e-12)
             evidence = (
-                f"{metric}: reported {value:.4g}, {len(values)} fresh runs {values.mean():.4g}, {above:.1f} SD above"
+                f"{metric}: reported {claimed:.4g}, {len(values)} fresh runs {values.mean():.4g}, {above:.1f} SD above"
             )
             rows.append((metric, "not reproduced", "major", evidence))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
