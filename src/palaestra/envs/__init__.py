@@ -91,15 +91,15 @@ def make(spec: str, **options: Any) -> EnvFactory:
     elif library in _LIBRARIES:
         function, arguments = _LIBRARIES[library], (name,) if name else ()
     else:
-        raise InputError(
-            f"there is no env {spec!r}{nearest(spec if library in _PACKAGES else library, [*_REGISTERED, *_LIBRARIES, *_PACKAGES])} (library/name)"
-        )
+        asked = spec if library in _PACKAGES else library
+        known = [*_REGISTERED, *_LIBRARIES, *_PACKAGES]
+        raise InputError(f"there is no env {spec!r}{nearest(asked, known)} (library/name)")
     signature = inspect.signature(function)
     try:
         signature.bind(*arguments, **options)
     except TypeError as error:
-        known = [p.name for p in signature.parameters.values() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        wrong = next((option for option in options if option not in known), "")
-        raise InputError(f"env {spec!r}: {error}{nearest(wrong, known)}") from error
+        named = [p.name for p in signature.parameters.values() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        wrong = next((option for option in options if option not in named), "")
+        raise InputError(f"env {spec!r}: {error}{nearest(wrong, named)}") from error
     factory: Any = functools.partial(function, *arguments, **options)
     return cast(EnvFactory, factory if spec in _REGISTERED else factory())  # a library's function returns the factory

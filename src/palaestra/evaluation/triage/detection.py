@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
-SCHEMA: dict[str, Any] = {"row": pl.Int64, "type": pl.String, "confidence": pl.Float64, "evidence": pl.String}
+SCHEMA = {"row": pl.Int64, "type": pl.String, "confidence": pl.Float64, "evidence": pl.String}
 
 
 class Found(NamedTuple):

@@ -33,7 +33,10 @@ def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.
         MissingColumnError: the table has no `episode`.
     """
     turns._require("episode", "triage: ")
-    parts = [detector(turns).select(SCHEMA.keys()).cast(SCHEMA) for detector in (detectors or DETECTORS).values()]
+    parts = [
+        detector(turns).select(pl.col(n).cast(t) for n, t in SCHEMA.items())
+        for detector in (detectors or DETECTORS).values()
+    ]
     return pl.concat(parts).sort("row", "type") if parts else pl.DataFrame(schema=SCHEMA)
 
 
