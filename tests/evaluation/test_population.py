@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (
     cascades,
     cohens_d,
@@ -18,7 +19,6 @@ from palaestra.evaluation.population import (
     memes,
     powerlaw_fit,
     roles,
-    silhouette,
 )
 from palaestra.reproductions.s128_molt_dynamics import periphery, spread
 from palaestra.turns import Turns

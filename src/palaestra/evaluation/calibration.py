@@ -55,7 +55,8 @@ def calibration(
     The ECE of few trials is biased upwards, also for a perfect forecaster; read it beside the curve, whose bins have
     Wilson's intervals. The intervals of the summary numbers are percentiles of a bootstrap over tasks. The ECE's is
     normal around the estimate less its bootstrap bias, widened by that bias, and reaches down to 0 unless a calibrated
-    forecaster (simulated, trials taken as independent) would rarely look that bad. `ece` itself is not corrected.
+    forecaster (simulated, trials taken as independent) would rarely look that bad: conservative
+    for a calibrated one. `ece` itself is not corrected.
 
     Raises:
         InputError: a confidence outside [0, 1], or nothing is known.

@@ -142,7 +142,7 @@ def sign_flip_pvalue(
     observed = abs(differences.sum())
     for scale in range(1, 65):
         steps = np.rint(differences * scale)
-        if np.allclose(differences * scale, steps, rtol=0, atol=1e-6):
+        if np.abs(differences * scale - steps).max() <= 1e-6:
             return _lattice_pvalue(steps.astype(np.int64))
     if len(differences) <= 12:
         signs = (np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1) * 2.0 - 1.0

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from scipy.special import zeta
 
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.clusters import distances, kmeans, silhouette
 from palaestra.turns import Turns
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -244,14 +245,14 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
     x = (x - x.mean(0)) / np.where(spread > 0, spread, 1.0)
     rng = np.random.default_rng(seed)
     few = x if len(x) <= 2000 else x[rng.choice(len(x), 2000, replace=False)]
-    distance = _distances(few, few)
+    distance = distances(few, few)
     best: tuple[float, np.ndarray] | None = None
     by_k = {}
     for clusters in tried:
-        centres = _kmeans(x, clusters, restarts, rng)
-        by_k[clusters] = silhouette(distance, _distances(few, centres).argmin(1))
+        centres = kmeans(x, clusters, restarts, rng)
+        by_k[clusters] = silhouette(distance, distances(few, centres).argmin(1))
         if best is None or by_k[clusters] > best[0]:
-            best = by_k[clusters], _distances(x, centres).argmin(1)
+            best = by_k[clusters], distances(x, centres).argmin(1)
     assert best is not None
     found, order, counts = np.unique(best[1], return_inverse=True, return_counts=True)
     rank = np.empty(len(found), int)
@@ -259,54 +260,8 @@ def roles(features: Any, k: int | Sequence[int] = (2, 3, 4, 5, 6, 7, 8), *, seed
     return Roles(rank[order], best[0], np.sort(counts)[::-1] / len(x), by_k)
 
 
-def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(np.sqrt(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T, 0.0)))
-
-
-def _kmeans(x: np.ndarray, k: int, restarts: int, rng: np.random.Generator) -> np.ndarray:
-    """Centres with the least sum of squares; starts as k-means++ does."""
-    best, least = x[:k], np.inf
-    for _ in range(restarts):
-        centres = x[[rng.integers(len(x))]]
-        while len(centres) < k:
-            near = _distances(x, centres).min(1) ** 2
-            weight = near / near.sum() if near.sum() > 0 else None
-            centres = np.vstack([centres, x[rng.choice(len(x), p=weight)]])
-        for _ in range(100):
-            own = _distances(x, centres).argmin(1)
-            size = np.bincount(own, minlength=k)
-            sums = np.stack([np.bincount(own, column, minlength=k) for column in x.T], axis=1)
-            moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
-            if np.allclose(moved, centres):
-                break
-            centres = moved
-        cost = float((_distances(x, centres).min(1) ** 2).sum())
-        if cost < least:
-            best, least = centres, cost
-    return best
-
-
-def silhouette(distance: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of (b - a) / max(a, b): a own cluster's mean distance, b that of the nearest other one; 0 for a lone member.
-
-    distance: float64[n, n]. labels: int[n]. NaN with one cluster.
-    """
-    labels = np.unique(labels, return_inverse=True)[1]
-    size = np.bincount(labels)
-    if len(size) < 2:
-        return float("nan")
-    sums = distance @ np.eye(len(size))[labels]
-    rows = np.arange(len(labels))
-    own = sums[rows, labels] / np.maximum(size[labels] - 1, 1)
-    means = sums / size
-    means[rows, labels] = np.inf
-    other = means.min(1)
-    score = (other - own) / np.maximum(np.maximum(own, other), 1e-300)
-    return float(np.where(size[labels] > 1, score, 0.0).mean())
-
-
 class Effect(NamedTuple):
-    """d: Cohen's, with a percentile bootstrap interval; n: pairs."""
+    """d: Cohen's, with its 95 % interval: Student's t times the bootstrap's standard deviation; n: pairs."""
 
     d: float
     low: float
@@ -335,7 +290,7 @@ def matched_effect(
 ) -> Effect:
     """Cohen's d of each row of `a` against the row of `b` that is nearest in `on` (standardised), pairs resampled.
 
-    A row of `b` may serve several times. What differs between the nearest is not controlled.
+    A row of `b` may serve several times. (Percentiles of d would cover 93 % with 40 pairs, 90 % with 15.) What differs between the nearest is not controlled.
 
     Raises:
         InputError: fewer than two rows on a side. MissingColumnError: a column is missing.
@@ -349,9 +304,10 @@ def matched_effect(
     x, y = (frame.select(on).to_numpy().astype(float) for frame in (a, b))
     spread = np.concatenate([x, y]).std(0)
     scale = np.where(spread > 0, spread, 1.0)
-    partner = _distances(x / scale, y / scale).argmin(1)
+    partner = distances(x / scale, y / scale).argmin(1)
     left, right = a[value].to_numpy().astype(float), b[value].to_numpy().astype(float)[partner]
     drawn = np.random.default_rng(seed).integers(len(left), size=(resamples, len(left)))
     spread_of = _d(left[drawn], right[drawn])
-    low, high = np.nanquantile(spread_of[np.isfinite(spread_of)], [0.025, 0.975])
-    return Effect(cohens_d(left, right), float(low), float(high), len(left))
+    margin = float(stats.t.ppf(0.975, len(left) - 1) * spread_of[np.isfinite(spread_of)].std(ddof=1))
+    d = cohens_d(left, right)
+    return Effect(d, d - margin, d + margin, len(left))

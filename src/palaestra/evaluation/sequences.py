@@ -30,7 +30,7 @@ def sequence_tests(
 ) -> pl.DataFrame:
     """Bias and memory of decisions in {0, 1}, a row per key `by` (arXiv 2501.16356, batteries reconstructed).
 
-    `n, share, low, high, uniform_p`: share of ones, exact (Clopper-Pearson) interval, exact test of one half.
+    `n, share, low, high, uniform_p`: share of ones, exact (Clopper-Pearson, conservative) interval, exact test of 1/2.
     `alternation, alternation_low, alternation_high, pairs`: how often neighbours differ; Wilson's interval, its n
     divided by 1 + 2 x the correlation of neighbouring changes, which a biased coin has too.
     `runs_z, runs_p`: Wald and Wolfowitz's runs test, z = (R - μ)/s, μ = 2 n₁n₀/n + 1, s² = (μ-1)(μ-2)/(n-1), summed

@@ -27,7 +27,8 @@ def variance_components(trials: pl.DataFrame, *, value: str = "success", level: 
 
     low, high: of the share, a t interval from leaving out one task and, with several runs, one run at a time; null
     below three of either, and for the run's own share, which a handful of runs cannot tell. n: trials with a value;
-    units: levels of that source. Simulated, it covers 94-95 % (one run, 30 and 100 tasks), up to 99 % with 6 runs.
+    units: levels of that source. Simulated, it covers 94-95 % (one run, 30 and 100 tasks); with several runs it is
+    conservative, up to 99 % with 6.
     """
     scored = trials.select("run", "task", x=pl.col(value).cast(pl.Float64).fill_nan(None)).drop_nulls()
     x = pl.col("x")

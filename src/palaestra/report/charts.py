@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from palaestra.report.formatting import number, points
+from palaestra.report.formatting import number
 from palaestra.report.load import Interval
 from palaestra.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _ticks, colour
 
@@ -42,7 +42,7 @@ def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -
             face = tone if row.best else PAPER
             axes.plot([row.cost], [row.value.mean], "o", color=tone, markerfacecolor=face, markersize=6.5)
             place = (row.cost, row.value.mean)
-            axes.annotate(_short(row.name, 18), place, (7, 4), textcoords="offset points", color=tone)
+            axes.annotate(_short(row.name, 18), place, (7, -11), textcoords="offset points", color=tone)
         axes.margins(x=0.16, y=0.1)
         axes.grid(color=RULE, linewidth=0.8)
         axes.set_xlabel("cost of a trial")
@@ -59,7 +59,7 @@ def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -
 def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
     """Confidence against success per bin (`confidence, success, low, high, n`); dashed: a perfect forecaster."""
     with _figure(240) as (figure, axes):
-        axes.plot([0, 1], [0, 1], color=RULE, linewidth=1.4, linestyle="dashed", zorder=1)
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle="dashed", zorder=1)
         most = max(row["n"] for row in bins)
         for row in bins:
             axes.plot([row["confidence"]] * 2, [row["low"], row["high"]], color=colour(0), linewidth=1.6, alpha=0.55)
@@ -152,8 +152,3 @@ def heat_of(
     """A heat map; cells that are not there are empty."""
     body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
     return Heat(title, note, tuple(columns), body, margin)
-
-
-def said(value: float, *, percent: bool, difference: bool = False) -> str:
-    """A number as the tables say it."""
-    return points(value, percent=percent) if difference else number(value, percent=percent)

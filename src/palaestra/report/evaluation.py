@@ -32,7 +32,7 @@ from palaestra.turns import Turns
 FAMILIES = 24
 """A matrix has at most so many columns."""
 READ = 10
-MOST_ROWS = 300_000
+MOST_ROWS = 50_000
 """Turns beyond which a page does not look for episodes to read; `palaestra triage` does."""
 
 

@@ -1,7 +1,8 @@
 """[21] Lucy-SKG (arXiv 2305.15801): components multiplied, not added, so that none can be farmed alone.
 
 A bandit of 25 arms that trade one skill for the other along a curve on which the sum is highest at both ends. Worked
-numbers of the combination, the distance and the mixing in teams. Left out: Rocket League, the auxiliary heads (they are in `learning.auxiliary`).
+numbers of the combination, the distance and the mixing in teams. Left out: Rocket League, the auxiliary heads (they
+are in `learning.auxiliary`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ def _at(profile: tuple[int, ...]) -> Any:
 class PayoffEstimate:
     """Sums of payoffs and counts so far, float64[K, S_1, …, S_K] and int[S_1, …, S_K].
 
-    delta: chance that one interval misses, each (OpenSpiel's per_payoff_confidence) unless split over all payoffs.
+    delta: chance that one interval misses, each (OpenSpiel's per_payoff_confidence) unless split over all payoffs. Both
+    intervals are conservative: they miss less often than that.
     """
 
     total: np.ndarray

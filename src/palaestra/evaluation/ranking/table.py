@@ -51,7 +51,8 @@ def rank(
     significant (`transitivity`), then alpha-Rank.
 
     low, high: bootstrap over clusters of matches (tasks, if there are any). For Bradley-Terry the bootstrap's standard
-    deviation with Student's t; else percentiles, which for discrete scores are wide or empty. n: matches of the system.
+    deviation with Student's t; else percentiles, which are conservative for scores that move in jumps ("alpha_rank",
+    "copeland" and the like) and for "elo", whose draws also carry the luck of the order. n: matches of the system.
 
     Raises:
         InputError: there is no such method.
@@ -137,7 +138,7 @@ def rank_intervals(score: np.ndarray, drawn: np.ndarray, *, level: float = 0.95)
 
     One more than the number of systems that are surely better, and n less those that are surely worse; "surely" by the
     bootstrap of studentised differences to *all* others at once, and, for scores that move in jumps, few draws turn the
-    order of the two around. So the true rank is inside at least 95 % of the time,
+    order of the two around. So it is conservative: the true rank is inside at least 95 % of the time,
     far more often where systems are well apart or equal: ranks are whole numbers. Percentiles of bootstrapped ranks
     have no such guarantee among systems that are close.
     """

@@ -7,7 +7,9 @@ row is one message, and `action` its text.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,6 +20,7 @@ from palaestra.turns import Turns
 
 ROLES = ("human", "agent", "observation")
 LAST, LONG, HEAD = 100, 2000, 0.2
+SAME, ALIKE = 0.65, 0.60
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
@@ -72,25 +75,34 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("’", "'"))
 
 
-def trigrams(text: str) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def trigrams(text: str) -> frozenset[str]:
     """Character trigrams of the words, joined by single spaces."""
     joined = " ".join(words(text))
-    return {joined[i : i + 3] for i in range(len(joined) - 2)}
+    return frozenset(joined[i : i + 3] for i in range(len(joined) - 2))
+
+
+@functools.lru_cache(maxsize=4096)
+def _counts(text: str) -> tuple[Counter[str], float, str]:
+    """Word counts, the squared length of their vector, and the words as a line."""
+    said = words(text)
+    counts = Counter(said)
+    return counts, float(sum(n * n for n in counts.values())), f" {' '.join(said)} "
 
 
 def jaccard(a: Iterable[str], b: Iterable[str]) -> float:
     """|a ∩ b| / |a ∪ b|; two empty sets are not alike."""
-    first, second = set(a), set(b)
-    return len(first & second) / len(first | second) if first | second else 0.0
+    first, second = (x if isinstance(x, frozenset) else frozenset(x) for x in (a, b))
+    shared = len(first & second)
+    return shared / (len(first) + len(second) - shared) if first or second else 0.0
 
 
-def cosine(a: Sequence[str], b: Sequence[str]) -> float:
-    """Cosine of word counts."""
-    vocabulary = {word: i for i, word in enumerate({*a, *b})}
-    if not a or not b:
-        return 0.0
-    x, y = (np.bincount([vocabulary[w] for w in side], minlength=len(vocabulary)) for side in (a, b))
-    return float(x @ y / np.sqrt((x @ x) * (y @ y)))
+def cosine(a: str, b: str) -> float:
+    """Cosine of the word counts of two texts."""
+    (x, xx, _), (y, yy, _) = _counts(a), _counts(b)
+    few, many = (x, y) if len(x) < len(y) else (y, x)
+    shared = sum(n * many[word] for word, n in few.items() if word in many)
+    return shared / (xx * yy) ** 0.5 if shared else 0.0
 
 
 def phrase_match(text: str, phrases: Sequence[str]) -> float:
@@ -98,13 +110,16 @@ def phrase_match(text: str, phrases: Sequence[str]) -> float:
 
     Character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more; else 0.
     """
-    said = words(text)
-    line = f" {' '.join(said)} "
-    if any(f" {' '.join(words(phrase))} " in line for phrase in phrases):
+    line = _counts(text)[2]
+    if any(_counts(phrase)[2] in line for phrase in phrases):
         return 1.0
     grams = trigrams(text)
-    near = max((jaccard(grams, trigrams(phrase)) for phrase in phrases), default=0.0)
-    if near >= 0.65:
+    near = 0.0
+    for phrase in phrases:
+        other = trigrams(phrase)
+        if min(len(grams), len(other)) >= SAME * max(len(grams), len(other)):  # else their index is below it
+            near = max(near, jaccard(grams, other))
+    if near >= SAME:
         return near
-    near = max((cosine(said, words(phrase)) for phrase in phrases), default=0.0)
-    return near if near >= 0.6 else 0.0
+    near = max((cosine(text, phrase) for phrase in phrases), default=0.0)
+    return near if near >= ALIKE else 0.0

@@ -1,0 +1,66 @@
+"""Coverage, type I error and power of everything that is reported, a fast version of `palaestra reproduce 132`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import palaestra.evaluation as ev
+from palaestra.reproductions import coverage
+from palaestra.reproductions.coverage_trials import of_three
+
+DRAWS = {"tasks_and_trials": 60, "several_runs": 60, "ranking": 30, "calibration": 100, "populations": 80}
+COMMON = 120
+"""Data sets per study; expensive ones have fewer."""
+
+
+@pytest.mark.parametrize("one", coverage.studies(), ids=lambda one: one.__name__)
+def test_every_study_is_within_what_chance_allows(one: coverage.Study) -> None:
+    draws = DRAWS.get(one.__name__, COMMON)
+    rng = np.random.default_rng(2)
+    found = coverage.shares(one, rng, draws)
+    slack = 3.5 * math.sqrt(0.05 * 0.95 / draws)
+    assert coverage.misses(found, slack) == []
+
+
+def test_a_wrong_interval_is_caught() -> None:
+    """The same 60 draws tell an interval that is 40 % too narrow: the fast version is no formality."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 40))
+    margin = 0.6 * 1.96 * x.std(1, ddof=1) / math.sqrt(40)
+    found = {"coverage_narrow": float((np.abs(x.mean(1)) <= margin).mean()), "type1_x": 0.25, "power_x": 0.2}
+    assert coverage.misses(found, 3.5 * math.sqrt(0.05 * 0.95 / 60)) == ["coverage_narrow", "type1_x", "power_x"]
+
+
+def test_only_the_named_may_cover_too_much() -> None:
+    assert coverage.misses({"coverage_rank": 1.0, "coverage_mean": 1.0, "coverage_success": 0.95}) == ["coverage_mean"]
+    assert coverage.misses({"coverage_rank": 0.92}) == ["coverage_rank"]
+
+
+def test_the_shortcut_without_a_table_is_the_public_estimate() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        success = rng.random((12, 4)) < rng.random((12, 1))
+        table = coverage.table("a", success=success)
+        found = of_three(success)
+        for reducer, name in (("pass_at_k", "pass_at_3"), ("pass_hat_k", "pass_hat_3"), ("all_k", "all_3")):
+            short, whole = found[name], ev.k_estimate(table, reducer, 3)  # type: ignore[arg-type]
+            assert (short.mean, short.low, short.high) == pytest.approx((whole.mean, whole.low, whole.high), abs=1e-12)
+
+
+def test_trials_from_arrays_keep_their_places() -> None:
+    table = coverage.table("a", success=np.array([[[True, False]], [[False, False]]]))
+    assert table.select("run", "task", "trial", "success").rows() == [
+        (0, 0, 0, True),
+        (0, 0, 1, False),
+        (1, 0, 0, False),
+        (1, 0, 1, False),
+    ]
+
+
+def test_held_counts_an_unknown_interval_as_missed() -> None:
+    assert coverage.held([0.0, math.nan, 1.0], [1.0, math.nan, 2.0], 0.5).tolist() == [True, False, False]
+    assert coverage.held(pl.Series([None, 0.0]), pl.Series([None, 1.0]), 1.0).tolist() == [False, True]
