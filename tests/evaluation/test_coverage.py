@@ -12,9 +12,9 @@ import palaestra.evaluation as ev
 from palaestra.reproductions import coverage
 from palaestra.reproductions.coverage_trials import of_three
 
-DRAWS = {"tasks_and_trials": 60, "several_runs": 60, "ranking": 30, "calibration": 100, "populations": 80}
-COMMON = 120
-"""Data sets per study; expensive ones have fewer."""
+DRAWS = {"permutation": 250, "holm": 250, "proof": 200, "bounds": 250, "order": 80, "coins": 80, "ranking": 20}
+COMMON = 50
+"""Data sets per study: as many as fit into a few seconds. The reproduction draws 2000 of each."""
 
 
 @pytest.mark.parametrize("one", coverage.studies(), ids=lambda one: one.__name__)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ from palaestra.errors import InputError
 from palaestra.evaluation import trials
 from palaestra.evaluation.logs import FORMATS, read_logs
 from palaestra.evaluation.logs.rows import Rows
+from palaestra.evaluation.triage import detect
 
 Files = dict[str, Path]
 
@@ -218,6 +220,7 @@ def test_any_value_in_any_field(
         "hal": lambda: [hal()], "hal-old": lambda: [hal("old")], "agencybench": lambda: [agencybench()],
         "agentsnet": lambda: [agentsnet()], "chat": chat, "claw": claw, "verl": verl,
     }[name]()  # fmt: skip
+    records = copy.deepcopy(records)  # samples share parts, and an example must not change the next
     for _ in range(data.draw(st.integers(1, 3))):
         replace_somewhere(records, lambda n: data.draw(st.integers(0, n - 1)), data.draw(values))
     path = tmp_path_factory.getbasetemp() / "any.json"
@@ -232,3 +235,17 @@ def test_mutated_files(sample_files: Files, tmp_path: Path) -> None:
     assert done.crashes == []
     assert done.read > 30
     assert done.named > 30
+
+
+def test_last_words_are_kept(tmp_path: Path) -> None:
+    """What is said after the agent's last message has a row without action: somebody may have given up there."""
+    talk = [
+        {"role": "user", "content": "find it"},
+        {"role": "assistant", "content": "no"},
+        {"role": "user", "content": "Never mind."},
+    ]
+    path = tmp_path / "talk.jsonl"
+    path.write_text(json.dumps({"messages": talk, "success": False}) + "\n")
+    turns = read_logs(path).turns
+    assert turns.frame.select("observation", "action").rows() == [("find it", "no"), ("Never mind.", None)]
+    assert detect(turns)["type"].to_list() == ["interaction.disengagement.quit"]

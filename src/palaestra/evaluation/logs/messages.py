@@ -49,7 +49,7 @@ def tool_calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any = None) -> list[dict[str, Any]]:
-    """A row per assistant message; it observed what was said since its last one.
+    """A row per assistant message; it observed what was said since its last one. Last words have a row without action.
 
     A message that calls several tools has one row per call with the same `turn`; tokens stand on the first.
     """
@@ -82,6 +82,8 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
         rows.append(own | (calls[0] if calls else {}))
         rows += [{"turn": turn, "agent": own["agent"], "policy": policy, **call} for call in calls[1:]]
         heard = []
+    if rows and heard:
+        rows.append({"turn": turn + 1, "agent": rows[-1]["agent"], "policy": policy, "observation": "\n".join(heard)})
     return rows
 
 

@@ -24,6 +24,7 @@ from palaestra.theory.alpha_rank import alpha_rank
 from palaestra.theory.nash_averaging import nash_averaging
 
 SCALE, CENTRE = 400 / math.log(10), 1000.0
+SMOOTH = ("bradley_terry", "davidson", "average_win_rate", "borda")
 METHODS = ("auto", "bradley_terry", "davidson", "elo", "alpha_rank", "nash", *RULES)
 
 
@@ -50,9 +51,10 @@ def rank(
     "nash" (expected win share against the Nash average), a voting rule, or "auto": Bradley-Terry unless a cycle is
     significant (`transitivity`), then alpha-Rank.
 
-    low, high: bootstrap over clusters of matches (tasks, if there are any). For Bradley-Terry the bootstrap's standard
-    deviation with Student's t; else percentiles, which are conservative for scores that move in jumps ("alpha_rank",
-    "copeland" and the like) and for "elo", whose draws also carry the luck of the order. n: matches of the system.
+    low, high: bootstrap over clusters of matches (tasks, if there are any). For smooth scores (`SMOOTH`: Bradley-Terry,
+    win rates, Borda) the bootstrap's standard deviation with Student's t; else percentiles, which are conservative for
+    scores that move in jumps ("alpha_rank", "copeland" and the like) and for "elo", whose draws also carry the luck of
+    the order. Simulated with four systems; not for "nash". n: matches of the system.
 
     Raises:
         InputError: there is no such method.
@@ -64,7 +66,7 @@ def rank(
     chosen = test.trust if method == "auto" else method
     score, drawn = scores(matches, chosen, resamples=resamples, seed=seed)
     clusters = int(matches.cluster.max()) + 1
-    if chosen in ("bradley_terry", "davidson"):
+    if chosen in SMOOTH:
         margin = stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * drawn.std(axis=0, ddof=1)
         low, high = score - margin, score + margin
     else:
