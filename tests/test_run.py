@@ -271,4 +271,4 @@ def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: 
         return str(caught.value)
 
     assert "credit: 'grop': unknown name 'grop'" in refused("credit=grpo,grop")
-    assert "learn.lrr: unknown field; did you mean 'lr'?" in refused("learn.lrr=1,2")
+    assert "learn.lrr: unknown field; did you mean 'lr'" in refused("learn.lrr=1,2")

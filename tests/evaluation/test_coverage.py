@@ -12,8 +12,8 @@ import palaestra.evaluation as ev
 from palaestra.reproductions import coverage
 from palaestra.reproductions.coverage_trials import of_three
 
-DRAWS = {"permutation": 250, "holm": 250, "proof": 200, "bounds": 250, "order": 80, "coins": 80, "ranking": 20}
-COMMON = 50
+DRAWS = {"permutation": 250, "holm": 250, "proof": 80, "bounds": 250, "order": 50, "ranking": 20}
+COMMON = 40
 """Data sets per study: as many as fit into a few seconds. The reproduction draws 2000 of each."""
 
 

@@ -62,7 +62,6 @@ def no_replay(turns: Turns, *rest: Any) -> Turns:
         ("s075_adhint", "hint_prefix", lambda solution, ratio: []),
         ("s077_spae", "spae", instead(dr_grpo())),
         ("s078_salt", "salt", instead(grpo())),
-        ("s089_archer", "archer", lambda: credit.col("v")),
         ("s096_seeupo", "sequential_update", functools.partial(credit.sequential_update, order="forward")),
         ("s097_matchtir", "match_reward", lambda calls, gold: credit.fill_missing(0.0 * credit.col("turn"), 0.0)),
         ("s098_v0", "allocate_budget", lambda p, total: np.full(len(p), total // len(p))),

@@ -18,9 +18,9 @@ from palaestra.evaluation.intervals import (
     Estimate,
     matrix,
     mean_interval,
-    mean_of_cells,
     pass_at_k,
     pass_hat_k,
+    share_of_cells,
     success_interval,
 )
 from palaestra.evaluation.trials import error_kind
@@ -104,7 +104,7 @@ def _system(trials: pl.DataFrame, value: str, per_task: int, difference: Differe
     for k in sorted({1, per_task}):
         for reducer, table in ((pass_at_k, at_k), (pass_hat_k, hat_k)):
             reduced = counts.with_columns(mean=pl.Series(reducer(counts["n"], counts["c"], k), dtype=pl.Float64))
-            table[k] = mean_of_cells(matrix(reduced, "mean"), n=len(scored))
+            table[k] = share_of_cells(matrix(reduced, "mean"), n=len(scored))
 
     def mean(column: pl.Expr) -> float | None:
         result = trials.select(column.mean()).item()

@@ -101,6 +101,7 @@ def consistency(
     actions: a column of lists, e.g. the tools called in each trial; None: no trajectory parts.
 
     The plug-in (2p̂ - 1)² exceeds the truth by 4 p(1-p)/n on average; as published, it is not corrected.
+    The intervals are of what this number is on average; simulated with 30 tasks x 4 trials, they cover 94-95 %.
     """
     cell = ["system", "run", "task"]
     used = [name for name in resources if name in trials.columns]

@@ -109,7 +109,7 @@ def mean_interval(trials: pl.DataFrame, *, value: str = "score", level: float = 
 
 
 def mean_of_cells(values: np.ndarray, *, n: int, level: float = 0.95) -> Estimate:
-    """The same for float64[runs, tasks] of anything that is known per cell, e.g. pass^k."""
+    """The same for float64[runs, tasks] of anything that is known per cell."""
     seen = np.isfinite(values)
     mean = float(values[seen].mean()) if seen.any() else math.nan
     variance, freedom = clustered_variance(values)
@@ -127,8 +127,12 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
     beta populations of tasks, 4000 draws each: covers 94-97 %, but 92 % where only 5 % of 30 tasks are solvable.
     """
     table = cells(units(trials), value)
-    values = matrix(table, "mean")
-    n, seen = int(table["n"].sum()), np.isfinite(values)
+    return share_of_cells(matrix(table, "mean"), n=int(table["n"].sum()), level=level)
+
+
+def share_of_cells(values: np.ndarray, *, n: int, level: float = 0.95) -> Estimate:
+    """The same for float64[runs, tasks] of anything in [0, 1] that is known per cell, e.g. pass^k from n trials."""
+    seen = np.isfinite(values)
     clusters, runs = _units(seen)
     if not n:
         return Estimate(math.nan, math.nan, math.nan, 0, clusters, runs, "no trials")

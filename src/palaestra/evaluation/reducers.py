@@ -15,7 +15,15 @@ import polars as pl
 from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.evaluation.intervals import Estimate, choose_ratio, matrix, mean_of_cells, pass_at_k, pass_hat_k
+from palaestra.evaluation.intervals import (
+    Estimate,
+    choose_ratio,
+    matrix,
+    mean_of_cells,
+    pass_at_k,
+    pass_hat_k,
+    share_of_cells,
+)
 
 Reducer = Literal["pass_at_k", "pass_hat_k", "all_k", "best_of"]
 _CELL = ["run", "task"]
@@ -100,9 +108,15 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """Mean of `per_task` over cells, with Student's t interval clustered by task and run."""
+    """Mean of `per_task` over cells, clustered by task and run: Wilson's interval as in `success_interval`, but
+    Student's t for "best_of", which is no share.
+
+    Simulated (4 trials, k = 3): covers 94-96 %, also where t would cover 93 %; but where nearly all tasks give 1 there
+    is little to see: with a truth of .9, 88 % at 30 tasks, 92.5 % at 40 and 94 % at 100 (t: 88, 91, 93).
+    """
     table = per_task(trials, reducer, k, value=value, select=select, missing=missing)
-    return mean_of_cells(matrix(table.drop_nulls("value"), "value"), n=int(table["n"].sum()), level=level)
+    interval = mean_of_cells if reducer == "best_of" else share_of_cells
+    return interval(matrix(table.drop_nulls("value"), "value"), n=int(table["n"].sum()), level=level)
 
 
 @dataclass(frozen=True)

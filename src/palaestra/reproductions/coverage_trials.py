@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 import palaestra.evaluation as ev
-from palaestra.evaluation.intervals import mean_of_cells
+from palaestra.evaluation.intervals import share_of_cells
 from palaestra.reproductions.coverage import Rng, fresh, held, holds, study, table
 
 TASKS, TRIALS, NOISE = 40, 4, 0.3
@@ -23,9 +23,13 @@ def speaks(difference: ev.Difference) -> bool:
 
 @study
 def tasks_and_trials(rng: Rng) -> dict[str, Any]:
-    """One run; success rates of tasks are Beta(2, 1), so E p = 2/3, E p³ = 2/5, E (1-p)³ = 1/10, Var p = 1/18."""
+    """One run; success rates of tasks are Beta(2, 1), so E p = 2/3, E p³ = 2/5, E (1-p)³ = 1/10, Var p = 1/18.
+
+    pass@k and its like are of 100 tasks (see `k_estimate` for fewer), the rest of 40.
+    """
     size = (TASKS, TRIALS)
     p = rng.beta(2, 1, (TASKS, 1))
+    many = rng.random((100, TRIALS)) < rng.beta(2, 1, (100, 1))
     success, cost = rng.random(size) < p, (2 - p) * rng.lognormal(0, 0.5, size)
     score, other = (q + NOISE * rng.standard_normal(size) for q in (p, 0.8 * p))
     one = table("a", success=success, score=score, cost=cost)
@@ -33,15 +37,16 @@ def tasks_and_trials(rng: Rng) -> dict[str, Any]:
     same = table("b", success=rng.random(size) < p)
     both, equal = (pl.concat([one.select(x.columns), x]) for x in (worse, same))
     left = ev.robustness(both, "b", "a")
+    price = ev.cost_per_success(one)
     spread = ev.variance_components(one, value="score")
     task_share = (1 / 18) / (1 / 18 + NOISE**2)
     null = ev.paired_difference(equal, "a", "b", resamples=300, seed=fresh(rng))
     return {
         "coverage_success": holds(ev.success_interval(one), 2 / 3),
         "coverage_mean": holds(ev.mean_interval(one), 2 / 3),
-        **{f"coverage_{name}": holds(found, TRUTH_OF_THREE[name]) for name, found in of_three(success).items()},
+        **{f"coverage_{name}": holds(found, TRUTH_OF_THREE[name]) for name, found in of_three(many).items()},
         "coverage_best_of_3": holds(ev.k_estimate(one, "best_of", 3), 2 / 3 + NOISE * 1.5 / math.sqrt(math.pi)),
-        "coverage_cost_per_success": held(*ev.cost_per_success(one).select("low", "high").row(0), 2 * math.exp(0.125)),
+        "coverage_cost_per_success": held(price["low"][0], price["high"][0], 2 * math.exp(0.125)),
         "coverage_difference": holds(left.drop, -2 / 15),
         "coverage_score_difference": holds(
             ev.paired_difference(both, "a", "b", value="score", resamples=300, seed=fresh(rng)), 2 / 15
@@ -65,19 +70,19 @@ def of_three(success: np.ndarray) -> dict[str, ev.Estimate]:
         "pass_hat_3": ev.pass_hat_k(n, c, 3),
         "all_3": success[:, :3].all(1).astype(float),
     }
-    return {name: mean_of_cells(cell[None], n=success.size) for name, cell in cells.items()}
+    return {name: share_of_cells(cell[None], n=success.size) for name, cell in cells.items()}
 
 
 @study
 def one_trial_each(rng: Rng) -> dict[str, Any]:
     """One trial per task: Wilson's interval, McNemar's test; and the whole run's spread over 8 of them."""
-    p = rng.beta(2, 1, (60, 1))
-    success = rng.random((60, 8)) < p
+    p = rng.beta(2, 1, (50, 1))
+    success = rng.random((50, 8)) < p
     one = table("a", success=success[:, :1])
-    clean = ev.safety_score(pl.DataFrame({"episode": np.flatnonzero(~success[:, 0]), "severity": "high"}), 60)
+    clean = ev.safety_score(pl.DataFrame({"episode": np.flatnonzero(~success[:, 0]), "severity": "high"}), 50)
     change = np.array([-1.0, 0.0, 1.0])
     null, better = (rng.choice(change, 60, p=[q, 1 - q - r, r]) for q, r in ((0.2, 0.2), (0.1, 0.3)))
-    keyed = table("a", success=success[:, :1]).with_columns(domain=pl.col("task") % 2, level=pl.lit("L1"))
+    keyed = table("a", success=success[:, :2]).with_columns(domain=pl.col("task") % 2, level=pl.lit("L1"))
     grid = ev.matrix_table(keyed, rows="domain", columns="level")
     inside = held(grid["low"], grid["high"], 2 / 3)
     return {
@@ -85,7 +90,7 @@ def one_trial_each(rng: Rng) -> dict[str, Any]:
         "coverage_matrix_cell": inside[0],
         "coverage_matrix_margin": inside[-1],
         "coverage_compliance": held(clean["low"], clean["high"], 2 / 3),
-        "coverage_run_sd": holds(ev.run_spread(table("a", success=success)), math.sqrt((p * (1 - p)).sum()) / 60),
+        "coverage_run_sd": holds(ev.run_spread(table("a", success=success)), math.sqrt((p * (1 - p)).sum()) / 50),
         "type1_mcnemar": ev.sign_flip_pvalue(null) <= 0.05,
         "power_mcnemar": ev.sign_flip_pvalue(better) <= 0.05,
     }

@@ -121,6 +121,7 @@ def adaptive() -> tuple[float, float]:
     criterion="supports {7}, {7,0}, {7,0,2}, {7,0,2,4} with the objectives of the card to 5 decimals; optimal policy "
     "kept by EXPRD and EXPADARD; mean episodes to the optimal policy at most .7 of the sparse reward's (20 seeds)",
     seeds=tuple(range(20)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """The programmes, Q-learning, and rollouts with a learned reward."""

@@ -100,6 +100,7 @@ def train(
     criterion="worked sums equal to 1e-9; in every run success of the summed reward < .1, and the mean of Clip-Delta "
     "at least that of success alone - .03",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked sums, then the five rewards."""

@@ -130,6 +130,7 @@ def seat_bias(batch: Play) -> dict[str, float]:
     criterion="average policy's exploitability <= 0.15 in every seed, by MARS and by REINFORCE centred per seat; a "
     "seat's mean advantage is 0 ± 1e-9 with its own centring, ± the seat's value with pooled centring",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Train with each kind of credit, then look at the seats' mean advantages in the last batch of `mars()`."""

@@ -89,6 +89,7 @@ def written() -> tuple[float, float]:
     "0.9 from 20 episodes on; raw <= 0.8 at 10 episodes; of a product of factors, network >= 0.9 and linear <= 0.5; "
     "factors written as code equal to those by hand",
     seeds=tuple(range(10)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """All kinds at all numbers of episodes."""

@@ -95,6 +95,7 @@ def learn(discount: float, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray
     criterion="at level 0.01, 500 choices flag < 3 % of even buyers and all others; a patient learner's rank "
     "shares are even to 0.05 and its welfare > 0.97; first shares rise and welfare falls with every step of impatience",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Scripted buyers, then buyers who learn under four discounts."""

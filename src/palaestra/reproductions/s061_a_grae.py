@@ -64,6 +64,7 @@ def spread(credit: Signal, seeds: Sequence[int], iterations: int) -> np.ndarray:
     criterion="identities equal to 1e-9; entropy over right answers higher by > 2 standard errors than with GRPO and "
     "than with GRPO of equal size (steps of a tenth keep as much, which is reported)",
     seeds=tuple(range(10)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """The identities, then the four arms."""

@@ -87,6 +87,7 @@ def train(credit: Signal, seeds: Sequence[int], *, attacker_learns: bool) -> tup
     criterion="worked advantages exact; uniform attacks succeed at least 0.2 less after co-evolution; benign requests "
     "served >= 0.95 in both",
     seeds=tuple(range(10)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then frozen, co-evolved, and co-evolved with own baselines."""

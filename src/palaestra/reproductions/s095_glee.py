@@ -94,6 +94,7 @@ def learn(seeds: Sequence[int]) -> np.ndarray:
     criterion="worked numbers to 4 decimals; the mean first offer is within 0.1 of 0.2 in at least four of five seeds "
     "and 0.35 or less in all; the mean share of first offers that are accepted > 0.9; counter-offers keep > 0.85",
     seeds=tuple(range(10)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then self-play."""

@@ -103,6 +103,7 @@ def captured(world: Callable[[np.random.Generator], Draw], seeds: Sequence[int],
     criterion="worked numbers to 1e-4; predictions capture at least 60% of the oracle's gain in mixed groups: the "
     "linear one where chances are logistic, the kernel where they depend on distance, and there more than the linear",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then five policies per seed in both worlds."""

@@ -37,6 +37,7 @@ def share_of(held: pl.Series) -> float:
     criterion="Type I error of the runs and Markov tests between .035 and .065 for both coins; power above .5 when the "
     "side changes with .55 and above .98 with .6 (500 decisions); the bias of .38 is found in over .99; alternation's "
     "interval covers 93-97 %, the share's at least 94 %; a run of 10101010 has z = 2.29.",
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Each kind of coin through all tests at once."""

@@ -121,6 +121,7 @@ def train(credit: Signal, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
     criterion="worked numbers to 4 decimals; at the end >= 0.95 solved with at most 2.5 members (2 are needed); "
     "learning curve higher by > 2 standard errors",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then both arms."""

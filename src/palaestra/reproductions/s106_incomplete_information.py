@@ -51,6 +51,7 @@ def gap(chance: np.ndarray) -> float:
     criterion="No wrong or open edge, and fewer plays than the equal shares, in every seed, game and interval; "
     "Clopper-Pearson needs fewer than Hoeffding on average; worked alpha-Ranks to 1e-4.",
     seeds=(0, 1, 2, 3, 4, 5, 6, 7),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """All seeds of both games and intervals."""

@@ -119,6 +119,7 @@ def queue(pair: str | None) -> tuple[float, float]:
     "counterfactual learning; the response to a cut is 0 without memory and > 0.1 with it; the pact leaves the "
     "outsider 0 stages",
     seeds=tuple(range(20)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Q-learners, the probe, the queue."""

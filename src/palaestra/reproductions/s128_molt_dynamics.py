@@ -61,8 +61,8 @@ def periphery(seed: int, agents: int = 500) -> np.ndarray:
     claim="The slope of log exposure tells saturating, independent and complex contagion apart; the square does not.",
     baseline="The published test: the sign of exposure² in a logistic regression.",
     criterion="Worked numbers (exponent 2.57 within 2 standard errors, Gini .75 and .25, d -3.22); slope below 1 in "
-    "every seed when saturating, above 1 in every one with a threshold, 1 rejected in at most 15 % when independent; the "
-    "square is negative in at least 9 of 10 seeds of all three; structureless agents reach a silhouette of .9.",
+    "every seed when saturating, above 1 in every one with a threshold, 1 rejected in at most 15 % when independent; "
+    "the square is negative in at least 9 of 10 seeds of all three; structureless agents reach a silhouette of .9.",
     seeds=tuple(range(20)),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.evaluation import gated_score, k_estimate
 from palaestra.reproductions import Outcome, reproduction
-from palaestra.reproductions.s132_randomness import table
+from palaestra.reproductions.coverage import table
 
 TASKS, CALLS, TRIALS, RATE = 1000, 6, 3, 0.25
 
@@ -41,7 +41,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     drop = {}
     for retries in (0, 1, 3):
         for name, rate in (("calm", 0.0), ("faults", RATE)):
-            trials = table(play(rng, skill, rate, retries), "agent")
+            trials = table("agent", success=play(rng, skill, rate, retries))
             drop[retries, name] = {"any": k_estimate(trials, "pass_at_k", 3), "all": k_estimate(trials, "all_k", 3)}
             for what, estimate in drop[retries, name].items():
                 measured[f"{what}_of_3_{name}_{retries}_retries"] = estimate.mean

@@ -22,7 +22,7 @@ from palaestra.evaluation import (
     sequence_similarity,
 )
 from palaestra.reproductions import Outcome, reproduction
-from palaestra.reproductions.s132_randomness import table
+from palaestra.reproductions.coverage import table
 
 TASKS, TRIALS = 2000, 10
 PRICES = pl.DataFrame(
@@ -43,9 +43,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
     rng = np.random.default_rng(seeds[0])
     rates = {"coin": np.full(TASKS, 0.6), "specialist": np.where(np.arange(TASKS) < 0.6 * TASKS, 1.0, 0.0)}
     played = {name: rng.random((TASKS, TRIALS)) < p[:, None] for name, p in rates.items()}
-    trials = pl.concat([table(x, name) for name, x in played.items()])
+    trials = pl.concat([table(name, success=x) for name, x in played.items()])
     outcome = {row["system"]: row for row in consistency(trials).filter(pl.col("part") == "outcome").to_dicts()}
-    all_five = {name: k_estimate(table(x, name), "pass_hat_k", 5) for name, x in played.items()}
+    all_five = {name: k_estimate(table(name, success=x), "pass_hat_k", 5) for name, x in played.items()}
     error = {
         name: calibration(np.full(TASKS, 0.6) if name == "coin" else np.full(TASKS, 0.95), x[:, 0]).ece
         for name, x in played.items()

@@ -85,6 +85,7 @@ def train(kind: str, seed: int) -> tuple[float, float]:
     criterion="worked numbers to 1e-4, gradient equal to finite differences; entropy at the end higher than with the "
     "bonus in every seed",
     seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then the three arms."""

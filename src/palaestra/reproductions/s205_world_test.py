@@ -87,6 +87,7 @@ def change(env: ExploredGrid, agent: Explorer, seen: Observation) -> float:
     baseline="no exploration; chance is 1/4",
     criterion="worked scores to 3 decimals; both scores rise with exploration (0.02 of slack), 100 steps beat none by "
     "at least 0.2",
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked scores, then both tests after more and more exploration."""

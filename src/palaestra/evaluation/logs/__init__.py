@@ -69,6 +69,8 @@ def _read_path(path: Path, format: str | None) -> tuple[list[pl.DataFrame], list
     files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()) if path.is_dir() else [path]
     if path.is_dir() and any(path.glob("seed-*/evaluation.parquet")):  # a run of ours: its play, not its training
         files = sorted(path.glob("seed-*/evaluation.parquet"))
+    elif path.is_dir() and (path / "evaluation.parquet").exists():  # one seed of it
+        files = [path / "evaluation.parquet"]
     frames, problems = [], []
     for file in files:
         rows = Rows(str(file))
