@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.codes import code_array, densify
+from palaestra.codes import Codes, code_array, combine_all, densify
 from palaestra.credit import episode_return, grpo
 from palaestra.errors import MissingColumnError, PalaestraError, SchemaError, StorageError
 from palaestra.signals import col
@@ -310,7 +310,18 @@ def test_lists_cannot_be_keys() -> None:
 def test_codes_of_arrays() -> None:
     assert code_array(np.array([0.0, -0.0, np.nan, np.nan, 1.0])).ids.tolist() == [0, 0, 1, 1, 2]
     assert densify(np.array([], np.int64)).size == 0
-    assert densify(np.array([10**12, 5, 10**12])).ids.tolist() == [0, 1, 0]
+    assert densify(np.array([10**12, 5, 10**12])).ids.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("size", [3, 2**21, 2**40])
+def test_several_keys_together_are_their_pairs_whatever_the_sizes(size: int) -> None:
+    """Also where the product of the sizes leaves 63 bits."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(3, size=(4, 200))
+    together = combine_all([Codes(column * (size // 3), size) for column in columns])
+    _, expected = np.unique(columns, axis=1, return_inverse=True)
+    assert together.size == expected.max() + 1
+    assert len(np.unique(np.stack([together.ids, expected.ravel()]), axis=1).T) == together.size
 
 
 def test_cached_keys_are_forgotten_when_their_columns_change() -> None:

@@ -53,13 +53,20 @@ def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
 
 
 def densify(values: np.ndarray) -> Codes:
-    """Codes of int64 values: by counting if their range is small, else by hashing."""
+    """Codes of int64 values: by counting if their range is small, else by sorting, which play in order makes quick."""
     if not len(values):
         return Codes(values, 0)
     low = int(values.min())
     span = int(values.max()) - low + 1
     if span > 4 * len(values) + 1024:
-        return code_array(values)
+        order = np.argsort(values)
+        ordered = values[order]
+        new = np.ones(len(values), bool)
+        np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+        ranks = np.cumsum(new) - 1
+        ids = np.empty_like(ranks)
+        ids[order] = ranks
+        return Codes(ids, int(ranks[-1]) + 1)
     shifted = values - low
     used = np.zeros(span, bool)
     used[shifted] = True
@@ -74,6 +81,19 @@ def combine(first: Codes, second: Codes) -> Codes:
     if second.size <= 1:
         return first
     return densify(first.ids * second.size + second.ids)
+
+
+def combine_all(parts: list[Codes]) -> Codes:
+    """Codes of several keys together: one pass over the rows, unless the product of their sizes leaves 63 bits."""
+    together = parts[0]
+    for code in parts[1:]:
+        if together.size > 1 and code.size > 1 and together.size * code.size >= 2**62:
+            together = densify(together.ids)
+        if together.size <= 1 or code.size <= 1:
+            together = code if together.size <= 1 else together
+        else:
+            together = Codes(together.ids * code.size + code.ids, together.size * code.size)
+    return together if len(parts) == 1 else densify(together.ids)
 
 
 def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:

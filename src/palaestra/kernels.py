@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from palaestra.codes import Codes, Segments, code_array, combine, order_rows
+from palaestra.codes import Codes, Segments, code_array, combine, combine_all, order_rows
 from palaestra.errors import ExpressionError, RewardError
 from palaestra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
 from palaestra.tree import Signal, Value, short
@@ -125,9 +125,9 @@ class Evaluation:
         inputs, lengths = self._align(node)
         with np.errstate(all="ignore"):
             result = _apply(node, inputs)
-        if result.dtype != bool and node.op != "where":
+        if result.dtype != bool and node.op != "where" and not np.isfinite(result).all():
             bad = ~np.isfinite(result)
-            for value in inputs if bad.any() else []:  # a missing input gives a missing result
+            for value in inputs:  # a missing input gives a missing result
                 bad &= np.isfinite(value)
             if bad.any():
                 why = "divides by zero" if node.op == "div" else "is not finite"
@@ -156,15 +156,20 @@ class Evaluation:
         name = tuple(str(key) for key in over)
         if name in self.coded:
             return self.coded[name]
-        codes = self.turns.codes(*(key for key in over if isinstance(key, str)))
+        names = [key for key in over if isinstance(key, str)]
+        computed = []
         for key in over:
             if isinstance(key, Signal):
                 value = self(key)
                 if isinstance(value, Ragged):
                     raise ExpressionError(f"key {key} has one value per token; a key needs one per turn")
-                codes = combine(codes, code_array(value))
-                self.coded[name] = codes
-        return codes
+                computed.append(code_array(value))
+        if not computed:
+            return self.turns.codes(*names)
+        columns = () if "row" in names else self.turns.key_columns(names)
+        parts = [self.turns._codes_of((c,)) for c in columns] or [self.turns.codes(*names)]
+        self.coded[name] = combine_all([*parts, *computed])
+        return self.coded[name]
 
     def segments(self, over: tuple[str | Signal, ...]) -> Segments:
         """Rows of such a key in the order of play."""
@@ -274,8 +279,10 @@ def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
         return _logic(op, *inputs)
     if op == "where":
         condition, then = inputs[:2]
-        result = np.where(_truth(condition) == 1, then, inputs[2] if len(inputs) > 2 else np.nan)
-        return _with_missing(result, np.isnan(condition)) if condition.dtype != bool else result
+        otherwise = inputs[2] if len(inputs) > 2 else np.nan
+        if condition.dtype == bool:
+            return np.where(condition, then, otherwise)
+        return _with_missing(np.where(_truth(condition) == 1, then, otherwise), np.isnan(condition))
     inputs = [value.astype(float, copy=False) for value in inputs]
     if op in _BINARY:
         result = _BINARY[op](*inputs)

@@ -104,8 +104,10 @@ def finish(
             with np.errstate(divide="ignore", invalid="ignore"):
                 result += np.where(inside, ((own - samples.means[codes.ids]) / (samples.counts - 1)[codes.ids]), 0.0)
         # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
-        flat = (samples.stds(0) == 0)[codes.ids] & inside
-        result[flat & (np.abs(x - own) <= TIE * np.abs(own))] = 0.0
+        constant = samples.stds(0) == 0
+        if constant.any():
+            flat = np.flatnonzero(constant[codes.ids] & inside)
+            result[flat[np.abs(x[flat] - own[flat]) <= TIE * np.abs(own[flat])]] = 0.0
     few = samples.counts <= 1
     if few.any():
         alone = few[codes.ids]
@@ -168,11 +170,18 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
 
 def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
     """The value n places earlier in the segment."""
-    position = np.arange(len(x)) - np.repeat(segments.starts, segments.lengths)
-    size = np.repeat(segments.lengths, segments.lengths)
-    inside = (position >= n) & (position - n < size)
-    source = np.clip(np.arange(len(x)) - n, 0, max(len(x) - 1, 0))
-    return np.where(inside, x[source], np.nan if fill is None else fill)
+    result = np.full(len(x), np.nan if fill is None else fill)
+    far = min(abs(n), len(x))
+    if n >= 0:
+        result[far:] = x[: len(x) - far]
+        edges = segments.starts
+    else:
+        result[: len(x) - far] = x[far:]
+        edges = segments.starts + segments.lengths - 1
+    for k in range(min(far, int(segments.lengths.max(initial=0)))):  # what came from the neighbouring segment
+        longer = segments.lengths > k
+        result[edges[longer] + (k if n >= 0 else -k)] = np.nan if fill is None else fill
+    return result
 
 
 def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
