@@ -72,6 +72,7 @@ def train(credit: Signal, seeds: Sequence[int]) -> np.ndarray:
     criterion="worked numbers to 4 decimals; learning-curve mean of success higher by >= 0.05 on top "
     "of GRPO, and of RLOO, which is the method's own choice",
     seeds=tuple(range(20)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then both kinds of credit of the episode with and without steps."""

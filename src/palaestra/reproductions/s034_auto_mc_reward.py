@@ -90,6 +90,7 @@ def exits(reward: np.ndarray, after: np.ndarray, over: np.ndarray, seeds: Sequen
     criterion="refusals for syntax, unknown column and constant reward, then acceptance; exit reached in > .9 of "
     "episodes after 200 updates, in < .3 with the sparse reward (5 seeds)",
     seeds=tuple(range(5)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Write, then train."""

@@ -84,6 +84,7 @@ def answers(n: int, seed: int) -> dict[str, float]:
     criterion="solutions score 1 on all problems and graphs; random colours of 16 agents score > 0.8 and solve < 5 %; "
     "agreement on a ring of 4 rises above 0.95 in every seed, with a table per agent and with one for all",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Random and right answers, then learning with separate tables and with a shared one."""

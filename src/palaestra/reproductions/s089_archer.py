@@ -77,6 +77,7 @@ def episodes_to_solve(method: str, seed: int, *, rate: float = 0.3, batches: int
     criterion="median number of episodes to 90% success at most 0.6 of GRPO's at the same learning rate; with both "
     "tuned it is reported",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both arms at one learning rate, then each at its own."""

@@ -65,6 +65,7 @@ def sampled(seeds: Sequence[int]) -> np.ndarray:
     criterion="worked numbers to 4 decimals; exploitability of the average < 0.01 with expected win rates, and with "
     "sampled ones below half of the reward model's choice in every seed",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then expected and sampled win rates."""

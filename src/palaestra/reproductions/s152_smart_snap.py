@@ -80,6 +80,7 @@ def train(credited: Signal, seeds: Sequence[int]) -> dict[str, np.ndarray]:
     criterion="in every seed at most 3 rows are submitted and the reward is above 0.5; the judge is shown at most a "
     "fifth of the rows; with a price on every piece the precision is at least 0.9",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """What is submitted after training."""

@@ -80,6 +80,7 @@ def columns(task: np.ndarray, did: np.ndarray) -> dict[str, object]:
     criterion="worked rewards exact; on unseen combinations more than 0.9 right with both, on average; with the length "
     "term at most half as long in every seed, the share of right ones being within 0.02",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """With and without the length term."""

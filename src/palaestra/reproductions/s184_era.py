@@ -76,6 +76,7 @@ def corridor(shaped: Signal | float, seeds: Sequence[int]) -> tuple[np.ndarray, 
     criterion="worked numbers equal to 4 decimals; success over the first 50 iterations higher than with success alone "
     "in the mean, final success after switching off at 22 at least the others' - .03; targets per turn err less",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, value targets, then the three rewards on the corridor."""

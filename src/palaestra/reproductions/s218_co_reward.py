@@ -64,6 +64,7 @@ def train(credit: Signal, kind: str, seeds: Sequence[int]) -> dict[str, np.ndarr
     criterion="with suggested answers the mean paired difference of the final accuracies is above 0.1 and its 95 % t "
     "interval excludes 0; the diffuse case is reported",
     seeds=tuple(range(10)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both kinds of label, both kinds of bias."""
