@@ -212,7 +212,7 @@ class Evaluation:
                     f"{short(node)}: where= has one value per token, {node.inputs[0]} does not match it"
                 )
             mask = mask.values
-        x = value.astype(float)
+        x = value.astype(float, copy=False)
         keep = ~np.isnan(x) if mask is None else ~np.isnan(x) & (np.nan_to_num(mask.astype(float)) != 0)
         return x, codes, keep, lengths
 
@@ -248,7 +248,7 @@ class Evaluation:
             lengths, x = value.lengths, value.values.astype(float)
             segments = token_segments(segments, lengths)
         else:
-            x = value.astype(float)
+            x = value.astype(float, copy=False)
         order = segments.order
         ordered = x if order is None else x[order]
         if node.op == "shift":
