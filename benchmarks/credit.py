@@ -55,6 +55,7 @@ CYCLE = "((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))"
 EXAMPLES = {
     "alignment_weight": "alignment_weight('reward')",
     "calls": "calls('search')",
+    "discount": "discount('cost', where=is_first(over='episode'))",
     "dominance": "dominance('reward', 'cost')",
     "match_reward": "match_reward('calls', 'gold')",
     "minmax": "minmax('cost')",
@@ -75,6 +76,7 @@ EXAMPLES = {
     "upper_half": "upper_half('cost')",
     "whiten": "whiten('reward')",
     "win_rate": f"win_rate('item', preference={CYCLE})",
+    "within": "within('reward')",
 }
 """Those that cannot be called without arguments."""
 

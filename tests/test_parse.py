@@ -272,10 +272,10 @@ DANGEROUS = [
 
 @pytest.mark.parametrize("text", DANGEROUS)
 def test_nothing_but_signals_is_understood(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ExpressionError):
         parse(text)
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_power_of_constants_is_computed_as_floats() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,24 @@ def test_a_job_that_fails_stops_the_others(
         run_jobs([Work(title, tmp_path) for title in titles], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
     assert time.monotonic() - began < 30
     assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_before_it_is_watched(
+    tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_process, slowly = ProcessPoolExecutor._adjust_process_count, [0.0, 0.5]  # type: ignore[attr-defined]
+
+    def start(pool: ProcessPoolExecutor) -> None:
+        time.sleep(slowly.pop(0))  # longer than the pool takes to note which processes there are
+        start_process(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_adjust_process_count", start)
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    began = time.monotonic()
+    with pytest.raises(PalaestraError, match="the process of a seed was killed"):
+        run_jobs([Work(title, tmp_path) for title in ("sleeps", "dies")], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
+    assert time.monotonic() - began < 30
 
 
 def test_jobs_are_done_in_order_and_keep_the_time(

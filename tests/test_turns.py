@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.codes import Codes, code_array, combine_all, densify
+from palaestra.codes import Codes, code_array, combine, densify
 from palaestra.credit import episode_return, grpo
 from palaestra.errors import MissingColumnError, PalaestraError, SchemaError, StorageError
 from palaestra.signals import col
@@ -318,7 +318,7 @@ def test_several_keys_together_are_their_pairs_whatever_the_sizes(size: int) -> 
     """Also where the product of the sizes leaves 63 bits."""
     rng = np.random.default_rng(0)
     columns = rng.integers(3, size=(4, 200))
-    together = combine_all([Codes(column * (size // 3), size) for column in columns])
+    together = combine(*(Codes(column * (size // 3), size) for column in columns))
     _, expected = np.unique(columns, axis=1, return_inverse=True)
     assert together.size == expected.max() + 1
     assert len(np.unique(np.stack([together.ids, expected.ravel()]), axis=1).T) == together.size

@@ -74,25 +74,14 @@ def densify(values: np.ndarray) -> Codes:
     return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
 
 
-def combine(first: Codes, second: Codes) -> Codes:
-    """Codes of the pair of two keys."""
-    if first.size <= 1:
-        return second
-    if second.size <= 1:
-        return first
-    return densify(first.ids * second.size + second.ids)
-
-
-def combine_all(parts: list[Codes]) -> Codes:
+def combine(*parts: Codes) -> Codes:
     """Codes of several keys together: one pass over the rows, unless the product of their sizes leaves 63 bits."""
+    parts = tuple(part for part in parts if part.size > 1) or parts[:1]
     together = parts[0]
-    for code in parts[1:]:
-        if together.size > 1 and code.size > 1 and together.size * code.size >= 2**62:
+    for part in parts[1:]:
+        if together.size * part.size >= 2**62:
             together = densify(together.ids)
-        if together.size <= 1 or code.size <= 1:
-            together = code if together.size <= 1 else together
-        else:
-            together = Codes(together.ids * code.size + code.ids, together.size * code.size)
+        together = Codes(together.ids * part.size + part.ids, together.size * part.size)
     return together if len(parts) == 1 else densify(together.ids)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from palaestra.codes import Codes, Segments, code_array, combine, combine_all, order_rows
+from palaestra.codes import Codes, Segments, code_array, combine, order_rows
 from palaestra.errors import ExpressionError, RewardError
 from palaestra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
 from palaestra.tree import Signal, Value, short
@@ -168,7 +168,7 @@ class Evaluation:
             return self.turns.codes(*names)
         columns = () if "row" in names else self.turns.key_columns(names)
         parts = [self.turns._codes_of((c,)) for c in columns] or [self.turns.codes(*names)]
-        self.coded[name] = combine_all([*parts, *computed])
+        self.coded[name] = combine(*parts, *computed)
         return self.coded[name]
 
     def segments(self, over: tuple[str | Signal, ...]) -> Segments:
@@ -213,7 +213,9 @@ class Evaluation:
                 )
             mask = mask.values
         x = value.astype(float, copy=False)
-        keep = ~np.isnan(x) if mask is None else ~np.isnan(x) & (np.nan_to_num(mask.astype(float)) != 0)
+        keep = ~np.isnan(x)
+        if mask is not None:
+            keep &= mask if mask.dtype == bool else ~np.isnan(mask) & (mask != 0)
         return x, codes, keep, lengths
 
     def _samples(

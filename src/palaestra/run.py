@@ -101,6 +101,7 @@ def run_jobs(
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
     jobs = min(jobs or os.cpu_count() or 1, len(work))
+    others = set(multiprocessing.active_children())
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -113,7 +114,10 @@ def run_jobs(
             bars.add_task(job.title, total=job.recipe.train.iterations, now="waiting", start=False) for job in work
         ]
         with _pool(jobs) as pool:
-            futures = [pool.submit(_run_job, job, resume) for job in work]
+            futures, workers = [], set[multiprocessing.process.BaseProcess]()
+            for job in work:
+                futures.append(pool.submit(_run_job, job, resume))
+                workers |= set(multiprocessing.active_children()) - others
             pending = set(futures)
             while pending:
                 done, pending = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_EXCEPTION)
@@ -123,6 +127,9 @@ def run_jobs(
                     clock.keep()
                 for future in done:
                     future.result()
+                # the pool overlooks a process that is gone before it began to watch it
+                if pending and any(worker.exitcode is not None for worker in workers):
+                    raise BrokenProcessPool
     return [future.result() for future in futures]
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from palaestra.codes import Codes, Segments, code_column, combine_all, order_rows
+from palaestra.codes import Codes, Segments, code_column, combine, order_rows
 from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError, nearest
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Turns:
         if columns not in self._cache:
             if len(columns) > 1:
                 known = next(n for n in range(len(columns) - 1, 0, -1) if n == 1 or columns[:n] in self._cache)
-                codes = combine_all([self._codes_of(columns[:known]), *(self._codes_of((c,)) for c in columns[known:])])
+                codes = combine(self._codes_of(columns[:known]), *(self._codes_of((c,)) for c in columns[known:]))
             elif columns:
                 codes = code_column(self.frame[columns[0]])
             else:

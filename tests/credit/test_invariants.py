@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import runpy
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,3 +197,10 @@ def test_an_agent_that_never_acts_changes_nothing() -> None:
     without = turns.filter(pl.col("agent") != "idle")
     found = np.asarray(dr_mas().evaluate(turns))[(turns["agent"] != "idle").to_numpy()]
     np.testing.assert_allclose(found, np.asarray(dr_mas().evaluate(without)), 1e-12)
+
+
+def test_the_benchmark_knows_every_estimator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # it sets numbers of threads
+    script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "credit.py"))
+    functions = {f for f in REGISTRY.values() if f.__module__.startswith("palaestra.credit")}
+    assert len(script["estimators"]([])) == len(functions)

@@ -5,6 +5,7 @@ Their actions are sequences of one token, the action's id, so the same losses tr
 
 from __future__ import annotations
 
+import abc
 import copy
 import time
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ ILLEGAL = -1e9
 """Logit of an illegal action: its probability is exactly 0, and p·log p and KL terms stay numbers."""
 
 
-class DiscretePolicy:
+class DiscretePolicy(abc.ABC):
     """A softmax over `actions` ids, illegal ones left out. Subclasses say where logits come from."""
 
     def __init__(self, module: torch.nn.Module, *, actions: int, name: str) -> None:
@@ -32,13 +33,13 @@ class DiscretePolicy:
             raise InputError(f"{type(self).__name__}: actions is {actions}, must be at least 1")
         self.module, self.actions, self.name = module, actions, name
 
+    @abc.abstractmethod
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """[observations, actions], before the mask."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
         """The same for rows of `Turns`, with gradient."""
-        raise NotImplementedError
 
     def misfit(self, observation: Observation) -> str | None:
         """Why this observation cannot be acted on, if so."""

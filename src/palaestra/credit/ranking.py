@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from palaestra import samples
+from palaestra.codes import Codes
 from palaestra.credit.keys import is_first, joined, rank_among
 from palaestra.credit.returns import agent_return, episode_score
 from palaestra.errors import ExpressionError
@@ -17,7 +17,6 @@ from palaestra.signals import (
     Ties,
     as_signal,
     count,
-    log,
     lowest,
     mean,
     per_turn,
@@ -120,10 +119,34 @@ def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Key
     one, value = is_first(over=unit), mean(gain, over=unit)
 
     def discounted(by: Signal) -> Signal:
-        place = rank(-by, over=over, ties="ordinal", where=one)
-        return total(value * mean(math.log(2.0) / log(place + 1.0), over=joined(over, by)), over=over, where=one)
+        return total(value * discount(by, over=over, where=one), over=over, where=one)
 
     return ratio(discounted(mean(order, over=unit)), discounted(value), otherwise=1.0)
+
+
+@register()
+def discount(order: SignalLike, *, over: Keys = "group", where: SignalLike) -> Signal:
+    """1 / log2(rank + 1) among the rows of the key in `where`, rank 1 for the largest `order`; missing elsewhere.
+
+    Equal ones share the mean of their discounts.
+    """
+    return Signal("discount", as_signal(order), over=joined(over), where=as_signal(where))
+
+
+def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    by, keep = (np.asarray(evaluation(each), float) for each in (*node.inputs, node.options["where"]))
+    rows = np.flatnonzero((keep == 1) & ~np.isnan(by))
+    ids, size = evaluation.codes(node.options["over"])
+    inside, every = Codes(ids[rows], size), np.ones(len(rows), bool)
+    first, last = (samples.rank(-by[rows], inside, every, ties).astype(int) for ties in ("min", "max"))
+    each = 1.0 / np.log2(np.arange(2.0, len(rows) + 2.0))  # of ranks 1, 2, ...
+    until = np.append(0.0, np.cumsum(each))
+    result = np.full(len(by), np.nan)
+    result[rows] = np.where(first == last, each[first - 1], (until[last] - until[first - 1]) / (last - first + 1))
+    return result
+
+
+KERNELS["discount"] = _discount
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------

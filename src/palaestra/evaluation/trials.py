@@ -5,7 +5,6 @@ Left out: readers of other tools' logs (they only have to produce the same colum
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -157,4 +156,4 @@ def _sum_or_null(column: str) -> pl.Expr:
 def _codes(frame: pl.DataFrame, names: list[str]) -> Codes:
     """The key of several columns as dense integers."""
     parts = [frame[name] for name in names]
-    return reduce(combine, [code_column(c.cast(pl.Categorical) if c.dtype == pl.String else c) for c in parts])
+    return combine(*(code_column(c.cast(pl.Categorical) if c.dtype == pl.String else c) for c in parts))

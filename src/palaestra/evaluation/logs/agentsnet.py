@@ -55,10 +55,12 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def _rounds(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    number = -1
+    number, message = -1, -1
     for turn in turns:
-        number += _RETRY not in (turn["observation"] or "") or number < 0
-        turn |= {"turn": number, "recipient": addressed(turn["action"] or "")}
+        if turn["turn"] != message:  # the further calls of a message belong to its round
+            message = turn["turn"]
+            number += _RETRY not in (turn.get("observation") or "") or number < 0
+        turn |= {"turn": number, "recipient": addressed(turn.get("action") or "")}
     return turns
 
 
