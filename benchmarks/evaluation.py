@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -68,21 +69,42 @@ def verl(path: Path) -> None:
 
 
 def inspect_log(folder: Path) -> Path:
-    """1000 samples of 100 events, made of one that Inspect ran with its mock model."""
+    """1000 samples of 100 events: copies of one in which a mock model called a tool turn after turn."""
     from inspect_ai import Task, eval
     from inspect_ai.dataset import Sample
     from inspect_ai.log import read_eval_log, write_eval_log
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
     from inspect_ai.scorer import match
-    from inspect_ai.solver import generate
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import tool
 
-    task = Task(dataset=[Sample(id="one", input="1+1", target="2")], solver=generate(), scorer=match())
-    (log,) = eval(task, model="mockllm/model", log_dir=str(folder), display="none")
+    @tool
+    def search() -> Any:
+        async def execute(query: str) -> str:
+            """Search.
+
+            Args:
+                query: words to look for
+            """
+            return f"what is known about {query}: " + "some words " * 20
+
+        return execute
+
+    def said(output: ModelOutput) -> ModelOutput:  # without usage, Inspect counts tokens with a file from the internet
+        output.usage = ModelUsage(input_tokens=200, output_tokens=50, total_tokens=250)
+        return output
+
+    calls = [said(ModelOutput.for_tool_call("mockllm/model", "search", {"query": f"thing {n}"})) for n in range(45)]
+    model = get_model("mockllm/model", custom_outputs=[*calls, said(ModelOutput.from_content("mockllm/model", "2"))])
+    task = Task(dataset=[Sample(id="one", input="1+1", target="2")], solver=[use_tools(search()), generate()],
+                scorer=match())  # fmt: skip
+    (log,) = eval(task, model=model, log_dir=str(folder), display="none")
+    assert log.status == "success"
     log = read_eval_log(log.location)
     assert log.samples
     (sample,) = log.samples
-    events = (sample.events * (100 // len(sample.events) + 1))[:100]
-    names = [f"s{n}" for n in range(EVENTS // 100)]
-    log.samples = [sample.model_copy(update={"id": name, "uuid": None, "events": events}) for name in names]
+    names = [f"s{n}" for n in range(EVENTS // len(sample.events) + 1)]
+    log.samples = [sample.model_copy(update={"id": name, "uuid": None}) for name in names]
     log.eval.dataset.sample_ids = list(names)
     write_eval_log(log, str(folder / "big.eval"))
     return folder / "big.eval"

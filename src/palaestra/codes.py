@@ -53,20 +53,13 @@ def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
 
 
 def densify(values: np.ndarray) -> Codes:
-    """Codes of int64 values: by counting if their range is small, else by sorting, which play in order makes quick."""
+    """Codes of int64 values: by counting if their range is small, else by sorting."""
     if not len(values):
         return Codes(values, 0)
     low = int(values.min())
     span = int(values.max()) - low + 1
     if span > 4 * len(values) + 1024:
-        order = np.argsort(values)
-        ordered = values[order]
-        new = np.ones(len(values), bool)
-        np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
-        ranks = np.cumsum(new) - 1
-        ids = np.empty_like(ranks)
-        ids[order] = ranks
-        return Codes(ids, int(ranks[-1]) + 1)
+        return _by_sorting(values - low, span) if span < 2**63 else _by_sorting(values, span)
     shifted = values - low
     used = np.zeros(span, bool)
     used[shifted] = True
@@ -74,12 +67,33 @@ def densify(values: np.ndarray) -> Codes:
     return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
 
 
+def _by_sorting(values: np.ndarray, span: int) -> Codes:
+    order, ordered, bits = None, values, len(values).bit_length()
+    if (values[1:] < values[:-1]).any():
+        if span.bit_length() + bits < 64:  # value and place in one number: sorting it is quicker than an argsort
+            ordered = (values << bits) | np.arange(len(values))
+            ordered.sort()
+            order = ordered & ((1 << bits) - 1)
+            ordered >>= bits
+        else:
+            order = np.argsort(values)
+            ordered = values[order]
+    new = np.ones(len(values), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    ranks = np.cumsum(new) - 1
+    if order is None:
+        return Codes(ranks, int(ranks[-1]) + 1)
+    ids = np.empty_like(ranks)
+    ids[order] = ranks
+    return Codes(ids, int(ranks[-1]) + 1)
+
+
 def combine(*parts: Codes) -> Codes:
-    """Codes of several keys together: one pass over the rows, unless the product of their sizes leaves 63 bits."""
+    """Codes of several keys together: one pass over the rows, unless the product of their sizes is too large."""
     parts = tuple(part for part in parts if part.size > 1) or parts[:1]
     together = parts[0]
     for part in parts[1:]:
-        if together.size * part.size >= 2**62:
+        if together.size * part.size >= 2**62 >> len(part.ids).bit_length():  # leaves room for sorting, below
             together = densify(together.ids)
         together = Codes(together.ids * part.size + part.ids, together.size * part.size)
     return together if len(parts) == 1 else densify(together.ids)
