@@ -4,6 +4,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -102,3 +103,40 @@ def test_mutated_logs(log: Path, as_json: Path, tmp_path: Path) -> None:
     from fuzz import try_mutants
 
     assert try_mutants({"inspect": log, "inspect-json": as_json}, 20, tmp_path, seed=1).crashes == []
+
+
+def test_what_a_tool_could_not_do_stands_on_its_call(tmp_path: Path) -> None:
+    from inspect_ai import Task, eval
+    from inspect_ai.dataset import Sample
+    from inspect_ai.log import read_eval_log, write_eval_log
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.solver import generate, use_tools
+    from inspect_ai.tool import ToolError, tool
+
+    @tool
+    def divide() -> Any:
+        async def execute(by: int) -> float:
+            """Divide.
+
+            Args:
+                by: divisor
+            """
+            if by == 0:
+                raise ToolError("not by zero")
+            return 1 / by
+
+        return execute
+
+    outputs = [ModelOutput.for_tool_call("mockllm/model", "divide", {"by": by}) for by in (0, 2)]
+    outputs.append(ModelOutput.from_content("mockllm/model", "done"))
+    for output in outputs:
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+    task = Task(dataset=[Sample(input="1/0?")], solver=[use_tools(divide()), generate()])
+    model = get_model("mockllm/model", custom_outputs=outputs)
+    (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none")
+    stored = Path(log.location.removeprefix("file://"))
+    write_eval_log(read_eval_log(log.location), str(stored.with_suffix(".json")), format="json")
+    for path in (stored, stored.with_suffix(".json")):
+        turns = read_logs(path).turns.frame
+        assert turns["tool"].to_list() == ["divide", "divide", None]
+        assert turns["tool_error"].to_list() == ["unknown: not by zero", None, None]

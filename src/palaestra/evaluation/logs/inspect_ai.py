@@ -21,7 +21,6 @@ from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
 _MEMBER = re.compile(r"samples/(.*)_epoch_(\d+)\.json")
-_EVENTS = {"model", "tool", "span_begin", "error"}
 _ATTACHED = re.compile(r"attachment://([0-9a-f]+)")
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
@@ -81,10 +80,12 @@ def _place(member: re.Match[str]) -> tuple[int, str]:
 
 
 def _used(sample: dict[str, Any]) -> dict[str, Any]:
-    kept = [event for event in sample.get("events") or [] if event["event"] in _EVENTS]
-    for event in kept:
+    kept = []
+    for event in sample.get("events") or []:
         if event["event"] == "model":
-            event |= {"tools": [], "call": None}
+            kept.append(event | {"tools": [], "call": None})
+        elif event["event"] in ("span_begin", "error") or (event["event"] == "tool" and event.get("error")):
+            kept.append(event)
     return sample | {"events": kept, "messages": [], "store": {}}
 
 
@@ -190,9 +191,8 @@ def _turns(sample: Any, messages: list[Any]) -> tuple[list[dict[str, Any]], bool
             continue
         elif kind == "model":
             turns += _model_turn(event, len(turns) and turns[-1]["turn"] + 1, asked)
-        elif kind == "tool" and event.id in asked:
-            row = asked[event.id]
-            row["tool_error"] = None if event.error is None else f"{event.error.type}: {event.error.message}"
+        elif kind == "tool" and event.error is not None and event.id in asked:
+            asked[event.id]["tool_error"] = f"{event.error.type}: {event.error.message}"
     if not turns:
         turns = turns_of([m if isinstance(m, dict) else m.model_dump(exclude_none=True) for m in messages])
     return turns or [{}], failed
