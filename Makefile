@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/rivals
 
-.PHONY: demo test install lint types unit bench parity clean
+.PHONY: demo test install lint types unit fuzz bench parity clean
 
 demo: $(INSTALLED)
 	$(BIN)/palaestra train solver-checker --out runs/demo
@@ -32,6 +32,10 @@ types: $(INSTALLED)
 
 unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# The properties again, with examples drawn anew and more of them; CI's are the same each time.
+fuzz: $(INSTALLED)
+	PALAESTRA_EXAMPLES=fuzz OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis
 
 # Speed and numbers beside TRL and verl, which get an environment of their own. verl's own pins exclude this transformers;
 # its estimators need none of what it would install.

@@ -88,7 +88,7 @@ def test_help_and_version(say: Any) -> None:
         (["report", "nope"], "Invalid value for 'RUN': path 'nope' does not exist."),
         (["reproduce"], "reproduce: give the id of one system, or --all"),
         (["reproduce", "18", "--all"], "reproduce: give the id of one system, or --all"),
-        (["reproduce", "x"], "Invalid value for '[ID]'"),
+        (["reproduce", "x"], "no system named 'x'"),
         (["recipes", "solver-cheker"], "no recipe 'solver-cheker'; did you mean 'solver-checker'"),
         (["train", "nope.yaml"], "nope.yaml: cannot be read: No such file or directory"),
         (["train", "solver-checker", "train.iteration=3"], "recipe solver-checker: train.iteration: unknown field"),
@@ -152,6 +152,7 @@ def test_recipes(say: Any, tmp_path: Path) -> None:
     printed = say("recipes", "solver-checker")
     (tmp_path / "mine.yaml").write_text(printed.stdout)
     assert load(tmp_path / "mine.yaml") == load("solver-checker"), "what is printed is a recipe to start from"
+    assert say("recipes", "market", "--json").json["name"] == "market"
 
 
 def test_systems(say: Any) -> None:
@@ -172,7 +173,9 @@ def test_reproduce(say: Any) -> None:
     assert said.code == 0
     assert list(said.json) == ["id", "claim", "baseline", "measured", "criterion", "holds", "seconds"]
     assert (said.json["id"], said.json["holds"]) == (18, True)
-    assert "system 999 has no reproduction" in complaint(say("reproduce", "999"))
+    assert say("reproduce", "Dr. MAS", "--json").json["id"] == 18, "by name, as `systems`"
+    assert "system 1 has no reproduction" in complaint(say("reproduce", "1"))
+    assert "ids run from 1 to 219" in complaint(say("reproduce", "999"))
 
 
 def test_a_reproduction_that_does_not_hold_exits_1(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +260,14 @@ def test_apply_takes_signals_of_ones_own(table: Path, say: Any) -> None:
     assert Turns.load("x.parquet")["x"].equals(3.0 * Turns.load(table)["reward"])
     missing = say("apply", "mine()", table, "-o", "x.parquet", "--import", "yours")
     assert "--import yours: No module named 'yours'" in complaint(missing)
+    Path("broken_module.py").write_text("raise RuntimeError('no')\n")
+    broken = say("apply", "mine()", table, "-o", "x.parquet", "--import", "broken_module")
+    assert complaint(broken) == "--import broken_module: RuntimeError: no"
+
+
+def test_apply_does_not_mix_what_a_run_wrote(trained: Trained, say: Any) -> None:
+    said = complaint(say("apply", "grpo", trained.directory, "-o", "x.parquet"))
+    assert f"give one, e.g. {trained.directory / 'seed-0' / 'turns'}" in said
 
 
 def test_apply_does_not_overwrite_what_was_said(table: Path, say: Any) -> None:
@@ -377,6 +388,26 @@ def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.Monkey
     )
     assert asked["overrides"] == ["train.iterations=3"]
     assert (asked["vary"], asked["seeds"]) == ("learn.kl=0,0.1", 2)
+
+
+def test_a_pipe_gets_whole_lines(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is cut, and no cell goes on in a second line: a program reads them."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "a-system-with-a-name-that-is-longer-than-a-terminal-is-wide-" + "x" * 40
+    row = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], "reward": 1}
+    lines = [json.dumps(row | {"task": str(i), "model": long}) for i in range(3)]
+    Path(f"{long}.jsonl").write_text("\n".join(lines) + "\n")
+    table = say("evaluate", f"{long}.jsonl").stdout.splitlines()
+    assert long in table[1]
+    assert len(table) == 3
+
+
+def test_a_stream_that_cannot_spell_a_sign_gets_another() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "palaestra.cli", "reproduce", "18"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_is_wrong_is_said_before_anything_heavy_is_imported() -> None:

@@ -95,8 +95,8 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
         ("seeds=0", "seeds: give at least one seed, each once and none below 0, found []"),
         ("seeds=[1, 1]", "seeds: give at least one seed, each once and none below 0, found [1, 1]"),
         ("seeds=[-1]", "seeds: give at least one seed, each once and none below 0, found [-1]"),
-        ("seeds=true", "seeds: expected a valid tuple, found True (bool)"),
-        ("seeds=x", "seeds: expected a valid tuple, found 'x' (str)"),
+        ("seeds=true", "seeds: expected a list, found True (bool)"),
+        ("seeds=x", "seeds: expected a list, found 'x' (str)"),
     ],
 )
 def test_wrong_types_and_values(change: str, message: str, tmp_path: Path) -> None:
@@ -208,5 +208,8 @@ def test_imports_make_names_of_your_own_known(tmp_path: Path, monkeypatch: pytes
         validate(QUICK | {"credit": "my_own_credit"})
     recipe = validate(QUICK | {"credit": "my_own_credit", "imports": ["my_credit"]})
     assert isinstance(recipe, Recipe)
+    assert validate(QUICK | {"credit": "my_own_credit", "imports": "my_credit"}) == recipe, "one needs no list"
     with pytest.raises(RecipeError, match="imports: cannot import 'no_such_module'"):
         validate(QUICK | {"imports": ["no_such_module"]})
+    with pytest.raises(RecipeError, match="imports: expected a list, found 3"):
+        validate(QUICK | {"imports": 3})

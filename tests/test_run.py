@@ -148,6 +148,17 @@ def test_jobs_are_done_in_order_and_keep_the_time(
     assert 0 < json.loads((tmp_path / "clock.json").read_text())["wall_seconds"] <= clock.read()["wall_seconds"]
 
 
+def test_alarms_are_said_while_it_trains_each_kind_once(
+    tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    run_jobs([Work("warns", tmp_path)], resume=False, jobs=1, console=quiet)  # type: ignore[list-item]
+    said = (tmp_path / "progress.txt").read_text()
+    assert said.count("warns, iteration 1: policy 'a': 91% of its rows have no credit") == 1
+    assert said.count("no credit") == 1
+
+
 def test_what_goes_wrong_in_a_seed_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: list[Exception] = [LearnerError("the loss is nan"), KeyError("x")]
 

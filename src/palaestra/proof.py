@@ -19,8 +19,7 @@ from scipy import stats
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
-from palaestra.evaluation.intervals import cells, matrix, units
-from palaestra.evaluation.power import more_units, runs_needed
+from palaestra.evaluation.power import runs_needed
 from palaestra.measures import lower_is_better
 from palaestra.recipe import Recipe, load
 from palaestra.report.load import read_object
@@ -180,15 +179,12 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
         ]  # fmt: skip
     table = trials(_after_training(directory, variants), where=judged(recipe))
     value = value_of(measure, table)
-    differences = [paired_difference(table, a, b, value=value) for a, b in names]
+    differences = [paired_difference(table, a, b, value=value, alpha=alpha) for a, b in names]
     corrected = holm([difference.p for difference in differences])
     found = []
     for (a, b), difference, p in zip(names, differences, corrected, strict=True):
-        tasks, runs = more_units(_cell_differences(table, a, b, value), difference.mean, alpha=alpha)
-        row = replace(
-            _against(table, a, b, value), difference=replace(difference, p=p, more_tasks=tasks, more_runs=runs)
-        )
-        needed = difference.runs + runs if runs > 0 else None
+        row = replace(_against(table, a, b, value), difference=replace(difference, p=p))
+        needed = difference.runs + difference.more_runs if difference.more_runs > 0 else None
         found.append(_pair(a, b, _difference(row), p, f": {verdict(row)}", difference.runs, needed))
     return found
 
@@ -203,14 +199,6 @@ def _pair(a: str, b: str, difference: Any, p: float, said: str, seeds: int, need
         said += "; more seeds alone would not tell"
     said = f"{a} against {b}{said}"
     return {"a": a, "b": b, "difference": difference, "p_holm": p, "seeds_needed": needed, "verdict": said}
-
-
-def _cell_differences(table: pl.DataFrame, a: str, b: str, value: str) -> np.ndarray:
-    """a minus b, float64[seeds, tasks]; NaN where one of them has no value."""
-    both = units(table.filter(pl.col("system").is_in([a, b])))
-    left, right = (cells(both.filter(pl.col("system") == name), value) for name in (a, b))
-    paired = left.join(right, on=["run", "task"]).with_columns(difference=pl.col("mean") - pl.col("mean_right"))
-    return matrix(paired.sort("run", "task"), "difference")
 
 
 def _seeds(change: np.ndarray, alpha: float) -> int | None:

@@ -187,7 +187,7 @@ class Recipe(_Part):
         """`seeds: 5` means seeds 0 to 4."""
         return tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("repair", mode="before")
+    @field_validator("repair", "imports", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else () if value is None else value
@@ -275,6 +275,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
     """A recipe from plain data."""
     modules = data.get("imports")
+    modules = [modules] if isinstance(modules, str) else modules
     import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
     try:
         return Recipe.model_validate(data)
@@ -372,7 +373,7 @@ def _sentence(error: Any) -> str:
         case _ if len(place) < len(error["loc"]):  # one of several types
             expected = f"expected {annotation}"
         case _:
-            expected = error["msg"].replace("Input should be", "expected")
+            expected = error["msg"].replace("Input should be", "expected").replace("a valid tuple", "a list")
     return f"{field}: {expected}, found {textwrap.shorten(repr(found), 80)} ({type(found).__name__})"
 
 

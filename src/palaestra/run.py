@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -185,14 +187,26 @@ def _show(bars: Progress, task: TaskID, job: Job, future: concurrent.futures.Fut
         return
     bars.start_task(task)
     path = job.directory / "metrics.jsonl"
-    lines = path.read_bytes().count(b"\n") if path.exists() else 0
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    _warn(bars.console, job.title, lines, int(bars.tasks[task].completed))
     if future.done():
         now = "done"
-    elif lines == 0:
+    elif not lines:
         now = "warming up"
     else:
-        now = "training" if lines < job.recipe.train.iterations else "comparing"
-    bars.update(task, completed=lines, now=now)
+        now = "training" if len(lines) < job.recipe.train.iterations else "comparing"
+    bars.update(task, completed=len(lines), now=now)
+
+
+def _warn(console: Console, title: str, lines: list[bytes], shown: int) -> None:
+    """Print the alarms of the lines that were not shown yet, each kind once; the report counts them all."""
+    kinds = set()
+    for number, line in enumerate(map(json.loads, lines)):
+        for alarm in line.get("alarms", []):
+            kind = re.sub(r"[\d.]+", "", alarm)
+            if kind not in kinds and number >= shown:
+                console.print(f"{title}, iteration {line['iteration']}: {alarm}", markup=False, highlight=False)
+            kinds.add(kind)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------

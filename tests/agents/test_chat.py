@@ -132,6 +132,12 @@ def test_what_is_not_wanted_is_not_sent_and_what_is_not_answered_is_none(endpoin
     assert (decision.tokens_in, decision.tokens_out, decision.cost) == (None, None, None)
 
 
+def test_half_an_emoji_ends_as_a_question_mark(endpoint: Endpoint) -> None:
+    half = completion().replace(b"42", b"4\\ud83d")
+    endpoint.behave = lambda handler, body: reply(handler, half)
+    assert ask(policy(endpoint))[0].action == "4?"
+
+
 def test_logprobs_on_request(endpoint: Endpoint) -> None:
     content = [{"token": "4", "logprob": -0.5, "top_logprobs": []}, {"token": "2", "logprob": -1.5, "top_logprobs": []}]
     endpoint.behave = lambda handler, body: reply(handler, completion(logprobs={"content": content}))

@@ -139,9 +139,9 @@ def test_a_prompt_that_does_not_fit_fails_alone(requests) -> None:
 
 
 def test_templates() -> None:
-    policy = tiny(prompt_template="Q: {text}\nA:")
+    policy = tiny(prompt_template='{"q": {text}}\nA:')
     shown = policy.prompt_ids([Observation("what {is} it?")])[0]
-    assert policy.tokenizer.decode(shown, skip_special_tokens=True) == "Q: what {is} it?\nA:"
+    assert policy.tokenizer.decode(shown, skip_special_tokens=True) == '{"q": what {is} it?}\nA:'
 
     chat = tokenizer(["bet"])
     chat.chat_template = (

@@ -21,6 +21,7 @@ from palaestra.audits import (
     insert_copies,
     max_mean_cycle,
     order_audit,
+    paid,
     repeat_insertion,
     scale_sensitivity,
     telescopes,
@@ -28,8 +29,9 @@ from palaestra.audits import (
 )
 from palaestra.audits.finding import per_turn
 from palaestra.cli import main
-from palaestra.credit import potential_difference
-from palaestra.errors import InputError, MissingColumnError
+from palaestra.credit import phase, potential_difference
+from palaestra.errors import ExpressionError, InputError, MissingColumnError
+from palaestra.rewards import linear, shape
 from palaestra.signals import as_signal, clip, col, cumulative, shift, where
 from palaestra.turns import Turns
 
@@ -84,6 +86,40 @@ def test_what_ends_a_game_cannot_be_repeated() -> None:
     turns = walk([[0, 1, 2]], reward=[0.0, 0.0, 1.0])
     assert repeat_insertion(turns, as_signal("reward")).verdict == "pass"
     assert repeat_insertion(walk([[0]], reward=[1.0]), as_signal("reward")).verdict == "cannot tell"
+
+
+def test_a_schedule_is_audited_at_the_iteration_of_the_rows() -> None:
+    turns = walk([[0, 1, 0, 1, 0]], iteration=[50] * 5, score=[0.0, 1.0, 0.0, 1.0, 0.0])
+    over, rising = phase(1, 0, at=22) * col("score"), linear(0, 1, steps=100) * col("score")
+    assert repeat_insertion(turns, over).verdict == "pass"
+    assert repeat_insertion(turns, rising).numbers["slope"] == pytest.approx(0.5)
+
+
+def test_shaping_by_a_negative_potential_is_farmed_under_a_plain_sum_only() -> None:
+    turns = random_walks().with_column(phi=-abs(random_walks()["phi"]))
+    for cut_off in (False, True):
+        turns = turns.with_column(truncated=[cut_off] * len(turns))
+        shaped, paid = shape("phi", 0.9), shape("phi", 0.9) + 0.1
+        assert {f.verdict for f in audit(turns, shaped, only=("repeats", "cycles"))} == {"fail"}
+        assert {f.verdict for f in audit(turns, shaped, gamma=0.9, only=("repeats", "cycles"))} == {"pass"}
+        assert {f.verdict for f in audit(turns, paid, gamma=0.9, only=("repeats", "cycles"))} == {"fail"}
+
+
+def test_a_discounted_copy_has_to_pay_for_the_delay() -> None:
+    """Each copy earns .1 and delays 1: .1 + γ·1 against 1, of the agent that waits alone."""
+    keys = {"episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["a", "b"] * 2}
+    turns = Turns(keys | {"reward": [0.1, 0.0, 1.0, 5.0]})
+    slopes = [repeat_insertion(turns, col("reward"), gamma=g).numbers["slope"] for g in (1.0, 0.95, 0.5)]
+    values = [[0.1 * (1 - g ** (k + 1)) / (1 - g) + g ** (k + 1) for k in (5, 10)] for g in (0.95, 0.5)]
+    assert slopes == pytest.approx([0.1] + [(ten - five) / 5 for five, ten in values])
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e300])
+def test_no_size_of_a_reward_is_too_small_or_too_large(size: float) -> None:
+    turns = walk([[0, 1, 0, 1, 0]], reward=[0.0, size, 0.0, size, 0.0])
+    found = {f.audit: f for f in audit(turns, col("reward"), only=("telescoping", "repeats", "cycles"))}
+    assert [f.verdict for f in found.values()] == ["warn", "fail", "fail"]
+    assert found["cycles"].numbers["mean"] == pytest.approx(size / 2)
 
 
 # -- cycles -----------------------------------------------------------------------------------------------------------
@@ -174,6 +210,16 @@ def test_shaping_telescopes_and_its_leak_is_found(gamma: float) -> None:
     assert noise.numbers["inside"] > 0.3
 
 
+def test_a_state_that_is_not_known_is_no_state() -> None:
+    """Two unknown states are not one: as one, no potential would fit."""
+    turns = walk([[0, 1, 0, 2, 3], [0, 4, 0]], reward=[1.0, -1.0, 5.0, 0.0, 0.0, 3.0, -3.0, 0.0])
+    seen = [state if state not in (1, 4) else None for state in turns["state"]]
+    turns = turns.with_column(state=pl.Series(seen, dtype=pl.UInt64))
+    assert telescopes(turns, col("reward")).numbers["inside"] < 1e-9
+    blind = turns.with_column(state=pl.Series([None] * 8, dtype=pl.UInt64))
+    assert telescopes(blind, col("reward")).verdict == "cannot tell"
+
+
 def test_naive_shaping_is_not_invariant_under_discount() -> None:
     """Φ' - Φ with γ < 1 pays for loitering (the semantic trap of arXiv 2512.23703)."""
     turns = random_walks()
@@ -220,6 +266,26 @@ def test_farming_is_a_share_that_rises_while_success_falls() -> None:
     assert component_farming(turns.filter(pl.col("iteration") == 0), col("r_format")).verdict == "cannot tell"
 
 
+def test_success_is_counted_by_episodes_and_not_by_their_length() -> None:
+    turns = walk([[0]] * 4 + [[0], [0] * 9] * 2).with_column(iteration=[0] * 4 + [1] * 20)
+    half = [True, True, False, False] + ([True] + [False] * 9) * 2
+    parts = {"r_idle": [0.0] * 4 + [1.0] * 20, "r_right": [float(x) for x in half]}
+    found = component_farming(turns.with_column(success=half, **parts), col("r_idle") + col("r_right"))
+    assert (found.numbers["success_before"], found.numbers["success_after"]) == (0.5, 0.5)
+    assert found.verdict == "warn"
+
+
+def test_what_was_not_scored_has_no_place_in_the_order() -> None:
+    turns = walk([[0, 1, 2, 3, 4]] * 2, score=[0.1, 0.2, None, 0.3, None] * 2)
+    assert value_order_correlation(turns, col("score"))[0].tolist() == [1, 1]
+    few = turns.with_column(score=[0.1, None, 0.2, None, None] * 2)
+    assert (
+        "it takes two episodes with three scored turns or more, here are 0" in order_audit(few, col("score")).sentence
+    )
+    tokens = walk([[0, 1, 2]], score=[[0.1], [0.1, 0.1], [0.3]])
+    assert value_order_correlation(tokens, col("score"))[0].tolist() == [1]
+
+
 def test_value_order_correlation_of_the_card() -> None:
     play = walk([[0, 1, 2, 3, 4]], progress=[0.3, 0.6, 0.4, 0.8, 1.0])
     voc, _ = value_order_correlation(play, col("progress"))
@@ -248,7 +314,7 @@ def test_two_rewards_on_one_table() -> None:
 
 def test_audit_runs_everything_and_says_what_lacks() -> None:
     findings = audit(scored(), as_signal("score"))
-    assert [f.audit for f in findings if f.verdict == "fail"] == ["repeat insertion"]
+    assert [f.audit for f in findings if f.verdict == "fail"] == ["repeats"]
     assert cheap(scored(), as_signal("score"))[0].rows[0]["row"] == 2
     assert not cheap(scored(), delta_of("score"))
     bare = audit(Turns({"episode": [0, 0], "agent": ["a", "a"], "score": [1.0, 1.0]}), as_signal("score"))
@@ -259,19 +325,58 @@ def test_audit_runs_everything_and_says_what_lacks() -> None:
         audit(scored(), as_signal("score"), only=("cycle",))
 
 
+def test_a_reward_that_fails_on_made_up_play_leaves_the_other_audits() -> None:
+    """Dividing by what a copy makes zero: the audit cannot tell, training goes on."""
+    turns = walk([[0, 1, 2], [0, 1, 2]])
+    reward = 1.0 / (cumulative(1.0) - 8.0)
+    verdicts = {f.audit: f.verdict for f in audit(turns, reward)}
+    assert verdicts["repeats"] == "cannot tell"
+    assert verdicts["telescoping"] == "pass"
+    assert cheap(turns, reward) == []
+    with pytest.raises(ExpressionError, match="divides by zero"):
+        audit(turns, 1.0 / (cumulative(1.0) - 2.0))
+
+
+def test_a_distance_needs_two_rewards_that_differ_somewhere() -> None:
+    one = audit(walk([[0]], reward=[1.0]), col("reward"), only=("scale",), against=col("reward"))
+    assert [(f.audit, f.verdict) for f in one] == [("scale", "cannot tell"), ("distance", "cannot tell")]
+    stateless = Turns(scored().frame.drop("state"))
+    assert audit(stateless, col("score"), against=-col("score"))[-1].verdict == "cannot tell"
+    with pytest.raises(MissingColumnError, match="scor"):
+        audit(scored(), col("score"), against=col("scor"))
+
+
+def test_a_reward_that_is_the_sum_of_its_components_is_taken_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = walk([[0, 1]] * 4, r_right=[0.0, 1.0] * 4, r_loud=[0.5, 0.0] * 4, reward=[0.5, 1.0] * 4)
+    assert str(paid(turns)) == "col('r_right') + col('r_loud')"
+    assert str(paid(turns.with_column(reward=[1.0] * 8))) == "col('reward')"
+    assert str(paid(scored())) == "col('reward')"
+    path = turns.save(tmp_path / "turns.parquet")
+    with pytest.raises(SystemExit):
+        main(["audit", str(path), "--only", "scale"])
+    assert "col('r_right') + col('r_loud') on 8 turns" in capsys.readouterr().out
+
+
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scored().save(tmp_path / "turns.parquet")
     with pytest.raises(SystemExit) as farmed:
         main(["audit", str(path), "--reward", "col('score')"])
     said = capsys.readouterr().out
     assert farmed.value.code == 1
-    assert "repeat insertion: ten idle copies" in said
+    assert "repeats: ten idle copies" in said
     assert "row 2: episode=0 turn=2" in said
+    assert "repetition, without end\n" in said  # one line each, however narrow the terminal
+    late = scored().with_column(episode=[1_234_567] * 4).save(tmp_path / "late.parquet")
+    with pytest.raises(SystemExit):
+        main(["audit", str(late), "--reward", "score", "--only", "repeats"])
+    assert "episode=1234567 turn=2" in capsys.readouterr().out
     with pytest.raises(SystemExit) as sound:
         main(["audit", str(path), "--reward", "clip(col('score') - 0.95, high=0.0)", "--against", "score", "--json"])
     assert sound.value.code == 0
     findings = {f["audit"]: f["verdict"] for f in json.loads(capsys.readouterr().out)}
-    assert findings["repeat insertion"] == "pass"
+    assert findings["repeats"] == "pass"
     assert "distance" in findings
     with pytest.raises(SystemExit) as wrong:
         main(["audit", str(path), "--only", "cycle"])

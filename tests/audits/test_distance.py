@@ -41,6 +41,18 @@ def test_worked_numbers_of_the_card() -> None:
     assert epic(R, -R, T, GAMMA) == dard(R, -R, T, GAMMA) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e12])
+def test_the_unit_of_a_reward_does_not_matter(size: float) -> None:
+    T, R, phi, _ = world()
+    assert starc(R, size * R, T, GAMMA) == pytest.approx(0, abs=1e-7)
+    assert starc(size * R, -size * R, T, GAMMA) == pytest.approx(1)
+    assert epic(size * R, size * R, T, GAMMA) == dard(size * R, size * R, T, GAMMA) == pytest.approx(0, abs=1e-7)
+    assert regret(size * R, -size * R, T, GAMMA) == pytest.approx(1)
+    assert starc(R, size * (0 * R + GAMMA * phi - phi[:, None, None]), T, GAMMA) == pytest.approx(
+        0.5
+    )  # shaping alone is zero
+
+
 @given(st.integers(0, 10_000), st.sampled_from([m for m in METHODS if m != "none"]), st.floats(0.0, 0.99))
 @settings(max_examples=60, deadline=None)
 def test_every_method_is_linear_and_ignores_shaping(seed: int, method: str, gamma: float) -> None:

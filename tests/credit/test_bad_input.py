@@ -46,6 +46,12 @@ TABLE = Turns({
         # a schedule outside its range
         ("mix(linear(0, 2, steps=2), grpo(), rloo())", ExpressionError, r"is 2 in row 1, outside \[0, 1\]"),
         ("gae(reward, gamma=2)", ExpressionError, r"gae: gamma=2 is outside \[0, 1\]"),
+        ("gigpo(gamma=95)", ExpressionError, r"return_to_go: gamma=95 is outside \[0, 1\]"),
+        ("alignment_weight(reward, gamma=-1)", ExpressionError, r"alignment_weight: gamma=-1 is outside \[0, 1\]"),
+        ("segments(p=0)", ExpressionError, r"p=0 in \(0, 1\]"),
+        ("unsure(p=2)", ExpressionError, r"unsure: p=2 is outside \(0, 1\]"),
+        ("grpo(flavour=3)", ExpressionError, "flavour 3 is unknown; known: art"),
+        ("mars(rewards=3)", ExpressionError, "mars: rewards=3; known: asym_clip"),
         ("gae(reward, lam=-1)", ExpressionError, r"gae: lam=-1 is outside \[0, 1\]"),
         ("linear(0, 1, steps=0) * grpo()", ExpressionError, "linear: steps=0 must be at least 1"),
         ("cosine(0, 1, steps=-2) * grpo()", ExpressionError, "cosine: steps=-2 must be at least 1"),

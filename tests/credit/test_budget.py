@@ -37,12 +37,24 @@ def test_a_budget_that_cannot_be_spent_is_named() -> None:
         allocate_budget(P, 7)
     with pytest.raises(InputError, match=r"found \[1\.2\]"):
         allocate_budget(np.array([1.2]), 4)
+    with pytest.raises(InputError, match=r"found \[nan\]"):
+        allocate_budget(np.array([np.nan]), 4)
+    with pytest.raises(InputError, match="minimum=-1 is negative"):
+        allocate_budget(P, 8, minimum=-1)
     assert allocate_budget(np.zeros(0), 0).shape == (0,)
 
 
 def test_dear_policies_are_asked_only_where_it_pays() -> None:
     p, cost = np.array([[0.9, 0.8], [0.9, 0.2]]), np.array([1.0, 0.1])
     assert [route(p, cost, beta=b).tolist() for b in (1, 0.6, 0)] == [[0, 0], [1, 0], [1, 1]]
+
+
+def test_chances_and_costs_that_do_not_match_are_named() -> None:
+    with pytest.raises(InputError, match=r"route: p \(2, 3\) and cost \(2,\)"):
+        route(np.ones((2, 3)), np.ones(2))
+    for p, cost in (([[np.nan]], [0.5]), ([[0.5]], [7.0])):
+        with pytest.raises(InputError, match=r"not in \[0, 1\]"):
+            route(np.array(p), np.array(cost))
 
 
 def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None:
@@ -53,6 +65,9 @@ def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None
     assert np.abs(found - p).mean() < 0.02
     with pytest.raises(InputError, match="all 3 outcomes are alike"):
         ValueAtStart().fit(x[:3], np.ones(3))
+    for features, outcomes in ((x[:3], [0, 1]), (x[0], [0, 1, 0]), (np.array([[np.nan], [1.0]]), [0, 1])):
+        with pytest.raises(InputError, match="give a row of finite features and an outcome for each task"):
+            ValueAtStart().fit(features, np.array(outcomes))
     with pytest.raises(InputError, match="not fitted"):
         ValueAtStart().predict(x)
 

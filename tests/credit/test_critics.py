@@ -55,6 +55,11 @@ def test_archer_is_the_difference_and_bad_critics_are_named() -> None:
     empty = Replay(*(np.zeros(0, int) for _ in range(5)))
     with pytest.raises(InputError, match="no transitions"):
         TurnCritic(1, 1).fit(empty, lambda s, _: s, np.random.default_rng(0))
+    one = Replay(*(np.full(1, value) for value in (5, 0, 1, 0, 1)))
+    with pytest.raises(InputError, match="needs 6 states and 1 actions, the critic has 2 and 3"):
+        TurnCritic(2, 3).fit(one, lambda s, _: s, np.random.default_rng(0))
+    with pytest.raises(InputError, match="1 states, 2 joint actions, 1 returns"):
+        PrefixCritic().fit(["s"], [("a",), ("b",)], [1.0])
 
 
 Q = np.array([[8.0, 2.0], [4.0, 6.0]])

@@ -43,6 +43,9 @@ def test_what_finds_no_partner_is_paid_as_unmatched() -> None:
     assert match(np.zeros((2, 0))).tolist() == [0, 0]
     with pytest.raises(InputError, match="did you mean 'greedy'"):
         match(S, "gredy")  # type: ignore[arg-type]
+    for similarity in (np.ones(3), np.array([[np.nan]])):
+        with pytest.raises(InputError, match=r"must be \[predicted, gold\] and finite"):
+            match(similarity)
 
 
 @given(arrays(float, (3, 4), elements=st.floats(0, 1)))

@@ -43,6 +43,9 @@ def test_the_minimax_winner_of_a_cycle() -> None:
     assert preference_exploitability(np.array([1.0, 0, 0]), np.array(CYCLE)) == pytest.approx(0.3)
     with pytest.raises(InputError, match=r"P\[i, j\] \+ P\[j, i\] must be 1"):
         minimax_winner(np.zeros((2, 2)))
+    for matrix in (np.ones((2, 3)), np.full((2, 2), np.nan)):
+        with pytest.raises(InputError, match="must be square and finite"):
+            minimax_winner(matrix)
 
 
 @given(st.lists(st.integers(0, 3).map(float), min_size=1, max_size=8))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.credit import comam, comam_reward, dominance, entropy_rank_reward, ndcg, r3_score, rank_reward
 from palaestra.errors import ExpressionError
+from palaestra.parse import parse
 from palaestra.signals import Signal
 from palaestra.turns import Turns
 
@@ -74,6 +76,28 @@ def test_only_groups_without_any_success_are_ranked() -> None:
     np.testing.assert_array_equal(values(r3_score(), failed(reward=solved)), [0] * 6 + [1, 1])
     cut = failed(reward=solved, truncated=[True] * 8)
     np.testing.assert_allclose(values(r3_score(), cut), values(entropy_rank_reward(), cut))
+
+
+def test_not_known_to_be_cut_off_is_not_cut_off() -> None:
+    solved = [0.0] * 7 + [1.0]
+    np.testing.assert_array_equal(
+        values(r3_score(), failed(reward=solved, truncated=pl.Series([None] * 8, dtype=pl.Boolean))), [0] * 6 + [1, 1]
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "opponent('entropies')",
+        "dominance('entropies', 'reward')",
+        "ndcg('entropies', 'reward')",
+        "redistribute('entropies')",
+        "win_rate('entropies', preference=((0.5,),))",
+    ],
+)
+def test_what_compares_turns_refuses_values_per_token(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"entropies.* has one value per token; wrap it in per_turn\(\)"):
+        parse(text).evaluate(failed())
 
 
 # -- [147] CoMAM ------------------------------------------------------------------------------------------------------

@@ -46,6 +46,13 @@ def test_only_groups_without_variance_get_opposites_of_their_task() -> None:
     assert [sum(r) for r in whole["reward"].to_list()] == [1, 1, 0, 0]
 
 
+def test_a_replayed_episode_takes_no_number_of_an_unscored_one() -> None:
+    turns = table([[0.0, 0.0, 0.0]], ["x"], iteration=9)
+    unscored = turns.with_column(reward=pl.when(pl.col("episode") < 2).then("reward"))
+    added = inject(unscored, BUFFER, RNG(0)).frame.filter("replayed")
+    assert added["episode"].to_list() == [3, 3]
+
+
 def test_one_is_drawn_and_the_draw_depends_on_the_seed_alone() -> None:
     turns = table([[0.0, 0.0]] * 20, ["x"] * 20, iteration=9)
     draws = [inject(turns, BUFFER, RNG(seed)).frame.filter("replayed")["action"].to_list() for seed in (0, 0, 1)]

@@ -8,7 +8,7 @@ import pytest
 from palaestra.credit import gae, igpo, on_last_token, return_to_go, tppo, value_target
 from palaestra.errors import ExpressionError
 from palaestra.parse import parse
-from palaestra.signals import Signal, evaluate
+from palaestra.signals import Signal, col, evaluate
 from palaestra.testing.signal import sample_turns
 from palaestra.turns import Ragged, Turns
 
@@ -44,6 +44,14 @@ def test_gae_with_lambda_one_is_the_return_minus_the_value() -> None:
     turns = turns.with_column(value=np.random.default_rng(1).random(len(turns)))
     found = values(gae(lam=1, gamma=0.9), turns)
     np.testing.assert_allclose(found, values(return_to_go(0.9) - parse("value", columns=["value"]), turns))
+
+
+def test_a_missing_reward_adds_nothing_to_gae_as_to_the_return_to_go() -> None:
+    turns = window(False).with_column(reward=[None, None, 1.0])
+    np.testing.assert_allclose(values(gae(), turns), values(gae(), window(False, 1.0)))
+    for reward in ([None, 0.5, None], [None] * 3):
+        some = turns.with_column(reward=reward)
+        np.testing.assert_allclose(values(gae(lam=1), some), values(return_to_go() - col("value"), some))
 
 
 def test_gae_of_tokens_runs_through_the_turns_of_an_agent() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from palaestra.credit import arena_rl, by_group, tournament
 from palaestra.credit.tournaments import Topology
-from palaestra.errors import InputError
+from palaestra.errors import InputError, MissingColumnError
 from palaestra.testing.signal import sample_turns
 from palaestra.turns import Turns
 
@@ -135,4 +135,7 @@ def test_bad_input_is_named() -> None:
         tournament([1, 2], judge, topology="double_elimination")
     with pytest.raises(InputError, match=r"'x' has shape \(1,\) for 3 episodes"):
         by_group(sample_turns(rng(), groups=(3,)), lambda texts: [1.0], name="x")
+    for column in ("group", "turn", "action"):
+        with pytest.raises(MissingColumnError, match=f"by_group: column '{column}' is missing"):
+            by_group(Turns(sample_turns(rng()).frame.drop(column)), lambda texts: [1.0] * len(texts), name="x")
     assert math.isclose(len(tournament([], judge).score), 0)

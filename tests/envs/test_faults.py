@@ -82,7 +82,7 @@ def test_mix_and_rate_are_as_documented_and_delays_are_not_slept() -> None:
 
 
 def test_a_call_that_failed_did_not_go_through() -> None:
-    env = with_faults(Desk, 0.999, ("error",))()
+    env = with_faults(Desk, 0.999, "error")()
     before = env.reset(3)["user_agent"]
     result = env.step({"user_agent": before.index("set 3")})
     after = result.observations["user_agent"]
@@ -167,6 +167,7 @@ def test_recipes_can_name_it() -> None:
     [
         ({"rate": 1.0}, "rate=1.0"), ({"kinds": ["eror"]}, "did you mean"), ({"kinds": {"error": -1.0}}, "-1.0"),
         ({"kinds": {"error": 0.0}}, "weight"), ({"only": "("}, "pattern"), ({"patience": -1}, "patience"),
+        ({"kinds": "eror"}, "'eror'; did you mean"), ({"patience": float("nan")}, "patience"), ({"seed": -1}, "seed"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options: dict[str, object], said: str) -> None:

@@ -137,3 +137,40 @@ def test_games_without_success_are_compared_by_score(make_trials: Maker) -> None
     assert verdict(after).startswith("better by +1.5 ")
     assert "1 task x 20 trials" in verdict(after)
     json.dumps([before.to_dict(), after.to_dict()], allow_nan=False)
+
+
+def test_systems_with_unequal_numbers_of_trials(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"before": rng.random((20, 4)) < 0.5, "after": rng.random((20, 1)) < 0.7})
+    before, after = comparison_table(frame)
+    assert (before.trials, after.trials) == (4, 1)
+    assert list(before.pass_at_k) == [1, 4]
+    assert list(after.pass_at_k) == [1]
+    assert after.pass_at_k[1].n == 20
+
+
+def test_a_verdict_counts_the_tasks_in_common(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"before": rng.random((100, 1)) < 0.5, "after": rng.random((100, 1)) < 0.5})
+    few = frame.filter((pl.col("system") == "after") | pl.col("task").is_in([f"task-{n}" for n in range(10)]))
+    assert "10 tasks x 1 trial, 90 dropped)" in verdict(comparison_table(few)[1])
+
+
+def test_what_would_be_found_is_said_at_the_corrected_level(make_trials: Maker) -> None:
+    rng = np.random.default_rng(1)
+    p = rng.random((40, 1)) * 0.8
+    gains = {"before": 0.0, "after": 0.2, "c": 0.0, "d": 0.0}
+    frame = make_trials({name: rng.random((40, 2)) < p + gain for name, gain in gains.items()})
+    alone = comparison_table(frame.filter(pl.col("system").is_in(["before", "after"])))[1].difference
+    among = next(row.difference for row in comparison_table(frame) if row.system == "after")
+    assert alone is not None
+    assert among is not None
+    assert among.detectable > 1.1 * alone.detectable
+    assert among.more_tasks > alone.more_tasks
+
+
+def test_equal_scores_claim_no_power(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.zeros((20, 1)), "after": np.zeros((20, 1))})
+    said = verdict(comparison_table(frame, value="score")[1])
+    assert said.startswith("cannot tell: the interval contains 0")
+    assert "would be found" not in said

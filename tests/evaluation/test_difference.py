@@ -205,3 +205,33 @@ def test_unknown_system_is_named(make_trials: Maker) -> None:
     frame = make_trials({"before": np.ones((3, 1)), "after": np.ones((3, 1))})
     with pytest.raises(InputError, match="'afer' in the trials; did you mean 'after'"):
         paired_difference(frame, "afer", "before")
+
+
+def test_sign_flip_takes_any_size_of_score() -> None:
+    """Scores of 1e-8 are not all 0 steps apart, and 1e12 is not enumerated step by step."""
+    d = np.random.default_rng(0).normal(0.3, 1, 14)
+    p = sign_flip_pvalue(d, resamples=20_000)
+    for scale in (1e-9, 1e-15, 1e9, 1e12):
+        assert sign_flip_pvalue(d * scale, resamples=20_000) == pytest.approx(p, abs=0.02)
+    whole = np.rint(np.random.default_rng(1).normal(2e5, 1e6, 40))
+    start = time.process_time()
+    p = sign_flip_pvalue(whole, resamples=20_000)
+    assert time.process_time() - start < 2
+    assert p == pytest.approx(stats.ttest_1samp(whole, 0).pvalue, abs=0.03)
+
+
+def test_nothing_that_differs_is_no_power(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.zeros((20, 2), bool), "b": np.zeros((20, 2), bool)})
+    found = paired_difference(frame, "b", "a")
+    assert found.detectable > found.high > 0.1
+    assert np.isnan(paired_difference(frame, "b", "a", value="score").detectable)
+
+
+def test_detectable_and_needed_are_at_alpha(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"a": rng.random((50, 1)), "b": rng.random((50, 1)) + 0.1})
+    one, five = (paired_difference(frame, "b", "a", value="score", alpha=alpha) for alpha in (0.05, 0.01))
+    factor = [stats.t.ppf(1 - alpha / 2, 49) + stats.t.ppf(0.8, 49) for alpha in (0.05, 0.01)]
+    assert five.detectable / one.detectable == pytest.approx(factor[1] / factor[0])
+    assert five.more_tasks > one.more_tasks
+    assert (five.low, five.p) == (one.low, one.p)

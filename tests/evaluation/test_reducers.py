@@ -98,3 +98,9 @@ def test_pass_hat_interval_covers() -> None:
         found = k_estimate(trials((rng.random((60, 5)) < rng.beta(4, 1, (60, 1))).astype(float)), "pass_hat_k", 3)
         hits += found.low <= 4 / 7 <= found.high
     assert 0.91 <= hits / 150 <= 0.99
+
+
+def test_an_estimate_counts_the_trials_that_it_uses() -> None:
+    frame = pl.DataFrame({"run": "0", "task": ["a", "a", "b"], "trial": [0, 1, 0], "success": [True, False, True]})
+    found = k_estimate(frame, "pass_at_k", 2)
+    assert (found.n, found.clusters, found.mean) == (2, 1, 1.0)

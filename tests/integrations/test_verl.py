@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from palaestra.credit import dr_grpo, dr_mas, gigpo, grpo, rloo
-from palaestra.errors import ExpressionError, InputError, MissingColumnError, MissingExtraError, SchemaError
+from palaestra.errors import (
+    ExpressionError,
+    InputError,
+    MissingColumnError,
+    MissingExtraError,
+    RewardError,
+    SchemaError,
+)
 from palaestra.integrations.verl import advantage, apply, register
 from palaestra.signals import col, cumulative, exp, log, mean, where
 
@@ -161,6 +168,11 @@ def test_bad_input_is_named() -> None:
     things = np.array([object()] * 4, dtype=object)
     with pytest.raises(SchemaError, match="'things' holds object"):
         advantage(mean("reward", over="things"), ONES, ONES, {"things": things})
+    for bad in (float("nan"), float("inf")):
+        broken = ONES.clone()
+        broken[2, 1] = bad
+        with pytest.raises(RewardError, match=r"token_level_rewards are not finite in 1 rows, first \[2\]"):
+            advantage(dr_grpo(), broken, ONES, {"uid": UID})
     with pytest.raises(ExpressionError, match="not finite"):
         advantage(exp(col("reward") * 1e6), ONES, ONES, {"uid": UID})
     with pytest.raises(MissingColumnError, match="'group'"):

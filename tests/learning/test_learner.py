@@ -407,6 +407,11 @@ def test_missing_advantage_is_named(policy: ToyPolicy) -> None:
         ({"schedule": "linear"}, "needs updates="),
         ({"lr": {"toi": 0.1}}, "'toi'.*did you mean 'toy'"),
         ({"lr": {}}, "no entry"),
+        ({"lr": -1.0}, "lr=-1.0 must be at least 0"),
+        ({"clip": -0.5}, "clip=-0.5 must be at least 0"),
+        ({"clip": [0.2]}, r"clip=\[0.2\] must be"),
+        ({"dual_clip": 0.5}, "dual_clip=0.5 must be above 1"),
+        ({"kl": -1.0}, "kl=-1.0 at least 0"),
         ({"epochs": 0}, "at least 1"),
     ],
 )

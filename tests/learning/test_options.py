@@ -121,6 +121,8 @@ def test_the_buffer_is_in_the_checkpoint(tmp_path: Path) -> None:
         ("repair=repla()", "repair: 'repla..': unknown table function 'repla'; did you mean 'replay'"),
         ("repair=replay(n=3)", "repair: 'replay.n=3.': got an unexpected keyword argument 'n'; it is replay.k"),
         ("repair=replay(k=-1)", "repair: replay: k=-1 must not be negative"),
+        ("repair=replay(k=1.5)", "repair: 'replay.k=1.5.': 'float' object cannot be interpreted as an integer"),
+        ("repair=replay(solved='x')", "repair: .*could not convert string to float"),
         ("repair=[replay(k=print(1))]", "repair: cannot read 'replay.k=print.1..'"),
         ("repair=replay(score='retrun')", "repair: 'retrun': unknown name"),
     ],

@@ -14,7 +14,7 @@ import pytest
 from palaestra import cli
 from palaestra.evaluation.ranking import matches, rank
 from palaestra.report.charts import Cell, heat_of
-from palaestra.report.evaluation import write_evaluation
+from palaestra.report.evaluation import _sure, write_evaluation
 from palaestra.turns import Turns
 
 ATTACK = "<script>document.title='ran'</script>"
@@ -122,6 +122,34 @@ def test_systems_of_a_run_that_share_episodes_are_read_apart(tmp_path: Path) -> 
     page = write_evaluation(tmp_path / "p.html", turns=Turns(frame))
     assert headings(page)[:2] == ["Calibration", "10 episodes to read first"]
     assert "Calibration of before" in page.read_text()
+
+
+def test_calibration_leaves_out_what_nobody_judged(tmp_path: Path) -> None:
+    """Unknown success is not success: 20 episodes that failed, 20 of which nothing is known."""
+    frame = pl.DataFrame({
+        "system": ["s"] * 40, "group": range(40), "episode": [0] * 40, "turn": [0] * 40,
+        "task": [f"t{i}" for i in range(40)], "action": ["x"] * 40, "confidence": [0.5] * 40,
+        "success": [False if i < 20 else None for i in range(40)],
+    })  # fmt: skip
+    (found,) = _sure(Turns(frame))
+    assert found.found.ece.n == 20
+    assert found.found.bins["success"].to_list() == [0.0]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "one.jsonl", 0.3, tasks=5)
+    (tmp_path / "file").write_text("")
+    for option in ("evaluate", "triage"):
+        out = ["--report", tmp_path / "file" / "x.html"] if option == "evaluate" else ["--out", tmp_path / "file"]
+        assert run(option, path, *out) == 1
+        assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path / 'file'}/")
+
+
+def test_the_matrix_keeps_the_order_of_the_systems(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    run("evaluate", log(tmp_path / "worse.jsonl", 0.3), log(tmp_path / "better.jsonl", 0.8), "--report", page)
+    heat = page.read_text().partition('class="heat')[2]
+    assert re.findall(r'<th scope="row">(.*?)</th>', heat)[:3] == ["worse", "better", "all"]
 
 
 def test_nothing_on_the_page_runs(tmp_path: Path, dom: Callable[[Path], str]) -> None:

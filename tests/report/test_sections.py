@@ -28,6 +28,10 @@ def change_summary(run_dir: Path, **fields: Any) -> Run:
     return load_run(run_dir)
 
 
+def test_a_last_batch_without_credit_has_no_shares() -> None:
+    assert contributions([seed(contributions={"reinforce()": 0.0})]) == []
+
+
 def test_contributions_are_means_over_the_seeds_that_have_the_term() -> None:
     shares = contributions([seed(contributions={"a": 0.2, "b": 0.8}), seed(contributions={"a": 0.4, "c": 0.6})])
     assert [(s.term, round(s.mean, 6), s.low, s.high) for s in shares] == [

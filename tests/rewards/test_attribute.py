@@ -42,7 +42,8 @@ def test_worked_rewards(how: str, right: list[float]) -> None:
 
 
 def test_progress() -> None:
-    np.testing.assert_allclose(values(attribute("score", "progress", how="progress", top=10)), [1.6, 2.4, 0, 2.4])
+    np.testing.assert_allclose(values(attribute("score", "progress", how="progress")), [1.6, 2.4, 0, 2.4])
+    np.testing.assert_allclose(values(attribute("score", "progress", how="progress", top=5)), [3.2, 4.8, 0, 4.8])
 
 
 def test_weights_that_sum_to_nothing_and_equal_ones() -> None:

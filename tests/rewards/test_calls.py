@@ -55,6 +55,24 @@ def test_parameters_is_another_name_for_arguments() -> None:
     assert match_calls(GOLD, other).exact
 
 
+def test_arguments_may_be_json_in_a_text_as_endpoints_give_them() -> None:
+    given = [{"name": call["name"], "arguments": json.dumps(call["arguments"])} for call in GOLD]
+    np.testing.assert_array_equal(
+        call_match("calls", "gold").evaluate(table([json.dumps(given)], [json.dumps(GOLD)])), 1
+    )
+    broken = [{"name": "search", "arguments": "{"}]
+    np.testing.assert_array_equal(
+        call_match("calls", "gold").evaluate(table([json.dumps(broken)], [json.dumps(GOLD)])), 0
+    )
+
+
+def test_text_that_is_nested_without_end_is_unreadable_and_no_crash() -> None:
+    found = call_match("calls", "gold").evaluate(table(["[" * 200_000], [json.dumps(GOLD)]))
+    np.testing.assert_array_equal(found, [0])
+    with pytest.raises(ExpressionError, match="column 'calls' holds List"):
+        call_match("calls", "gold").evaluate(Turns({"calls": [[{"name": "f"}]], "gold": [json.dumps(GOLD)]}))
+
+
 def test_the_best_partner_may_be_wanted_twice() -> None:
     gold = [{"name": "f", "arguments": {"a": 1}}, {"name": "f", "arguments": {"a": 1, "b": 2}}]
     pred = [{"name": "f", "arguments": {"a": 1, "b": 2}}]

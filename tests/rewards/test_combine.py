@@ -60,6 +60,8 @@ def test_a_component_that_was_not_scored_leaves_the_reward_missing() -> None:
 
 
 def test_wrong_components_are_named() -> None:
+    with pytest.raises(InputError, match=r"col\('token'\) has a value per token; sum it"):
+        components(two_turns(token=[[0.1, 0.2], [0.3]]), {"process": col("token")})
     with pytest.raises(InputError, match="no parts"):
         components(two_turns(), {})
     with pytest.raises(InputError, match="grain='tokens'; did you mean 'token'"):
@@ -120,5 +122,7 @@ def test_lagrangian_and_dual_ascent() -> None:
     bounded = lagrangian("reward", ("fast", "price"), ("rude", 0.1), normalise=True)
     np.testing.assert_allclose(values(bounded, turns), np.array([0.5, 0.5]) / 1.5)
     np.testing.assert_allclose(dual_ascent([0.4, 0.01], [0.3, 0.0], [0.2, 0.2], rate=0.1), [0.41, 0.0])
+    with pytest.raises(InputError, match="1 multipliers, 2 costs and 1 limits"):
+        dual_ascent([0.4], [0.3, 0.1], [0.2], rate=0.1)
     with pytest.raises(ExpressionError, match="not a constraint"):
         lagrangian("reward", "fast")  # type: ignore[arg-type]

@@ -69,7 +69,28 @@ def test_weights_and_criteria_must_fit() -> None:
         utility(checklist(["111"]), {"a": 0.5, "b": 0.5})
 
 
+def test_weights_that_are_not_one_number_each() -> None:
+    table = checklist(["100"])
+    twice = pl.DataFrame({"criterion": list("aabc"), "weight": [0.9, 0.1, 0.0, 0.0]})
+    with pytest.raises(InputError, match="criterion 'a' has several"):
+        utility(table, twice)
+    with pytest.raises(InputError, match="one is not finite"):
+        utility(table, WEIGHTS | {"a": float("nan")})
+    other = pl.DataFrame({"group": ["one"] * 3, "criterion": list("abc"), "weight": [0.9, 0.1, 0.0]})
+    with pytest.raises(SchemaError, match="weights: keys of other types"):
+        utility(table, other)
+
+
+def test_a_key_may_be_one_name() -> None:
+    assert utility(checklist(["100"]), WEIGHTS, by="episode")["utility"].to_list() == [0.3]
+
+
 def test_tables_that_are_none() -> None:
+    for value, message in (([float("nan")], "value of row 0 is not finite"), (["yes"], "holds String, not numbers")):
+        with pytest.raises(SchemaError, match=message):
+            Criteria(pl.DataFrame({"episode": [0], "criterion": ["a"], "value": value}))
+    with pytest.raises(SchemaError, match="no column 'step'"):
+        satisfaction(checklist(["111"]))
     with pytest.raises(SchemaError, match="'value'"):
         Criteria(pl.DataFrame({"episode": [0], "criterion": ["a"]}))
     with pytest.raises(SchemaError, match="needs a key"):
@@ -122,6 +143,8 @@ def test_scores_join_every_row_of_their_key() -> None:
     assert scored["utility"].to_list() == [pytest.approx(0.6), pytest.approx(1.0), None]
     with pytest.raises(SchemaError, match="no column"):
         onto(Turns({"reward": [1.0]}), utility(checklist(["111"]), WEIGHTS))
+    with pytest.raises(SchemaError, match="onto: keys of other types"):
+        onto(turns, pl.DataFrame({"episode": ["first"], "x": [1]}))
     with pytest.raises(SchemaError, match="several rows for one"):
         onto(turns, pl.DataFrame({"episode": [0, 0], "x": [1, 2]}))
 

@@ -76,3 +76,8 @@ def test_without_a_baseline_it_is_the_cosine() -> None:
         projected_similarity(states, goal, alpha=0.5)
     with pytest.raises(InputError, match="length 0"):
         projected_similarity(np.zeros((1, 4)), goal)
+
+
+def test_a_state_that_is_nested_without_end_is_named() -> None:
+    with pytest.raises(InputError, match="column 'shown' holds"):
+        goal_score("shown", "goal").evaluate(Turns({"shown": ["[" * 200_000], "goal": ["[]"]}))

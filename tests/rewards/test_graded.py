@@ -92,6 +92,11 @@ def test_programs_that_get_further_score_strictly_more() -> None:
     np.testing.assert_allclose(values(ml_engineering_reward(PATTERNS), submitted), [1.1, -1.0])
 
 
+def test_no_patterns() -> None:
+    with pytest.raises(ExpressionError, match="no patterns"):
+        ml_engineering_reward(())
+
+
 BOXES = [[20, 20, 60, 40], [30, 25, 50, 35], [0, 0, 100, 60], [70, 70, 90, 90], None]
 TURNS = Turns({"box": BOXES, "target_box": [[20, 20, 60, 40]] * 5, "image_size": [[100, 100]] * 5})
 

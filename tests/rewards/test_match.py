@@ -86,3 +86,15 @@ def test_edges_of_a_box_belong_to_it_and_points_are_scaled() -> None:
     turns = Turns({"p": [[1, 2], [2, 3], [3.01, 3], None, [1, 2, 3]], "box": [[1, 2, 3, 4]] * 5})
     np.testing.assert_array_equal(values(point_in_box("p", "box"), turns), [1, 1, 0, np.nan, np.nan])
     np.testing.assert_array_equal(values(point_in_box("p", "box", scale=2.0), turns)[:2], [1, 0])
+
+
+HUGE = [[2**63 - 1, 5], [-(2**63), 5]]
+
+
+def test_items_may_be_as_large_as_hashes() -> None:
+    """Differences of such numbers do not fit where the numbers do."""
+    signed = Turns({"given": [HUGE[0]], "gold": [HUGE[1]]})
+    np.testing.assert_allclose(values(jaccard("given", "gold"), signed), [1 / 3])
+    unsigned = pl.Series([[2**64 - 1, 3]], dtype=pl.List(pl.UInt64))
+    np.testing.assert_allclose(values(jaccard("given", "gold"), Turns({"given": unsigned, "gold": unsigned})), [1])
+    np.testing.assert_allclose(values(jaccard("given", "gold"), Turns({"given": unsigned, "gold": [[3]]})), [0.5])

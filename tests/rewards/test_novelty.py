@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.errors import ExpressionError, SchemaError, StorageError
@@ -105,6 +106,20 @@ def test_counts_of_several_columns_and_runs() -> None:
     assert counts.add(two)["count_before"].to_list() == [1, 1]
     with pytest.raises(SchemaError, match="so far"):
         counts.add(walk([1]))
+
+
+def test_counts_of_other_types() -> None:
+    counts = Counts("room")
+    counts.add(Turns({"room": pl.Series([1, 2], dtype=pl.Int32)}))
+    assert counts.add(Turns({"room": [1]}))["count_before"].to_list() == [1]
+    with pytest.raises(SchemaError, match=r"counted \(room Int32\) so far, now \(room String\)"):
+        counts.add(Turns({"room": ["hall"]}))
+
+
+def test_turns_that_start_below_zero_or_are_not_known() -> None:
+    keys = {"episode": [0, 0, 0], "state": [1, 1, 1]}
+    assert values(cum_count("state"), Turns(keys | {"turn": [1, -1, 0]})).tolist() == [3, 1, 2]
+    assert values(cum_count("state"), Turns(keys | {"turn": [None, 1, 0]})).tolist() == [3, 2, 1]
 
 
 def test_damaged_state_is_an_error(tmp_path: Path) -> None:

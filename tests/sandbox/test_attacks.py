@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import textwrap
@@ -162,6 +163,27 @@ FATAL = {
         "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos._exit(0)",
         "answer is not one",
     ),
+    "drip bytes": ("import os, time\nfor _ in range(99):\n    os.write(1, b' ')\n    time.sleep(.05)", "^time"),
+    "answer with a huge line": (
+        "import os\nos.write(1, b'[[' + b'1.5,' * 10**5 + b'1.5], null, \"\"]\\n')\nos._exit(0)",
+        "answer is not one",
+    ),
+    "write beyond the end": ("import os\nos.lseek(1, 2**40, 0)\nos.write(1, b'x')", "died|File too large"),
+    "load what opens a window": ("import antigravity", "ModuleNotFoundError|Operation not permitted"),
+    "an old way into the kernel": (
+        """
+        import ctypes, mmap
+        code = mmap.mmap(-1, 4096, prot=7)
+        code.write(bytes.fromhex('b814000000cd80c3'))  # getpid of i386
+        ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+        """,
+        "died: signal",
+    ),
+    "share memory with nobody": (
+        "import mmap\nreturn len([mmap.mmap(-1, 2**24) for _ in range(99)])",
+        "Memory|Cannot allocate",
+    ),
+    "stop instead of ending": ("import os\nos.kill(os.getpid(), 19)", "Permission"),
     "fill the disk": ("import os\nwhile True: os.write(1, b'x' * 2**16)", "File too large|died|not one"),
     "return nan": ("return float('nan')", "NaN or infinite"),
     "return infinity in a list": ("return [1.0, float('inf')]", "NaN or infinite"),
@@ -243,6 +265,26 @@ def test_printing_for_ever_keeps_a_little() -> None:
     assert (outcome.value, outcome.printed) == (1.0, "x" * 50)
 
 
+def test_lines_without_number_cost_the_caller_little_more_than_their_bytes() -> None:
+    body = "import os\nfor _ in range(64): os.write(1, b'ab\\n' * 2**18)\nos._exit(0)"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert attack(body, limits=Limits(cpu=5)).error == "result: the answer is not one"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024, "kilobytes"
+
+
+def test_half_characters_stay_out_of_tables() -> None:
+    assert attack("raise ValueError('\\ud800!')", screened=True).error == "ValueError: ?! (line 2)"
+    assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == Outcome(1.0, printed="?!\n")
+
+
+@pytest.mark.parametrize("screened", [True, False])
+def test_what_is_printed_is_no_answer(screened: bool) -> None:
+    """Not even where it looks like one, or is more than fits into a buffer."""
+    source = "def reward(x):\n    print('[9.0, null, \"\"]\\n' * 1000)\n    return x"
+    found = run_table(source, "reward", [[0], [1], [2]], limits=Limits(printed=3), screened=screened)
+    assert found == [Outcome(value, printed="[9.") for value in (0.0, 1.0, 2.0)]
+
+
 def test_a_hostile_text_warns_nobody(recwarn: pytest.WarningsRecorder) -> None:
     """Python warns, once for each, of what is odd in a text that it parses; that is the caller's stderr."""
     assert run_program("x = [" + "1if 1else 0, " * 500 + "]\ndef reward(): return 1 is 1", "reward").value == 1.0
@@ -319,6 +361,9 @@ SCREENED = {
     "type with three arguments": "return type('X', (), {})",
     "numpy's files": "import numpy as np\nreturn np.zeros(3).tofile('x')",
     "numpy's own ctypes": "import numpy as np\nreturn np.zeros(3).ctypes.data",
+    "a text that is evaluated by typing": "import typing\nreturn typing.get_args(list['1'])[0]._evaluate({}, {}, 0)",
+    "a text that is evaluated by functools": "import functools\nreturn functools.singledispatch(lambda x: x)",
+    "attributes named by a text": "from functools import update_wrapper\nreturn 1",
     "async code": "async def f(): pass\nreturn f().cr_frame",
     "open": "return open('/etc/passwd')",
     "nested too deeply": "return " + "(" * 5000 + ")" * 5000,

@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 
 from palaestra.errors import InputError
+from palaestra.theory import alpha_rank, nash_averaging
 from palaestra.theory.change import change_score
 from palaestra.theory.choice import choice_position_test, stopping_value
 from palaestra.theory.design import MODELS, Belief, DeathProcess, Linear, eig, exact_eig, gains, prior
@@ -16,6 +17,7 @@ from palaestra.theory.economics import (
     bargaining_fairness,
     bargaining_share,
     bertrand_nash_price,
+    collusion_index,
     logit_demand,
     logit_monopoly_price,
     logit_nash_price,
@@ -25,7 +27,10 @@ from palaestra.theory.economics import (
     persuasion_scores,
     rubinstein_share,
 )
+from palaestra.theory.networks import network, score, solve
 from palaestra.theory.objectives import beach_capacity, beach_optimum, esr, linear, product, ser, squares
+
+RING = network("ring", 4, 0)
 
 
 def test_shares_of_the_card():
@@ -80,6 +85,36 @@ def test_optimal_welfare_by_enumeration():
         every = itertools.product(range(-1, 2), repeat=3)
         best = max(sum(utility[c, s] for c, s in enumerate(choice) if s >= 0) for choice in every)
         assert optimal_welfare(utility) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: score("colering", RING, [0] * 4), "did you mean 'colouring'"),
+        (lambda: score("leader", RING, [1]), "1 answers of 4 agents"),
+        (lambda: solve("mathcing", RING), "did you mean 'matching'"),
+        (lambda: stopping_value([float("nan")], 1.0, 2), "finite"),
+        (lambda: stopping_value([], 1.0, 2), "utilities"),
+        (lambda: choice_position_test([1.5, 2.0], 3), "whole"),
+        (lambda: change_score(3, 0), "true=0"),
+        (lambda: beach_optimum(5, 0, 2), "sections=0"),
+        (lambda: beach_optimum(5, 2, 0), "psi=0"),
+        (lambda: rubinstein_share(1.0, 1.0), "one below 1"),
+        (lambda: persuasion_scores([True], [True, False], value=2, bad_value=0), "1 goods, 2 decisions"),
+        (lambda: persuasion_scores([], [], value=2, bad_value=0), "0 goods"),
+        (lambda: collusion_index(11, 11, 11), "both 11"),
+        (lambda: alpha_rank(np.array([[0.0, np.nan], [1.0, 0.0]])), "finite"),
+        (lambda: alpha_rank(np.zeros((0, 0))), "there must be some"),
+        (lambda: nash_averaging(np.zeros((0, 0))), "finite numbers"),
+    ],
+)
+def test_what_has_no_value_is_no_value(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_a_partner_who_is_nobody_is_inconsistent():
+    assert [score("matching", RING, [partner, 0, 3, 2]) for partner in (9, -2, None)] == [0.5] * 3
 
 
 def test_position_test_keeps_its_level_and_finds_a_bias():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -27,6 +28,9 @@ def do(work: Work, resume: bool) -> dict[str, Any]:
         time.sleep(60)
     if work.title == "dies":
         os._exit(3)
+    if work.title == "warns":
+        lines = [{"iteration": i, "alarms": [f"policy 'a': {90 + i}% of its rows have no credit"]} for i in (1, 2, 3)]
+        (work.directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return {"seed": work.seed, "resume": resume}
 
 

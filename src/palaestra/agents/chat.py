@@ -173,7 +173,8 @@ class ChatPolicy:
 
     def _read(self, answer: Any) -> Decision:
         choice = answer.choices[0]
-        decision = Decision(choice.message.content.strip())
+        said = choice.message.content.encode("utf-8", "replace").decode()  # half an emoji fits into no table
+        decision = Decision(said.strip())
         read, written = (getattr(answer.usage, field, None) for field in ("prompt_tokens", "completion_tokens"))
         if isinstance(read, int) and isinstance(written, int):
             decision.tokens_in, decision.tokens_out = read, written

@@ -183,12 +183,17 @@ class LMPolicy:
         """int32 token ids of what the model is shown, equal observations sharing one array."""
         if getattr(self.tokenizer, "chat_template", None):
             chats = [
-                list(map(dict, o.messages or ({"role": "user", "content": self.prompt_template.format(text=o.text)},)))
+                list(
+                    map(
+                        dict,
+                        o.messages or ({"role": "user", "content": self.prompt_template.replace("{text}", o.text)},),
+                    )
+                )
                 for o in observations
             ]
             texts = [self.tokenizer.apply_chat_template(c, add_generation_prompt=True, tokenize=False) for c in chats]
         else:
-            texts = [self.prompt_template.format(text=o.text) for o in observations]
+            texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return []

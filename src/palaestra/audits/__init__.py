@@ -8,15 +8,16 @@ where the transition probabilities are known.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from palaestra.audits.components import component_columns, component_farming, scale_sensitivity, shares
+from palaestra.audits.components import component_columns, component_farming, paid, scale_sensitivity, shares
 from palaestra.audits.cycles import cycle_gain, max_mean_cycle
 from palaestra.audits.distance import canonicalise, dard, epic, epic_canonical, optimal_policy, regret, starc
-from palaestra.audits.finding import Finding
+from palaestra.audits.finding import Finding, per_turn, require
 from palaestra.audits.order import compare_rewards, order_audit, value_order_correlation
 from palaestra.audits.repeats import insert_copies, repeat_insertion
 from palaestra.audits.telescoping import telescopes
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, PalaestraError, nearest
 from palaestra.signals import Signal
 from palaestra.turns import Turns
 
@@ -37,6 +38,7 @@ __all__ = [
     "max_mean_cycle",
     "optimal_policy",
     "order_audit",
+    "paid",
     "regret",
     "repeat_insertion",
     "scale_sensitivity",
@@ -54,26 +56,42 @@ AUDITS: dict[str, Callable[..., Finding]] = {
     "order": order_audit,
     "farming": component_farming,
 }
+DISCOUNTED = ("telescoping", "repeats", "cycles", "distance")
 
 
-def audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, only: tuple[str, ...] = ()) -> list[Finding]:
-    """Every audit (or those named) of a reward on a table; one that lacks a column says so and the others go on.
+def audit(
+    turns: Turns,
+    reward: Signal,
+    *,
+    gamma: float = 1.0,
+    only: tuple[str, ...] = (),
+    against: Signal | None = None,
+) -> list[Finding]:
+    """Every audit (or those named) of a reward on a table, and its `distance` from another one.
+
+    An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
+    the return that is learned from, and so of shaping.
 
     Raises:
         InputError: an unknown audit, or an empty table.
-        MissingColumnError: the reward itself needs a column that is missing.
+        MissingColumnError, RewardError, ExpressionError: a reward fails on the table itself.
     """
     for name in only:
         if name not in AUDITS:
             raise InputError(f"audit {name!r} is unknown{nearest(name, AUDITS)}")
-    for name in sorted(reward.needs()):
-        turns._require(name, f"{reward}: ")
+    require(turns)
+    for signal in (reward, *([] if against is None else [against])):
+        for name in sorted(signal.needs()):
+            turns._require(name, f"{signal}: ")
+        per_turn(turns, signal)
+    chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS]
+    if against is not None:
+        chosen.append(("distance", partial(compare_rewards, turns, reward, against)))
     findings = []
-    for name in only or AUDITS:
-        options = {"gamma": gamma} if name == "telescoping" else {}
+    for name, run in chosen:
         try:
-            findings.append(AUDITS[name](turns, reward, **options))
-        except MissingColumnError as error:
+            findings.append(run(gamma=gamma) if name in DISCOUNTED else run())
+        except PalaestraError as error:
             findings.append(Finding(name, "cannot tell", str(error)))
     return findings
 

@@ -6,6 +6,7 @@ A component is a column `r_<name>`. Left out: whether the weights are right; nob
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,16 @@ def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
         for n, t in turns.frame.schema.items()
         if n.startswith(PREFIX) and n in read and (t.is_numeric() or t == pl.Boolean)
     ]
+
+
+def paid(turns: Turns) -> Signal:
+    """The sum of the components if that is the column `reward`, so that audits can take it apart; else `reward`."""
+    names = component_columns(turns)
+    parts = reduce(Signal.__add__, map(col, names)) if names else col("reward")
+    if not names or "reward" not in turns.columns:
+        return parts
+    alike = np.allclose(per_turn(turns, parts), per_turn(turns, col("reward")), atol=1e-6)
+    return parts if alike else col("reward")
 
 
 def episode_sums(turns: Turns, values: np.ndarray) -> np.ndarray:
@@ -79,12 +90,18 @@ def shares(turns: Turns, names: Sequence[str]) -> dict[str, float]:
     return {n: size / whole if whole else 0.0 for n, size in sizes.items()}
 
 
+def _solved(turns: Turns) -> float:
+    """Share of episodes, long or short; each agent's counts where there are agents."""
+    keys = turns.key_columns(["episode", "agent"] if "agent" in turns.columns else ["episode"])
+    return float(turns.frame.group_by(keys).agg(pl.col("success").max())["success"].mean() or 0.0)  # type: ignore[arg-type]
+
+
 def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Finding:
     """Did training shift the return towards one component while success did not follow?
 
     Compares the first with the last fifth of the iterations. numbers: `before_<name>`, `after_<name>` (shares of the
-    return), `success_before`, `success_after`. Fails if a share rose by `rise` and success fell, warns if success did
-    not rise.
+    return), `success_before`, `success_after` (of episodes, of each agent's). Fails if a share rose by `rise` and
+    success fell, warns if success did not rise.
 
     Raises:
         MissingColumnError: `episode` is missing.
@@ -95,11 +112,11 @@ def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Fin
         why = (
             "it takes two components and an `iteration` column" if names else f"no component (a column {PREFIX}<name>)"
         )
-        return Finding("component farming", "cannot tell", f"nothing to compare: {why}")
+        return Finding("farming", "cannot tell", f"nothing to compare: {why}")
     iteration = turns["iteration"].to_numpy()
-    low, high = np.quantile(iteration, [0.2, 0.8])
+    low, high = np.quantile(np.unique(iteration), [0.2, 0.8])
     if low == high:
-        return Finding("component farming", "cannot tell", "one iteration: nothing has been trained yet")
+        return Finding("farming", "cannot tell", "one iteration: nothing has been trained yet")
     early, late = (turns.filter(mask) for mask in (pl.col("iteration") <= low, pl.col("iteration") >= high))
     first, then = shares(early, names), shares(late, names)
     name = max(names, key=lambda n: then[n] - first[n])
@@ -107,14 +124,14 @@ def component_farming(turns: Turns, reward: Signal, *, rise: float = 0.2) -> Fin
     sentence = f"{name} went from {first[name]:.0%} to {then[name]:.0%} of the return"
     if "success" not in turns.columns or turns["success"].is_null().all():
         verdict: Verdict = "warn" if then[name] - first[name] > rise else "pass"
-        return Finding("component farming", verdict, f"{sentence}; the table does not say what succeeded", numbers)
-    solved = [float(t["success"].mean() or 0.0) for t in (early, late)]  # type: ignore[arg-type]
+        return Finding("farming", verdict, f"{sentence}; the table does not say what succeeded", numbers)
+    solved = [_solved(early), _solved(late)]
     numbers |= {"success_before": solved[0], "success_after": solved[1]}
     sentence += f" while success went from {solved[0]:.0%} to {solved[1]:.0%}"
     if then[name] - first[name] <= rise or solved[1] > solved[0]:
-        return Finding("component farming", "pass", sentence, numbers)
+        return Finding("farming", "pass", sentence, numbers)
     values = per_turn(turns, col(name))
     rows = np.flatnonzero(iteration >= high)
     worst = rows[np.argsort(-values[rows], kind="stable")[:3]]
     verdict = "fail" if solved[1] < solved[0] else "warn"
-    return Finding("component farming", verdict, sentence, numbers, prove(turns, worst, values))
+    return Finding("farming", verdict, sentence, numbers, prove(turns, worst, values))

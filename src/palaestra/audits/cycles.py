@@ -126,6 +126,15 @@ def _best_cycle(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple
     return float(mean[node]), choice[walk]
 
 
+def place(turns: Turns) -> np.ndarray:
+    """int64[rows]: how many turns the row's agent had before it in its episode."""
+    segments = turns.segments("episode", "agent")
+    order = np.arange(len(turns)) if segments.order is None else segments.order
+    found = np.empty(len(turns), np.int64)
+    found[order] = np.arange(len(turns)) - np.repeat(segments.starts, segments.lengths)
+    return found
+
+
 def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
     """(row, row of the same agent's next turn in its episode) of every step, int64[steps] each."""
     segments = turns.segments("episode", "agent")
@@ -136,13 +145,14 @@ def steps(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
     return order[position], order[position + 1]
 
 
-def cycle_gain(turns: Turns, reward: Signal, *, tolerance: float = 1e-6) -> Finding:
+def cycle_gain(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-6) -> Finding:
     """Is there a loop that can be farmed?
 
     numbers: `states`, `steps`, `mean` (largest mean reward per step of a cycle), `length`, `gain_per_lap` (what a lap
     more earns when the cycle is walked 8 and then 16 times, played from a start that leads to it). Fails if a lap more
-    earns something. Undiscounted: with γ < 1 every loop earns a bounded sum, and shaping by a negative potential earns
-    (γ - 1)Φ > 0 a step here without changing what is optimal.
+    earns more than `tolerance` times the largest reward. gamma: discount of the return from the ninth lap on; shaping
+    by a negative potential earns (γ - 1)Φ > 0 a step, which is nothing under its own discount and can be farmed under
+    a plain sum. The loop that is walked is the best one without discount.
 
     Raises:
         MissingColumnError: `episode`, `agent` or `state` is missing.
@@ -163,25 +173,28 @@ def cycle_gain(turns: Turns, reward: Signal, *, tolerance: float = 1e-6) -> Find
     example[pairs.ids[::-1]] = row[::-1]  # the first row that took each edge
     after = np.full(pairs.size, -1)
     after[pairs.ids[::-1]] = following[::-1]
-    mean, cycle, proved = max_mean_cycle(node[example], node[after], weight, int(node.max()) + 1)
+    size = float(np.abs(values).max())
+    unit = size or 1.0  # squares of large rewards overflow, those of small ones vanish
+    mean, cycle, proved = max_mean_cycle(node[example], node[after], weight / unit, int(node.max()) + 1)
     numbers = {"states": float(codes.size), "steps": float(len(row))}
     if not len(cycle):
         sentence = f"no state is visited twice in {len(row)} steps: the table cannot show a loop"
-        return Finding("cycle gain", "cannot tell", sentence, numbers)
+        return Finding("cycles", "cannot tell", sentence, numbers)
     rows = example[cycle]
-    gain = _lap(turns, reward, rows)
-    numbers |= {"mean": mean, "length": float(len(cycle)), "gain_per_lap": gain}
+    gain = _lap(turns, reward, rows, gamma)
+    gain = gain if abs(gain) > tolerance * size else 0.0  # rounding
+    numbers |= {"mean": mean * unit, "length": float(len(cycle)), "gain_per_lap": gain}
     loop = f"the best loop has {len(cycle)} step{'s' if len(cycle) > 1 else ''}"
-    if gain > tolerance:
+    if gain > 0:
         sentence = f"{loop} and earns {gain:.4g} a lap, for as many laps as one likes"
-        return Finding("cycle gain", "fail", sentence, numbers, prove(turns, rows, values))
+        return Finding("cycles", "fail", sentence, numbers, prove(turns, rows, values))
     if not proved:
         sentence = f"{loop} and earns {gain:.4g} a lap more, but the search was cut short: a better one may exist"
-        return Finding("cycle gain", "cannot tell", sentence, numbers)
-    return Finding("cycle gain", "pass", f"{loop} and earns {gain:.4g} a lap more: nothing to farm", numbers)
+        return Finding("cycles", "cannot tell", sentence, numbers)
+    return Finding("cycles", "pass", f"{loop} and earns {gain:.4g} a lap more: nothing to farm", numbers)
 
 
-def _lap(turns: Turns, reward: Signal, rows: np.ndarray) -> float:
+def _lap(turns: Turns, reward: Signal, rows: np.ndarray, gamma: float) -> float:
     """What one lap more earns: the way to the loop, then 8 and 16 laps, as two episodes of a table of their own."""
     columns = list(turns.key_columns(["episode", "agent"]))
     first = turns.frame[int(rows[0])].select(columns)
@@ -197,6 +210,13 @@ def _lap(turns: Turns, reward: Signal, rows: np.ndarray) -> float:
     number = np.repeat(np.arange(len(walks)), lengths)
     position = np.concatenate([np.arange(length) for length in lengths])
     constant = [pl.lit(first[c][0]).alias(c) for c in columns if c != "episode"]
-    table = Turns(frame.with_columns(*constant, episode=pl.Series(number), turn=pl.Series(position)))
-    sums = np.bincount(number, per_turn(table, reward))
-    return float((sums[1] - sums[0]) / (LAPS[1] - LAPS[0]))
+    table = Turns(frame.with_columns(*constant, *ended(turns), episode=pl.Series(number), turn=pl.Series(position)))
+    fewer, more = np.split(per_turn(table, reward), lengths[:1])
+    more[: lengths[0]] -= fewer
+    later = np.maximum(np.arange(lengths[1]) - lengths[0] + 1, 0)
+    return float(gamma**later @ more / (LAPS[1] - LAPS[0]))
+
+
+def ended(turns: Turns) -> list[pl.Expr]:
+    """Columns of play that was made up: it ends by the rules, and nothing is known of a state after it."""
+    return [pl.lit(False).alias("truncated")] if "truncated" in turns.columns else []

@@ -103,28 +103,31 @@ def starc(
     >>> round(starc(R, 3 * R, T, 0.9), 6), round(starc(R, -R, T, 0.9), 6)
     (0.0, 1.0)
     """
-    first, second = (_normalised(canonicalise(R, T, gamma, method), norm) for R in (R1, R2))
-    return float(np.linalg.norm(first - second, norm) / 2)
+    first, second = (_canonical(R, T, gamma, method) for R in (R1, R2))
+    sizes = [np.linalg.norm(R, norm) or 1.0 for R in (first, second)]
+    return float(np.linalg.norm(first / sizes[0] - second / sizes[1], norm) / 2)
 
 
-def _normalised(R: np.ndarray, norm: float) -> np.ndarray:
-    flat = R.ravel()
-    size = np.linalg.norm(flat, norm)
-    return flat / size if size > 1e-9 * max(1.0, float(np.abs(flat).max(initial=0))) else np.zeros_like(flat)
+def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np.ndarray:
+    """The canonical form of R / max |R|, flat; what rounding leaves of a reward that is shaping alone is 0."""
+    R = np.asarray(R, float)
+    form = canonicalise(R / (np.abs(R).max(initial=0.0) or 1.0), T, gamma, method).ravel()
+    return form if np.abs(form).max(initial=0.0) > 1e-9 else np.zeros_like(form)
 
 
 def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
     """EPIC (arXiv 2006.13900): √((1 - ρ)/2) of the canonicalised rewards under uniform coverage."""
-    return _pearson_distance(*(canonicalise(R, T, gamma, "epic").ravel() for R in (R1, R2)))
+    return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
 
 
 def dard(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
     """DARD (arXiv 2201.10081): as EPIC, with expectations over the transitions that can happen."""
-    return _pearson_distance(*(canonicalise(R, T, gamma, "dard").ravel() for R in (R1, R2)))
+    return _pearson_distance(*(_canonical(R, T, gamma, "dard") for R in (R1, R2)))
 
 
 def _pearson_distance(first: np.ndarray, second: np.ndarray) -> float:
     """√((1 - ρ)/2); a constant reward correlates with nothing, so ρ = 0."""
+    first, second = (x / (np.abs(x).max(initial=0.0) or 1.0) for x in (first, second))
     first, second = first - first.mean(), second - second.mean()
     size = np.linalg.norm(first) * np.linalg.norm(second)
     rho = float(first @ second / size) if size > 1e-12 else 0.0
@@ -134,6 +137,7 @@ def _pearson_distance(first: np.ndarray, second: np.ndarray) -> float:
 def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
     """A deterministic optimal policy [s, a], by policy iteration."""
     R, T = _checked(R, T, gamma)
+    R = R / (np.abs(R).max() or 1.0)
     expected = (T * R).sum(2)
     choice = expected.argmax(1)
     rows = np.arange(len(T))
@@ -153,7 +157,7 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
     best, worst, found = (
         policy_values(R1, T, gamma, optimal_policy(R, T, gamma)).mean() for R in (R1, -R1, np.asarray(R2, float))
     )
-    return float((best - found) / (best - worst)) if best - worst > 1e-12 else 0.0
+    return float((best - found) / (best - worst)) if best - worst > 1e-12 * np.abs(R1).max() else 0.0
 
 
 @register()

@@ -10,7 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from palaestra.errors import InputError
+from palaestra.kernels import Evaluation
 from palaestra.signals import Signal
+from palaestra.signals import per_turn as token_sums
 from palaestra.turns import Ragged, Turns
 
 Verdict = Literal["pass", "warn", "fail", "cannot tell"]
@@ -42,17 +44,21 @@ class Finding:
         }
 
 
-def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
-    """float64[rows]: a reward's value per turn, tokens summed; a missing one earns nothing.
+def scores(turns: Turns, reward: Signal) -> np.ndarray:
+    """float64[rows]: a reward's value per turn, tokens summed; NaN where nothing was scored.
 
     Raises:
         RewardError, MissingColumnError: as `Signal.evaluate`.
     """
     value = reward.evaluate(turns)
     if isinstance(value, Ragged):
-        owner = np.repeat(np.arange(len(value.lengths)), value.lengths)
-        return np.bincount(owner, np.nan_to_num(value.values), minlength=len(value.lengths))
-    return np.asarray(np.nan_to_num(value.astype(float)))
+        value = Evaluation(turns)(token_sums(reward, how="total"))
+    return np.asarray(value, float)
+
+
+def per_turn(turns: Turns, reward: Signal) -> np.ndarray:
+    """The same, where a missing value earns nothing."""
+    return np.asarray(np.nan_to_num(scores(turns, reward)))
 
 
 def prove(turns: Turns, rows: Sequence[int] | np.ndarray, values: np.ndarray) -> list[dict[str, Any]]:

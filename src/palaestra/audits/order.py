@@ -7,35 +7,24 @@ import polars as pl
 from scipy import stats
 
 from palaestra.audits.distance import _pearson_distance, epic_canonical
-from palaestra.audits.finding import Finding, per_turn, prove, require
-from palaestra.signals import Signal
+from palaestra.audits.finding import Finding, per_turn, prove, require, scores
+from palaestra.rewards.shaping import voc
+from palaestra.signals import Signal, count, evaluate
 from palaestra.turns import Turns
 
 
 def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np.ndarray]:
-    """Spearman correlation of a score with time in each (episode, agent) of three turns or more: values, key numbers.
+    """`voc` of each (episode, agent) with three scored turns or more: values, numbers of the keys (arXiv 2512.23703).
 
-    1 for a score that always rises, -1 for the same play reversed, 0 where the score is constant (arXiv 2512.23703).
+    1 for a score that always rises, -1 for the same play reversed, 0 where the score is constant.
     """
-    values = per_turn(turns, score)
     segments = turns.segments("episode", "agent")
     order = np.arange(len(turns)) if segments.order is None else segments.order
-    kept = np.flatnonzero(segments.lengths >= 3)
-    key = np.repeat(np.arange(len(segments.lengths)), segments.lengths)
-    time = np.arange(len(order)) - segments.starts[key]
-    ranks = _ranks(values[order], key)
-    centred = ranks - (segments.lengths[key] - 1) / 2
-    ticks = time - (segments.lengths[key] - 1) / 2
-    n = len(segments.lengths)
-    top = np.bincount(key, centred * ticks, minlength=n)
-    size = np.sqrt(np.bincount(key, centred**2, minlength=n) * np.bincount(key, ticks**2, minlength=n))
-    return np.divide(top, size, out=np.zeros(n), where=size > 1e-12)[kept], kept
-
-
-def _ranks(values: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Average ranks from 0 within each key (keys in sequence)."""
-    frame = pl.DataFrame({"key": key, "value": values})
-    return frame.select(pl.col("value").rank("average").over("key") - 1).to_series().to_numpy()
+    plain = turns.with_column(score=scores(turns, score))
+    found, number = (np.asarray(x) for x in evaluate(plain, voc("score"), count("score", over=("episode", "agent"))))
+    first = order[segments.starts[segments.lengths > 0]]
+    kept = np.flatnonzero(number[first] >= 3)
+    return found[first[kept]], kept
 
 
 def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
@@ -50,21 +39,25 @@ def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
     solved = turns
     if "success" in turns.columns and turns["success"].any():
         solved = turns.filter(pl.col("success"))
-    voc, kept = value_order_correlation(solved, reward)
-    if len(voc) < 2:
-        return Finding("value order", "cannot tell", f"{len(voc)} episodes of three turns or more that succeeded")
-    mean, half = float(voc.mean()), float(stats.t.ppf(0.975, len(voc) - 1) * voc.std(ddof=1) / np.sqrt(len(voc)))
-    numbers = {"voc": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half), "episodes": float(len(voc))}
+    found, kept = value_order_correlation(solved, reward)
+    if len(found) < 2:
+        which = "with three scored turns or more" + (" that succeeded" if solved is not turns else "")
+        return Finding("order", "cannot tell", f"it takes two episodes {which}, here are {len(found)}")
+    mean, half = (
+        float(found.mean()),
+        float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))),
+    )
+    numbers = {"voc": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half), "episodes": float(len(found))}
     sentence = (
-        f"correlates with time at {mean:.2f} [{numbers['low']:.2f}, {numbers['high']:.2f}] over {len(voc)} episodes"
+        f"correlates with time at {mean:.2f} [{numbers['low']:.2f}, {numbers['high']:.2f}] over {len(found)} episodes"
     )
     if mean >= least:
-        return Finding("value order", "pass", sentence, numbers)
+        return Finding("order", "pass", sentence, numbers)
     segments = solved.segments("episode", "agent")
     order = np.arange(len(solved)) if segments.order is None else segments.order
-    worst = int(kept[np.argmin(voc)])
+    worst = int(kept[np.argmin(found)])
     rows = order[segments.starts[worst] : segments.starts[worst] + segments.lengths[worst]][:5]
-    return Finding("value order", "warn", sentence, numbers, prove(solved, rows, per_turn(solved, reward)))
+    return Finding("order", "warn", sentence, numbers, prove(solved, rows, per_turn(solved, reward)))
 
 
 def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0) -> Finding:
@@ -72,9 +65,14 @@ def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float
 
     numbers: `epic` (0 equal up to shaping, .71 unrelated, 1 opposite; in (0, 1) it is an estimate from what was played)
     and `rank` (Spearman correlation of episode sums). Warns above .5.
+
+    Raises:
+        MissingColumnError: `episode`, `agent` or `state` is missing.
     """
     require(turns, "episode", "agent", "state")
     forms = [per_turn(turns, epic_canonical(reward, gamma=gamma)) for reward in (first, second)]
+    if not any(np.ptp(form) for form in forms):
+        return Finding("distance", "cannot tell", f"both pay the same everywhere on {len(turns)} transitions")
     codes = turns.codes("episode")
     sums = [np.bincount(codes.ids, per_turn(turns, reward), minlength=codes.size) for reward in (first, second)]
     rank = float(stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0

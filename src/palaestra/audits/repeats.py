@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from palaestra.audits.cycles import steps
+from palaestra.audits.cycles import ended, place, steps
 from palaestra.audits.finding import Finding, per_turn, prove, require
 from palaestra.signals import Signal
 from palaestra.turns import Turns
@@ -21,7 +21,7 @@ TOLERANCE = 1e-6
 def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
     """One episode per given row: that row's own play-through (all its agents), with so many copies put before the row.
 
-    Episodes are numbered 0, 1, … in the order of `rows`; `turn` counts anew.
+    Episodes are numbered 0, 1, … in the order of `rows`, through all groups; `turn` counts anew, and none is cut off.
     """
     episodes = turns.segments("episode")
     order = np.arange(len(turns)) if episodes.order is None else episodes.order
@@ -33,10 +33,9 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
     times = np.where(source == rows[number], copies + 1, 1)
     source, number = np.repeat(source, times), np.repeat(number, times)
     ends = np.searchsorted(number, np.arange(len(rows)))
-    scope = [pl.lit(0).alias(c) for c in ("run", "iteration", "group") if c in turns.columns]
     position = np.arange(len(source)) - ends[number]
-    frame = turns.frame[source.tolist()].with_columns(*scope, episode=pl.Series(number), turn=pl.Series(position))
-    return Turns(frame)
+    frame = turns.frame[source.tolist()]
+    return Turns(frame.with_columns(*ended(turns), episode=pl.Series(number), turn=pl.Series(position)))
 
 
 def candidates(turns: Turns, values: np.ndarray, *, limit: int) -> np.ndarray:
@@ -45,11 +44,12 @@ def candidates(turns: Turns, values: np.ndarray, *, limit: int) -> np.ndarray:
     return inner[np.argsort(-values[inner], kind="stable")[:limit]]
 
 
-def repeat_insertion(turns: Turns, reward: Signal, *, limit: int = 64) -> Finding:
+def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit: int = 64) -> Finding:
     """Insert 5 and 10 copies of the rows that pay most: what does an episode earn per copy?
 
     numbers: `slope` (largest growth per copy from the 5th to the 10th), `before`, `after` (sums of that episode with 0
-    and 10 copies), `tried`. Fails if the slope is positive: the reward pays for standing still.
+    and 10 copies), `tried`. Fails if the slope is more than 1e-6 of the largest reward: standing still pays. gamma:
+    discount of the return from the row on; below 1 a copy has to pay for the delay of what comes after it.
 
     Raises:
         MissingColumnError: `episode` or `agent` is missing.
@@ -58,18 +58,22 @@ def repeat_insertion(turns: Turns, reward: Signal, *, limit: int = 64) -> Findin
     values = per_turn(turns, reward)
     rows = candidates(turns, values, limit=limit)
     if not len(rows):
-        return Finding("repeat insertion", "cannot tell", "every episode has one turn: there is nothing to repeat")
+        return Finding("repeats", "cannot tell", "every episode has one turn: there is nothing to repeat")
+    start, repeated = place(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
     sums = []
     for copies in COPIES:
         table = insert_copies(turns, rows, copies)
-        sums.append(np.bincount(table["episode"].to_numpy(), per_turn(table, reward), minlength=len(rows)))
+        episode = table["episode"].to_numpy()
+        delayed = table["agent"].cast(pl.String).to_numpy() == repeated[episode]
+        later = np.where(delayed, np.maximum(place(table) - start[episode], 0), 0)
+        sums.append(np.bincount(episode, gamma**later * per_turn(table, reward), minlength=len(rows)))
     none, some, many = sums
     slopes = (many - some) / (COPIES[2] - COPIES[1])
     worst = int(np.argmax(slopes))
     slope = float(slopes[worst])
     numbers = {"slope": slope, "before": none[worst], "after": many[worst], "tried": float(len(rows))}
     grows = f"ten idle copies of one row take its episode from {none[worst]:.4g} to {many[worst]:.4g}"
-    if slope > TOLERANCE:
+    if slope > TOLERANCE * np.abs(values).max():
         sentence = f"{grows}: {slope:.4g} for each repetition, without end"
-        return Finding("repeat insertion", "fail", sentence, numbers, prove(turns, rows[[worst]], values))
-    return Finding("repeat insertion", "pass", f"{grows}: repetition does not pay", numbers)
+        return Finding("repeats", "fail", sentence, numbers, prove(turns, rows[[worst]], values))
+    return Finding("repeats", "pass", f"{grows}: repetition does not pay", numbers)

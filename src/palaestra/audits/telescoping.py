@@ -55,11 +55,16 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
     agents = turns.codes("agent")
     node = code_array(code_array(turns["state"].to_arrow()).ids * max(agents.size, 1) + agents.ids)
     last = np.setdiff1d(np.arange(len(turns)), row)
+    known = turns["state"].is_not_null().to_numpy()
+    last, kept = last[known[last]], known[row] & known[following]
+    row, following = row[kept], following[kept]
     if "truncated" in turns.columns:
         last = last[~turns["truncated"].fill_null(False).to_numpy()[last]]  # what follows a truncated step is unknown
-    size = float(np.sqrt(np.mean(values**2)))
-    if size == 0:
+    unit = float(np.abs(values).max())
+    if unit == 0:
         return Finding("telescoping", "pass", "the reward is zero everywhere", {"inside": 0.0, "with_boundary": 0.0})
+    values = values / unit  # squares of large rewards overflow, those of small ones vanish
+    size = float(np.sqrt(np.mean(values**2)))
     potential, inside, free = _fit(node.ids[row], node.ids[following], values[row], node.size, gamma)
     start = np.concatenate([node.ids[row], node.ids[last]])
     stop = np.concatenate([node.ids[following], np.full(len(last), -1)])
@@ -76,15 +81,15 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
         leak = values[last] + potential[node.ids[last]]
         leak -= np.median(leak) if gamma == 1 else 0.0  # without discount Φ is known up to a constant
         worst = last[np.argsort(-np.abs(leak))[:3]]
-        numbers["leak"] = float(np.abs(leak).max())
+        numbers["leak"] = unit * float(np.abs(leak).max())
         sentence = (
             f"shaping that leaks at the end: terminal steps miss by up to {numbers['leak']:.4g}; "
             "let the potential be 0 after a terminal step"
         )
-        return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, values))
+        return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))
     worst = rows[np.argsort(-np.abs(whole))[:3]]
     sentence = (
         f"no potential explains {left_all:.0%} of this reward: it can change what is optimal (right for the task's own "
         "reward, wrong for a shaping term)"
     )
-    return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, values))
+    return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))

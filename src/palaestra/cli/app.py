@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -21,9 +22,11 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+_WHOLE = 1000
+"""Columns of a pipe or a file: a program reads the lines, so no cell is cut or wrapped."""
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[FIELD=VALUE]…", help="e.g. train.iterations=20")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -49,6 +52,7 @@ def options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns errors into one line and an exit code."""
+    _write_for(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
@@ -65,8 +69,18 @@ def main(arguments: list[str] | None = None) -> None:
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
-        err.print("interrupted; what was begun in a run directory goes on with --resume")
+        resumes = "; `train` goes on with --resume, `compare` with the same command again"
+        err.print(f"interrupted{resumes if arguments[0] in ('train', 'compare') else ''}", soft_wrap=True)
     sys.exit(code or 0)
+
+
+def _write_for(*streams: Any) -> None:
+    """What a stream cannot spell becomes `?`, not an error; tables are fitted to terminals, and to nothing else."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        out.width = _WHOLE
 
 
 def _fail(error: Exception, message: str, code: int, debug: bool) -> int:

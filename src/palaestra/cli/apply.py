@@ -14,7 +14,7 @@ from palaestra.errors import InputError
 
 @app.command()
 def apply(
-    expression: Annotated[str, typer.Argument(help='a signal, e.g. "gigpo(gamma=0.95)"')],
+    expression: Annotated[str, typer.Argument(metavar="SIGNAL", help="e.g. 'gigpo(gamma=0.95)'")],
     turns: Annotated[
         Path, typer.Argument(metavar="TURNS.parquet", exists=True, help="a table of turns, or a directory of them")
     ],
@@ -39,8 +39,12 @@ def apply(
     for module in modules or ():
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise InputError(f"--import {module}: {error}; name a module that Python finds from here") from error
+        except Exception as error:  # whatever a module does
+            raise InputError(f"--import {module}: {type(error).__name__}: {error}") from error
+    if (turns / "recipe.yaml").exists():
+        raise InputError(f"{turns}: a run holds turns of several kinds; give one, e.g. {turns / 'seed-0' / 'turns'}")
     table = Turns.load(turns)
     signal = parse(expression, columns=table.columns)
     table = table.with_column(**{name: signal})

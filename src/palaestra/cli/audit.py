@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,14 @@ STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"
 def audit(
     turns: Annotated[Path, typer.Argument(metavar="TURNS", exists=True, help="table of turns, or a directory of them")],
     reward: Annotated[
-        str, typer.Option(help="the reward, e.g. \"col('score')\" or \"delta(col('score'))\"")
-    ] = "reward",
+        str | None,
+        typer.Option(
+            help="the reward, e.g. \"delta(col('score'))\" [default: the sum of the columns r_<name> if that is the "
+            "column reward, else that column]"
+        ),
+    ] = None,
     against: Annotated[str | None, typer.Option(help="another reward: how far apart are they?")] = None,
-    gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of shaping")] = 1.0,
+    gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of the return, and so of shaping")] = 1.0,
     only: Annotated[str, typer.Option(metavar="NAME,NAME…", help="these audits alone")] = "",
     as_json: Json = False,
 ) -> None:
@@ -28,25 +33,25 @@ def audit(
     import palaestra.rewards  # noqa: F401  their signals must be registered
     from palaestra import Turns, parse
     from palaestra.audits import audit as run
-    from palaestra.audits import compare_rewards
+    from palaestra.audits import paid
 
     table = Turns.load(turns)
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
-    signal = parse(reward, columns=table.columns)
+    signal = paid(table) if reward is None else parse(reward, columns=table.columns)
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    findings = run(table, signal, gamma=gamma, only=names)
-    if against is not None:
-        findings.append(compare_rewards(table, signal, parse(against, columns=table.columns), gamma=gamma))
+    other = None if against is None else parse(against, columns=table.columns)
+    findings = run(table, signal, gamma=gamma, only=names, against=other)
     if as_json:
         show([finding.to_dict() for finding in findings])
     else:
-        out.print(f"{reward} on {len(table):,} turns", markup=False, highlight=False)
+        say = partial(out.print, markup=False, highlight=False, soft_wrap=True)
+        say(f"{reward or signal} on {len(table):,} turns")
         for finding in findings:
-            out.print(f"{finding.verdict:>11}", style=STYLES[finding.verdict], end="  ", highlight=False)
-            out.print(f"{finding.audit}: {finding.sentence}", markup=False, highlight=False)
+            say(f"{finding.verdict:>11}", style=STYLES[finding.verdict], end="  ")
+            say(f"{finding.audit}: {finding.sentence}")
             for row in finding.rows:
-                out.print(f"{'':13}{_row(row)}", markup=False, highlight=False)
+                say(f"{'':13}{_row(row)}")
     if any(finding.verdict == "fail" for finding in findings):
         raise typer.Exit(1)
 
@@ -54,7 +59,7 @@ def audit(
 def _row(row: Any) -> str:
     """`row 3: episode=0 turn=3 action='repeat' reward=0.9`, long texts cut."""
     shown = [
-        f"{k}={v!r}" if isinstance(v, str) else f"{k}={v:g}"
+        f"{k}={v:g}" if isinstance(v, float) else f"{k}={v!r}"
         for k, v in row.items()
         if k not in ("row", "state") and v is not None
     ]

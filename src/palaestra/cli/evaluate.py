@@ -27,7 +27,10 @@ def evaluate(
         list[str] | None, typer.Option(help="whose play is judged; say it for zero-sum games [default: everybody's]")
     ] = None,
     score: Annotated[
-        str | None, typer.Option(help="compare this score (a column `score.NAME` or any other) instead of success")
+        str | None,
+        typer.Option(
+            help="compare this score (a column `score.NAME` or any other; larger is better) instead of success"
+        ),
     ] = None,
     format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
@@ -103,6 +106,9 @@ def _compare(
         baseline = "before" if "before" in systems else systems[0]
     if baseline not in systems:
         raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
+    if table["success"].null_count() == table["score"].null_count() == len(table):
+        hint = "no trial says success, score or reward: nothing was measured; name a column of numbers with --score"
+        err.print(hint, soft_wrap=True)
     rows = comparison_table(table, baseline=baseline, value=value)
     return [row.to_dict() | {"verdict": verdict(row)} for row in rows], {"trials": table, "turns": turns}
 

@@ -12,7 +12,7 @@ from palaestra.errors import InputError
 
 @app.command()
 def systems(
-    identity: Annotated[str | None, typer.Argument(metavar="[ID]", help="show this system (id or name)")] = None,
+    identity: Annotated[str | None, typer.Argument(metavar="ID", help="show this system (id or name)")] = None,
     as_json: Json = False,
 ) -> None:
     """The atlas: published systems and what each became here."""
@@ -30,18 +30,19 @@ def systems(
 
 @app.command()
 def reproduce(
-    identity: Annotated[int | None, typer.Argument(metavar="[ID]", help="system to reproduce")] = None,
+    identity: Annotated[str | None, typer.Argument(metavar="ID", help="system to reproduce (id or name)")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all systems that have a reproduction")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the experiment that shows that a system's mechanism works; exit 0 iff its criterion holds."""
+    from palaestra.atlas import system
     from palaestra.reproductions import all_ids
     from palaestra.reproductions import reproduce as run_one
 
     if (identity is None) == (not everything):
         raise InputError("reproduce: give the id of one system, or --all")
     results = []
-    for each in [identity] if identity is not None else all_ids():
+    for each in [system(identity).id] if identity is not None else all_ids():
         with err.status(f"reproducing [{each}]"):
             results.append(run_one(each))
         if not as_json:

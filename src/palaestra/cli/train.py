@@ -80,14 +80,15 @@ def report(
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="print this recipe")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
     as_json: Json = False,
 ) -> None:
     """List the recipes that ship, or print one."""
     from palaestra.recipe import load, names
 
     if name:
-        print(load(name).dump(), end="")
+        recipe = load(name)
+        show(recipe.model_dump(mode="json")) if as_json else print(recipe.dump(), end="")
         return
     rows = [(each, load(each).description) for each in names()]
     if as_json:

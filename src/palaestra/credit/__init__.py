@@ -5,6 +5,7 @@ differs between methods is which rows a statistic ranges over and how terms are 
 The algebra itself is re-exported here: `from palaestra.credit import episode_return, standardise`.
 """
 
+from palaestra.credit.anchors import similar
 from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
 from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
 from palaestra.credit.decomposition import (
@@ -230,6 +231,7 @@ __all__ = [
     "shared_reward",
     "shift",
     "sign",
+    "similar",
     "spa",
     "spa_reward",
     "spae",

@@ -48,16 +48,17 @@ def allocate_budget(p: np.ndarray, total: int, *, minimum: int = 2, utility: Uti
     Best possible if each further rollout of a task adds less than the one before, as it does for `mixed` from 2 on.
 
     Raises:
-        InputError: p is not a chance, or the total is less than the minimum for all.
+        InputError: p is not a chance, the minimum is negative, or the total less than the minimum for all.
 
     >>> allocate_budget(np.array([0.05, 0.2, 0.5, 0.95]), 32)
     array([9, 9, 5, 9])
     """
     chances = np.asarray(p, float)
-    if not ((chances >= 0) & (chances <= 1)).all():
-        raise InputError(
-            f"allocate_budget: p must be chances in [0, 1], found {chances[(chances < 0) | (chances > 1)][:3]}"
-        )
+    wrong = chances[~((chances >= 0) & (chances <= 1))]
+    if len(wrong):
+        raise InputError(f"allocate_budget: p must be chances in [0, 1], found {wrong[:3]}")
+    if minimum < 0:
+        raise InputError(f"allocate_budget: minimum={minimum} is negative")
     if total < minimum * len(chances):
         raise InputError(f"allocate_budget: {total} rollouts are less than {minimum} for each of {len(chances)} tasks")
     counts = np.full(len(chances), minimum)
@@ -80,10 +81,20 @@ def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
 
     p: float64[tasks, policies]. cost: float64[policies], in [0, 1].
 
+    Raises:
+        InputError: p and cost do not match, or one of them is not in [0, 1].
+
     >>> route(np.array([[0.9, 0.8], [0.9, 0.2]]), np.array([1.0, 0.1]), beta=0.6)
     array([1, 0])
     """
-    return np.asarray((beta * np.asarray(p) + (1 - beta) * (1 - np.asarray(cost))).argmax(axis=1))
+    p, cost = np.asarray(p, float), np.asarray(cost, float)
+    if p.ndim != 2 or cost.shape != p.shape[1:]:
+        raise InputError(
+            f"route: p {p.shape} and cost {cost.shape}; give a chance per task and policy, a cost per policy"
+        )
+    if not all(((each >= 0) & (each <= 1)).all() for each in (p, cost)):
+        raise InputError("route: a chance or a cost is not in [0, 1]; divide costs by the largest")
+    return np.asarray((beta * p + (1 - beta) * (1 - cost)).argmax(axis=1))
 
 
 class Classifier(Protocol):
@@ -133,8 +144,19 @@ class ValueAtStart:
         """Learn from a context: float64[n, d] of tasks and what came of them, 0 to 1.
 
         Raises:
-            InputError: the context has one outcome only, which says nothing of which tasks are harder; add others.
+            InputError: features and outcomes do not match or are not finite; or the context has one outcome only, which
+                says nothing of which tasks are harder: add others.
         """
+        shape = np.shape(features)
+        if (
+            len(shape) != 2
+            or shape[0] != len(solved)
+            or not all(np.isfinite(each).all() for each in (features, solved))
+        ):
+            raise InputError(
+                f"ValueAtStart.fit: features {shape} for {len(solved)} outcomes; give a row of finite features and an "
+                "outcome for each task"
+            )
         y = (np.asarray(solved) > 0.5).astype(float)
         if y.min(initial=1) == y.max(initial=0):
             raise InputError(f"ValueAtStart.fit: all {len(y)} outcomes are alike; add tasks that came out otherwise")

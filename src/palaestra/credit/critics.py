@@ -55,10 +55,16 @@ class TurnCritic:
         """Learn from random batches of the replay.
 
         Raises:
-            InputError: the replay is empty.
+            InputError: the replay is empty, or has states or actions that the tables lack.
         """
         if not len(replay.state):
             raise InputError("TurnCritic.fit: the replay has no transitions; play some episodes first")
+        highest = max(replay.state.max(), replay.after.max()) + 1, replay.action.max() + 1
+        if highest[0] > self.q.shape[1] or highest[1] > self.q.shape[2]:
+            raise InputError(
+                f"TurnCritic.fit: the replay needs {highest[0]} states and {highest[1]} actions, the critic has "
+                f"{self.q.shape[1]} and {self.q.shape[2]}"
+            )
         for _ in range(batches):
             for head in range(2):
                 rows = rng.integers(len(replay.state), size=size)
@@ -130,7 +136,16 @@ class PrefixCritic:
     def fit(
         self, states: Sequence[Hashable], actions: Sequence[Sequence[Hashable]], returns: Sequence[float]
     ) -> PrefixCritic:
-        """Count in plays: the state, the agents' actions in order, and the Monte-Carlo return that followed."""
+        """Count in plays: the state, the agents' actions in order, and the Monte-Carlo return that followed.
+
+        Raises:
+            InputError: not as many of each.
+        """
+        if not len(states) == len(actions) == len(returns):
+            raise InputError(
+                f"PrefixCritic.fit: {len(states)} states, {len(actions)} joint actions, {len(returns)} returns; "
+                "give one of each per play"
+            )
         for state, joint, value in zip(states, actions, returns, strict=True):
             for cell in [(), *((state, *joint[:size]) for size in range(len(joint) + 1))]:
                 total, number = self._cells.get(cell, (0.0, 0))

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.credit.keys import is_first, is_last
+from palaestra.credit.keys import is_first, is_last, turn_values
 from palaestra.credit.returns import episode_score, return_to_go
 from palaestra.credit.temporal import gae
 from palaestra.errors import ExpressionError, InputError, nearest
@@ -191,11 +191,8 @@ def redistributed(
 
 
 def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    values = [evaluation(child) for child in node.inputs]
-    for child, value in zip(node.inputs, values, strict=True):
-        if isinstance(value, Ragged):
-            raise ExpressionError(f"{node}: {child} has one value per token; wrap it in per_turn()")
-    returns, features = np.asarray(values[0], float), np.stack([np.asarray(v, float) for v in values[1:]], axis=-1)
+    returns, *factors = turn_values(evaluation, node, node.inputs)
+    features = np.stack(factors, axis=-1)
     batch, key = evaluation.codes(()), evaluation.codes(node.options["over"])
     usable = np.bincount(key.ids, np.isnan(features).any(axis=1) | np.isnan(returns), key.size)[key.ids] == 0
     result = np.full(len(returns), np.nan)

@@ -57,7 +57,7 @@ def _flavour(estimator: str, flavour: str | None, options: dict[str, Any]) -> di
         return options
     known = FLAVOURS[estimator]
     if flavour not in known:
-        raise ExpressionError(f"{estimator}: flavour {flavour!r} is unknown{nearest(flavour, known)}")
+        raise ExpressionError(f"{estimator}: flavour {flavour!r} is unknown{nearest(str(flavour), known)}")
     return options | known[flavour]
 
 
@@ -176,7 +176,7 @@ def mars(
     seat: the key of a seat; with several games in one batch give (game column, "agent").
     """
     if rewards not in ("mean", "mean_std", "asym_clip"):
-        raise ExpressionError(f"mars: rewards={rewards!r}{nearest(rewards, ['mean', 'mean_std', 'asym_clip'])}")
+        raise ExpressionError(f"mars: rewards={rewards!r}{nearest(str(rewards), ['mean', 'mean_std', 'asym_clip'])}")
     normalised = centre(reward, over=seat)
     if rewards != "mean":
         normalised = (std(reward, over=seat) > 1e-6) * standardise(reward, over=seat)
@@ -202,8 +202,9 @@ def gigpo(
     steps that were taken from the same state (anchor) in the group.
 
     The episode's score is its total reward; a step's is its discounted return-to-go, every visit a sample; a state that
-    was seen once has step credit 0. scale=False is the paper's mean-only normalisation, better on hard tasks. A group
-    of one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
+    was seen once has step credit 0. Anchors are equal states; for texts that are nearly equal, as in the released code,
+    fill `state` with `similar`. scale=False is the paper's mean-only normalisation, better on hard tasks. A group of
+    one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
     """
     episodes, steps = total(reward, over="episode"), return_to_go(gamma, reward)
     if scale:

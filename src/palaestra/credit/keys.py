@@ -1,14 +1,19 @@
 """Keys: which rows a statistic ranges over, where a column is not enough.
 
 One row per key, ranks and halves of episodes, strata by a count, teams by name, edges of a group's play. The methods
-that use them are in `strata`. Left out: keys from the similarity of texts; they are columns.
+that use them are in `strata`. Keys from the similarity of texts are columns, which `anchors.similar` fills.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
 import polars as pl
 
+from palaestra.credit.returns import in_unit
 from palaestra.errors import ExpressionError
+from palaestra.kernels import Evaluation
 from palaestra.signals import (
     Keys,
     Signal,
@@ -23,9 +28,26 @@ from palaestra.signals import (
     rank,
     register,
     shift,
+    short,
     total,
     where,
 )
+from palaestra.turns import Ragged
+
+
+def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]) -> list[np.ndarray]:
+    """What a node's kernel reads: its children's values, float64[rows] each.
+
+    Raises:
+        ExpressionError: one of them has a value per token.
+    """
+    values = []
+    for child in children:
+        value = evaluation(child)
+        if isinstance(value, Ragged):
+            raise ExpressionError(f"{short(node)}: {short(child)} has one value per token; wrap it in per_turn()")
+        values.append(np.asarray(value, float))
+    return values
 
 
 @register()
@@ -73,8 +95,7 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
     Raises:
         ExpressionError: q is outside [0, 1].
     """
-    if not 0 <= q <= 1:
-        raise ExpressionError(f"upper_half: q={q} is outside [0, 1]")
+    in_unit("upper_half", q=q)
     m = mean(metric, over="episode")
     place = rank_among(m, over=over, ties="min") + rank_among("episode", over=joined(over, m)) - 1.0
     return where(~is_missing(m), place > q * count(m, over=over, unit="episode"))

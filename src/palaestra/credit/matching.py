@@ -67,13 +67,15 @@ def match(
     uniform marginals of cost -S with entropy weight `temperature`.
 
     Raises:
-        InputError: the method is unknown.
+        InputError: the method is unknown, or the similarity is not a finite matrix.
 
     >>> match(np.array([[0.9, 0.8], [0.8, 0.1]])), match(np.array([[0.9, 0.8], [0.8, 0.1]]), "greedy")
     (array([0.8, 0.8]), array([0.9, 0.1]))
     """
     if method not in METHODS:
         raise InputError(f"match: method={method!r}{nearest(str(method), METHODS)}")
+    if similarity.ndim != 2 or not np.isfinite(similarity).all():
+        raise InputError(f"match: similarity {similarity.shape} must be [predicted, gold] and finite")
     number, gold = similarity.shape
     if not number or not gold:
         return np.full(number, unmatched)

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.credit.keys import joined
-from palaestra.credit.returns import return_to_go
+from palaestra.credit.keys import joined, turn_values
+from palaestra.credit.returns import in_unit, return_to_go
 from palaestra.errors import ExpressionError, InputError
 from palaestra.kernels import KERNELS, Evaluation
 from palaestra.signals import (
@@ -47,7 +47,7 @@ def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
 
 
 def _opponent(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    x, codes = np.asarray(evaluation(node.inputs[0]), float), evaluation.codes(node.options["over"])
+    (x,), codes = turn_values(evaluation, node, node.inputs), evaluation.codes(node.options["over"])
     counts = np.bincount(codes.ids, minlength=codes.size)
     if counts.max(initial=0) > 2:
         row = int(np.flatnonzero(counts[codes.ids] > 2)[0])
@@ -75,6 +75,7 @@ def alignment_weight(
     """
     if flavour not in (None, "code"):
         raise ExpressionError(f"alignment_weight: flavour={flavour!r}; known: code")
+    in_unit("alignment_weight", gamma=gamma)
     weight = cumulative(advantage, gamma=gamma, exclusive=not inclusive)
     return gamma * weight if flavour == "code" and not inclusive else weight
 

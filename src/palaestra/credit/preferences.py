@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from palaestra.credit.grouped import dr_grpo
-from palaestra.credit.keys import is_first, joined, rank_among
+from palaestra.credit.keys import is_first, joined, rank_among, turn_values
 from palaestra.credit.returns import agent_return
 from palaestra.errors import ExpressionError, InputError
 from palaestra.kernels import KERNELS, Evaluation
@@ -86,7 +86,7 @@ def preferred(item: SignalLike, *, over: Keys, where: SignalLike, preference: Ma
 
 
 def _preferred(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    item, keep = (np.asarray(evaluation(each), float) for each in (node.inputs[0], node.options["where"]))
+    item, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     chances = np.array(node.options["preference"])
     codes = evaluation.codes(node.options["over"])
     rows = np.flatnonzero((keep == 1) & ~np.isnan(item))
@@ -119,10 +119,15 @@ def self_play_preference(item: SignalLike | None = None, *, preference: Matrix |
 def minimax_winner(preference: np.ndarray) -> np.ndarray:
     """The mixture x of items that no item is preferred to: a Nash equilibrium of the symmetric game P - 1/2.
 
+    Raises:
+        InputError: P is not a square matrix of chances with P[i, j] + P[j, i] = 1.
+
     >>> minimax_winner(np.array([[0.5, 0.9, 0.2], [0.1, 0.5, 0.8], [0.8, 0.2, 0.5]])).round(6)
     array([0.3, 0.3, 0.4])
     """
     game = np.asarray(preference, float) - 0.5
+    if game.shape != (len(game), len(game)) or not np.isfinite(game).all():
+        raise InputError(f"minimax_winner: P of shape {game.shape} must be square and finite")
     solved = linprog(
         np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1]
     )

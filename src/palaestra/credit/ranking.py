@@ -6,7 +6,7 @@ import numpy as np
 
 from palaestra import samples
 from palaestra.codes import Codes
-from palaestra.credit.keys import is_first, joined, rank_among
+from palaestra.credit.keys import is_first, joined, rank_among, turn_values
 from palaestra.credit.returns import agent_return, episode_score
 from palaestra.errors import ExpressionError
 from palaestra.kernels import KERNELS, Evaluation
@@ -17,6 +17,7 @@ from palaestra.signals import (
     Ties,
     as_signal,
     count,
+    fill_missing,
     lowest,
     mean,
     per_turn,
@@ -68,7 +69,7 @@ def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where:
 
 
 def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    a, b, keep = (np.asarray(evaluation(each), float) for each in (*node.inputs, node.options["where"]))
+    a, b, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     rows = np.flatnonzero((keep == 1) & ~np.isnan(a + b))
     result = np.full(len(a), np.nan)
     result[rows] = _smaller_in_both(a[rows], b[rows], evaluation.codes(node.options["over"]).ids[rows])
@@ -134,7 +135,7 @@ def discount(order: SignalLike, *, over: Keys = "group", where: SignalLike) -> S
 
 
 def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    by, keep = (np.asarray(evaluation(each), float) for each in (*node.inputs, node.options["where"]))
+    by, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     rows = np.flatnonzero((keep == 1) & ~np.isnan(by))
     ids, size = evaluation.codes(node.options["over"])
     inside, every = Codes(ids[rows], size), np.ones(len(rows), bool)
@@ -202,5 +203,5 @@ def r3_score(
     failed: the highest score that counts as a failure.
     """
     r = episode_score(score)
-    lost = lowest((r <= failed) | as_signal("truncated"), over="group")
+    lost = lowest((r <= failed) | fill_missing("truncated", False), over="group")
     return where(lost, entropy_rank_reward(top=top, best=best, ties=ties), r)

@@ -89,8 +89,9 @@ def inject(
     statistics = evaluate(turns, signal, std(signal, over="group", unit="episode"))
     value, spread = (np.asarray(each, float) for each in statistics)
     flat = pl.Series((spread == 0) & ~np.isnan(value))
-    groups = turns.frame.with_columns(pl.Series("_good", value > solved)).filter(flat)
-    groups = groups.group_by([*key, "task", "_good"], maintain_order=True).agg(pl.col("episode").max().alias("_last"))
+    last = pl.col("episode").max().over(key).alias("_last")  # of all episodes of the group, unscored ones too
+    groups = turns.frame.with_columns(last, pl.Series("_good", value > solved)).filter(flat)
+    groups = groups.select(*key, "task", "_good", "_last").unique(maintain_order=True)
 
     past_value = np.asarray(signal.evaluate(buffer), float)
     marks = pl.DataFrame({"_play": buffer.codes("episode").ids, "_went": past_value > solved})

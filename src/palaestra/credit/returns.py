@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from palaestra.errors import ExpressionError
 from palaestra.signals import Keys, Signal, SignalLike, centre, cumulative, mean, register, std, total
+
+
+def in_unit(method: str, **numbers: float) -> None:
+    """Refuse options outside [0, 1].
+
+    Raises:
+        ExpressionError: names the method and the option.
+    """
+    for name, number in numbers.items():
+        if not 0 <= number <= 1:
+            raise ExpressionError(f"{method}: {name}={number} is outside [0, 1]")
 
 
 @register()
@@ -33,11 +45,15 @@ def episode_score(score: SignalLike | None = None) -> Signal:
 def return_to_go(gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")) -> Signal:
     """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
 
+    Raises:
+        ExpressionError: gamma is outside [0, 1].
+
     >>> from palaestra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 0], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
     >>> return_to_go(1.0).evaluate(turns).round(9)
     array([1.1, 0.9, 1. ])
     """
+    in_unit("return_to_go", gamma=gamma)
     return cumulative(reward, gamma=gamma, reverse=True, over=over)
 
 

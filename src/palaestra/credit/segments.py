@@ -33,7 +33,13 @@ from palaestra.turns import Ragged
 
 @register()
 def unsure(logprobs: SignalLike = "logprobs", *, p: float = 0.9) -> Signal:
-    """Mask of the tokens that were sampled with a probability below p: those whose choice mattered."""
+    """Mask of the tokens that were sampled with a probability below p: those whose choice mattered.
+
+    Raises:
+        ExpressionError: p is outside (0, 1].
+    """
+    if not 0 < p <= 1:
+        raise ExpressionError(f"unsure: p={p} is outside (0, 1]")
     return as_signal(logprobs) < math.log(p)
 
 
@@ -42,14 +48,14 @@ def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 
     """Number of the segment of each token in its turn: a cut just before every `every`-th unsure token, 0 before any.
 
     Raises:
-        ExpressionError: every is below 1.
+        ExpressionError: every is below 1, or p outside (0, 1].
 
     >>> from palaestra.turns import Turns
     >>> segments(every=2).evaluate(Turns({"logprobs": [[-1.0, 0.0, -1.0, 0.0, -1.0]]})).values
     array([0., 0., 1., 1., 1.])
     """
-    if every < 1:
-        raise ExpressionError(f"segments: every={every} must be at least 1")
+    if every < 1 or not 0 < p <= 1:
+        raise ExpressionError(f"segments: every={every} must be at least 1, and p={p} in (0, 1]")
     return Signal("segments", as_signal(logprobs), p=float(p), every=int(every))
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import operator
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
 
+from palaestra.credit.anchors import similar
 from palaestra.credit.repair import inject, remember
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.parse import parse
@@ -79,7 +81,10 @@ def parse_table_function(text: str) -> TableFunction:
         inspect.signature(make).bind(*values, **options)
     except TypeError as error:
         raise ExpressionError(f"{text!r}: {error}; it is {name}{inspect.signature(make)}") from error
-    return make(*values, **options)
+    try:
+        return make(*values, **options)
+    except (TypeError, ValueError) as error:
+        raise ExpressionError(f"{text!r}: {error}; it is {name}{inspect.signature(make)}") from error
 
 
 class Replay:
@@ -97,9 +102,10 @@ class Replay:
     def __init__(
         self, k: int = 1, *, last: int = 8, tasks: int = 1000, score: str | None = None, solved: float = 0.5
     ) -> None:
+        self.k, self.last, self.tasks = (operator.index(number) for number in (k, last, tasks))
         if k < 0 or last < 1 or tasks < 1:
             raise InputError(f"replay: k={k} must not be negative, last={last} and tasks={tasks} must be at least 1")
-        self.k, self.last, self.tasks, self.solved = k, last, tasks, solved
+        self.solved = float(solved)
         self.score = None if score is None else parse(score)
         self.buffer: Turns | None = None
 
@@ -124,6 +130,16 @@ class Replay:
         """Inverse of `state_dict`."""
         data = np.asarray(state["buffer"]).tobytes()
         self.buffer = Turns(pl.read_parquet(io.BytesIO(data))) if data else None
+
+
+@table_function
+def anchors(threshold: float = 0.95, *, column: str = "observation") -> TableFunction:
+    """GiGPO's anchors [62] by the similarity of texts: `state` becomes the number of the text's cluster; see `similar`.
+
+    Its credit is `gigpo()`, which compares steps by `state`.
+    """
+    similar(Turns({"group": [], column: []}), column=column, threshold=threshold)  # refuses before anything is played
+    return lambda turns, rng: similar(turns, column=column, threshold=threshold)
 
 
 @table_function

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from palaestra.credit.keys import is_last
 from palaestra.credit.potentials import potential_difference
-from palaestra.credit.returns import episode_score, return_to_go
+from palaestra.credit.returns import episode_score, in_unit, return_to_go
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.signals import (
     Keys,
@@ -23,6 +23,7 @@ from palaestra.signals import (
     cumulative,
     exp,
     fill_missing,
+    is_missing,
     register,
     shift,
     standardise,
@@ -46,6 +47,7 @@ def gae(
 
     bootstrap: V after the last step; default 0 for an episode that ended by its rules, its last value for one that was
     cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
+    A missing reward adds nothing; where none is to come, the advantage is missing, as the return-to-go is.
 
     >>> from palaestra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
@@ -55,15 +57,14 @@ def gae(
     Raises:
         ExpressionError: gamma or lam is outside [0, 1].
     """
-    for name, number in (("gamma", gamma), ("lam", lam)):
-        if not 0 <= number <= 1:
-            raise ExpressionError(f"gae: {name}={number} is outside [0, 1]")
-    now = as_signal(value)
+    in_unit("gae", gamma=gamma, lam=lam)
+    now, earned = as_signal(value), fill_missing(reward, 0.0)
     if bootstrap is None:
         bootstrap = where(fill_missing("truncated", False), now, 0.0)
     one = fill_missing(0.0 * now, 0.0) + 1.0  # as long as the value: one per turn or one per token
     after = where(shift(one, -1, over=over, fill=0.0) == 0.0, bootstrap, shift(now, -1, over=over))
-    return cumulative(as_signal(reward) + gamma * after - now, gamma=gamma * lam, reverse=True, over=over)
+    advantage = cumulative(earned + gamma * after - now, gamma=gamma * lam, reverse=True, over=over)
+    return where(~is_missing(return_to_go(1.0, reward, over=over)), advantage)
 
 
 @register()

@@ -204,7 +204,10 @@ def by_group(
 
     Raises:
         InputError: the function does not give a number for each item.
+        MissingColumnError: the table lacks group, episode, turn or the column.
     """
+    for needed in ("group", "turn", column):
+        turns._require(needed, "by_group: ")
     episode = [name for name in turns.key_columns(["episode"]) if name != "group"] + ["group"]
     last = turns.frame.group_by(episode, maintain_order=True).agg(
         pl.col(column).sort_by("turn", maintain_order=True).last()

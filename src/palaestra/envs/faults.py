@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -21,32 +21,53 @@ from palaestra.errors import InputError, nearest
 
 MIX = {"rate_limit": 0.35, "error": 0.35, "slow": 0.30}
 """How often which fault, as documented by Claw-Eval (arXiv 2604.06132)."""
-RETRY_AFTER, SLOW = 2.0, (2.0, 4.0)
+SLOW = (2.0, 4.0)
+FAILS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rate_limit": ("too many requests, retry after 2 s", {"status": 429, "retry_after": 2.0}),
+    "error": ("internal server error", {"status": 500}),
+}
 EXEMPT = r"\b(audit|health)\b"
 
 Rewrite = Callable[[str, np.random.Generator], str]
 
 
-class FaultyEnv:
+class _Around:
+    """An env that does as the one below does."""
+
+    def __init__(self, env: EnvFactory) -> None:
+        self.inner: Any = env()
+        self.agents: tuple[str, ...] = self.inner.agents
+        self.task = ""
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Start the episode of the env below."""
+        seen: Mapping[str, Observation] = self.inner.reset(seed)
+        self.task = self.inner.task
+        return seen
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions."""
+        result: StepResult = self.inner.step(actions)
+        return result
+
+
+class FaultyEnv(_Around):
     """Some steps fail: the env below does not see them, and the agents are told and asked again. See `with_faults`."""
 
     def __init__(self, env: EnvFactory, rate: float, kinds: Mapping[str, float], seed: int, *,
                  only: str | None, exempt: str | None, patience: float) -> None:  # fmt: skip
-        self.inner: Env = env()
-        self.agents = self.inner.agents
-        self.task = ""
-        self._rate, self._seed, self._patience = rate, seed, patience
-        self._kinds, weights = tuple(kinds), np.array(list(kinds.values()), float)
-        self._weights = weights / weights.sum()
+        super().__init__(env)
+        self._rate, self._seed, self._patience, self._kinds = rate, seed, patience, tuple(kinds)
+        below = np.cumsum(list(kinds.values()))
+        self._below = below / below[-1]
         self._only = re.compile(only, re.IGNORECASE) if only else None
         self._exempt = re.compile(exempt, re.IGNORECASE) if exempt else None
         self._seen: Mapping[str, Observation] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the episode of the env below; the faults are drawn from a stream of their own."""
-        self._seen = self.inner.reset(seed)
-        self.task = self.inner.task
         self._rng = np.random.default_rng([self._seed, seed])
+        self._seen = super().reset(seed)
         return self._seen
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
@@ -54,24 +75,14 @@ class FaultyEnv:
         hit, kind, seconds = self._rng.random(), self._rng.random(), self._rng.uniform(*SLOW)
         if not actions or actions.keys() != self._seen.keys() or hit >= self._rate or not self._may_fail(actions):
             return self._pass_on(actions)
-        name = self._kinds[
-            min(int(np.searchsorted(np.cumsum(self._weights), kind, side="right")), len(self._kinds) - 1)
-        ]
+        name = self._kinds[int(np.searchsorted(self._below, kind, side="right"))]
         if name == "slow" and seconds <= self._patience:
             return self._pass_on(actions, {"fault": "slow", "delay": round(seconds, 3)})
-        fault: dict[str, Any]
-        if name == "rate_limit":
-            fault = {"fault": name, "status": 429, "retry_after": RETRY_AFTER}
-            said = f"error 429: too many requests, retry after {RETRY_AFTER:g} s"
-        elif name == "slow":
-            fault = {"fault": name, "status": 504, "delay": self._patience}
-            said = f"error 504: timed out after {self._patience:g} s"
-        else:
-            fault = {"fault": name, "status": 500}
-            said = "error 500: internal server error"
-        told = {agent: _told(observation, f"[{said}; the call did not go through]")
-                for agent, observation in self._seen.items()}  # fmt: skip
-        return StepResult(told, info=fault)
+        late = f"timed out after {self._patience:g} s", {"status": 504, "delay": self._patience}
+        said, fault = FAILS.get(name, late)
+        line = f"[error {fault['status']}: {said}; the call did not go through]"
+        told = {agent: _told(observation, line) for agent, observation in self._seen.items()}
+        return StepResult(told, info={"fault": name, **fault})
 
     def _may_fail(self, actions: Mapping[str, Action]) -> bool:
         if any(seen.choices is not None and seen.index(actions[agent]) is None for agent, seen in self._seen.items()):
@@ -82,7 +93,7 @@ class FaultyEnv:
         return self._only is None or any(self._only.search(text) for text in texts)
 
     def _pass_on(self, actions: Mapping[str, Action], info: Mapping[str, Any] | None = None) -> StepResult:
-        result = self.inner.step(actions)
+        result = super().step(actions)
         self._seen = result.observations
         return replace(result, info={**result.info, **info}) if info else result
 
@@ -90,7 +101,7 @@ class FaultyEnv:
 def with_faults(
     env: EnvFactory,
     rate: float = 0.25,
-    kinds: Mapping[str, float] | Sequence[str] = tuple(MIX),
+    kinds: str | Mapping[str, float] | Sequence[str] = tuple(MIX),
     seed: int = 0,
     *,
     only: str | None = None,
@@ -103,8 +114,8 @@ def with_faults(
         env: makes the env below.
         rate: chance that a step is hit, in [0, 1).
         kinds: "rate_limit" (429, retry after 2 s), "error" (500): the step does not go through, its agents see the same
-            as before with a line that says so. "slow": it goes through 2 to 4 s late. A mapping gives weights; names
-            alone have those of `MIX` (35 : 35 : 30).
+            as before with a line that says so. "slow": it goes through 2 to 4 s late. A mapping gives weights; one
+            name or several alone have those of `MIX` (35 : 35 : 30).
         seed: of the faults; together with the reset's seed, so that an episode fails in the same places again.
         only: a pattern: only actions that match it can fail, e.g. r"^(send|write)". None: all.
         exempt: a pattern of actions that never fail; default: the words audit and health.
@@ -118,7 +129,9 @@ def with_faults(
     """
     if not 0 <= rate < 1:
         raise InputError(f"with_faults: rate={rate}, expected a share in [0, 1)")
-    weights = dict(kinds) if isinstance(kinds, Mapping) else {name: MIX.get(name, 0.0) for name in kinds}
+    if not isinstance(kinds, Mapping):
+        kinds = {name: MIX.get(name, 0.0) for name in ([kinds] if isinstance(kinds, str) else kinds)}
+    weights = dict(kinds)
     for name, weight in weights.items():
         if name not in MIX:
             raise InputError(f"with_faults: no fault {name!r}{nearest(name, MIX)}")
@@ -126,8 +139,10 @@ def with_faults(
             raise InputError(f"with_faults: weight {name}={weight} must be a number of at least 0")
     if not sum(weights.values()) > 0:
         raise InputError("with_faults: no kind of fault has a weight")
-    if patience < 0:
+    if not patience >= 0:
         raise InputError(f"with_faults: patience={patience} s")
+    if seed < 0:
+        raise InputError(f"with_faults: seed={seed}, expected at least 0")
     for pattern in (only, exempt):
         try:
             re.compile(pattern or "")
@@ -136,26 +151,22 @@ def with_faults(
     return functools.partial(FaultyEnv, env, rate, weights, seed, only=only, exempt=exempt, patience=patience)
 
 
-class RewordedEnv:
+class RewordedEnv(_Around):
     """Each agent's first observation in other words, wherever it is repeated later. See `with_prompts`."""
 
     def __init__(self, env: EnvFactory, rewrite: Rewrite, seed: int) -> None:
-        self.inner: Env = env()
-        self.agents = self.inner.agents
-        self.task = ""
+        super().__init__(env)
         self._rewrite, self._seed = rewrite, seed
         self._words: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start; the wording depends on the task's name and not on the seed, so that equal tasks start alike."""
         self._words = {}
-        observations = self.inner.reset(seed)
-        self.task = self.inner.task
-        return self._reword(observations)
+        return self._reword(super().reset(seed))
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Take the actions."""
-        result = self.inner.step(actions)
+        result = super().step(actions)
         return replace(result, observations=self._reword(result.observations))
 
     def _reword(self, observations: Mapping[str, Observation]) -> dict[str, Observation]:
@@ -197,27 +208,28 @@ def typos(text: str, rng: np.random.Generator, rate: float = 0.1) -> str:
 
 
 def with_prompts(env: EnvFactory, rewrite: Rewrite | None = None, seed: int = 0, *, rate: float = 0.1) -> EnvFactory:
-    """Factory of `env` whose tasks are worded otherwise: by `rewrite(text, rng)`, else with `typos`.
+    """Factory of `env` whose tasks are worded otherwise: by `rewrite(text, rng)`, else with `typos` at this rate.
 
     What an agent reads first is reworded, and wherever the env repeats it word for word. Names of choices stay.
+
+    Raises:
+        InputError: the rate is no share, or the seed is negative.
     """
-    if not 0 <= rate <= 1:
-        raise InputError(f"with_prompts: rate={rate}, expected a share in [0, 1]")
+    if not 0 <= rate <= 1 or seed < 0:
+        raise InputError(f"with_prompts: rate={rate}, expected a share in [0, 1]; seed={seed}, at least 0")
     return functools.partial(RewordedEnv, env, rewrite or functools.partial(typos, rate=rate), seed)
 
 
-class ReparametrisedEnv:
+class ReparametrisedEnv(_Around):
     """A suite of task templates with other parameters; tasks are named by template and number: `with_parameters`."""
 
     def __init__(self, env: EnvFactory, seed: int | None) -> None:
         from palaestra.envs.native.templates import suite
 
-        self.inner = cast(Any, env())
+        super().__init__(env)
         instances = getattr(self.inner, "suite", None)
         if not instances:
             raise InputError(f"with_parameters: {type(self.inner).__name__} has no suite of task templates")
-        self.agents: tuple[str, ...] = self.inner.agents
-        self.task = ""
         if seed is not None:
             templates = list(dict.fromkeys(instance.template for instance in instances))
             fresh = {
@@ -227,15 +239,10 @@ class ReparametrisedEnv:
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the instance that `seed` draws."""
-        seen: Mapping[str, Observation] = self.inner.reset(seed)
+        seen = super().reset(seed)
         drawn = self.inner.state.instance
         self.task = f"{drawn.template.name}#{drawn.number}"
         return seen
-
-    def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """Take the actions."""
-        result: StepResult = self.inner.step(actions)
-        return result
 
 
 def with_parameters(env: EnvFactory, seed: int | None = None) -> EnvFactory:
@@ -249,7 +256,7 @@ def with_parameters(env: EnvFactory, seed: int | None = None) -> EnvFactory:
 def faulty(
     env: str,
     rate: float = 0.25,
-    kinds: Mapping[str, float] | Sequence[str] = tuple(MIX),
+    kinds: str | Mapping[str, float] | Sequence[str] = tuple(MIX),
     seed: int = 0,
     only: str | None = None,
     exempt: str | None = EXEMPT,

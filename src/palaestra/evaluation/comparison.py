@@ -14,16 +14,11 @@ import polars as pl
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference
-from palaestra.evaluation.intervals import (
-    Estimate,
-    matrix,
-    mean_interval,
-    pass_at_k,
-    pass_hat_k,
-    share_of_cells,
-    success_interval,
-)
+from palaestra.evaluation.intervals import Estimate, mean_interval, success_interval
+from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.trials import error_kind
+
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,8 @@ class SystemResult:
 
     trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
     pass_at_k, pass_hat_k: for k = 1 and k = `trials`. difference: to the baseline in `value`, its p corrected by Holm
-    over the systems; None for the baseline itself. tokens, cost: means per trial over trials where they are known.
+    over the systems, and what would be found or would be needed at 5 % over their number (what Holm asks of the
+    smallest p); None for the baseline itself. tokens, cost: means per trial over trials where they are known.
     """
 
     system: str
@@ -82,29 +78,24 @@ def comparison_table(
         raise InputError(f"no system {baseline!r} to compare with{nearest(baseline, systems)}")
     others = [system for system in systems if system != baseline]
     found = {
-        system: paired_difference(trials, system, baseline, value=value, resamples=resamples, seed=seed)
+        system: paired_difference(
+            trials, system, baseline, value=value, alpha=ALPHA / len(others), resamples=resamples, seed=seed
+        )
         for system in others
     }
     corrected = holm([found[system].p for system in others])
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
-    per_task = trials.group_by("system", "run", "task").len()["len"].mode().max()
-    assert isinstance(per_task, int)
     return [
-        _system(trials.filter(pl.col("system") == system), value, per_task, differences.get(system))
+        _system(trials.filter(pl.col("system") == system), value, differences.get(system))
         for system in [baseline, *others]
     ]
 
 
-def _system(trials: pl.DataFrame, value: str, per_task: int, difference: Difference | None) -> SystemResult:
+def _system(trials: pl.DataFrame, value: str, difference: Difference | None) -> SystemResult:
+    per_task = trials.group_by("run", "task").len()["len"].mode().max()
+    assert isinstance(per_task, int)
     kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
-    scored = trials.filter(pl.col("success").is_not_null())
-    counts = scored.group_by("run", "task").agg(n=pl.len(), c=pl.col("success").sum()).sort("run", "task")
-    at_k: dict[int, Estimate] = {}
-    hat_k: dict[int, Estimate] = {}
-    for k in sorted({1, per_task}):
-        for reducer, table in ((pass_at_k, at_k), (pass_hat_k, hat_k)):
-            reduced = counts.with_columns(mean=pl.Series(reducer(counts["n"], counts["c"], k), dtype=pl.Float64))
-            table[k] = share_of_cells(matrix(reduced, "mean"), n=len(scored))
+    ks = sorted({1, per_task})
 
     def mean(column: pl.Expr) -> float | None:
         result = trials.select(column.mean()).item()
@@ -121,8 +112,8 @@ def _system(trials: pl.DataFrame, value: str, per_task: int, difference: Differe
         errors=dict(kinds.iter_rows()),
         success=success_interval(trials),
         score=mean_interval(trials),
-        pass_at_k=at_k,
-        pass_hat_k=hat_k,
+        pass_at_k={k: k_estimate(trials, "pass_at_k", k) for k in ks},
+        pass_hat_k={k: k_estimate(trials, "pass_hat_k", k) for k in ks},
         difference=difference,
         turns=mean(pl.col("turns")),
         tokens=mean(pl.col("tokens_in") + pl.col("tokens_out")),
@@ -143,7 +134,7 @@ def holm(pvalues: list[float]) -> list[float]:
     return [float(x) for x in p]
 
 
-def verdict(row: SystemResult, *, alpha: float = 0.05) -> str:
+def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     """One sentence: better, worse, or cannot tell. Better or worse needs the interval clear of 0 *and* p <= alpha.
 
     Success is said in points (percentage points), a score in its own unit.
@@ -160,7 +151,8 @@ def verdict(row: SystemResult, *, alpha: float = 0.05) -> str:
 
     unit = " points" if points else ""
     runs = f", {d.runs} runs" if d.runs > 1 else ""
-    size = f"{row.tasks} task{'s' * (row.tasks > 1)} x {row.trials} trial{'s' * (row.trials > 1)}{runs}"
+    tasks = d.clusters if row.tasks > 1 else 1  # in common; a single task has its trials for clusters
+    size = f"{tasks} task{'s' * (tasks > 1)} x {row.trials} trial{'s' * (row.trials > 1)}{runs}"
     dropped = f", {d.dropped} dropped" if d.dropped else ""
     if not math.isfinite(d.low):
         return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval"
@@ -170,6 +162,8 @@ def verdict(row: SystemResult, *, alpha: float = 0.05) -> str:
     clear = d.low > 0 or d.high < 0
     reason = f"p = {d.p:.2g} after correction" if clear else "the interval contains 0"
     answer = f"cannot tell: {reason}: {found}"
+    if not math.isfinite(d.detectable):  # every task differs by the same
+        return answer
     now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
     return f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
 

@@ -19,6 +19,7 @@ from palaestra.evaluation.power import detectable_difference, more_units
 
 _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 _ROUNDING = 1e-12  # a margin below this is float noise over equal differences
+_MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may cost; about a second
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Difference(Estimate):
     """`mean` = mean over cells (run, task) of system minus baseline; n = trials of the system in those cells.
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
-    detectable: the true difference that this design finds with 80 % power at 5 %. sd: of one cell's difference.
+    detectable: the true difference that this design finds with 80 % power at `alpha`; NaN: unknown.
+    sd: of one cell's difference.
     more_tasks, more_runs: how many more of either would find a difference of this size with that power; -1: no number.
     """
 
@@ -45,6 +47,7 @@ def paired_difference(
     *,
     value: str = "success",
     level: float = 0.95,
+    alpha: float = 0.05,
     resamples: int = 5000,
     seed: int = 0,
 ) -> Difference:
@@ -59,6 +62,9 @@ def paired_difference(
 
     p: one run: sign-flip permutation test over tasks (`sign_flip_pvalue`; with one trial per task McNemar's exact
     test). Several runs: t test with the clustered variance, so that runs count as units too.
+
+    alpha: the level at which the difference is to be found, for `detectable` and what more would do; 5 % over m if m
+    differences share it.
 
     Raises:
         InputError: `a` or `b` is not a system of `trials`.
@@ -80,7 +86,8 @@ def paired_difference(
     rng = np.random.default_rng(seed)
     mean, sd = float(flat.mean()), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
     variance, freedom = clustered_variance(values)
-    margin = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(variance) if freedom >= 1 else math.nan
+    quantile = float(stats.t.ppf((1 + level) / 2, freedom)) if freedom >= 1 else math.nan
+    margin = quantile * math.sqrt(variance)
     low, high = mean - margin, mean + margin
     if margin > _ROUNDING:
         means = bootstrap_means(values, resamples=resamples, rng=rng)
@@ -98,8 +105,10 @@ def paired_difference(
     else:
         p = float(2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom))
     method = "bootstrap, clustered by " + ("task" if runs == 1 else "task and run")
-    detectable = detectable_difference(math.sqrt(variance), freedom=freedom) if freedom >= 1 else math.nan
-    more = more_units(values, mean) if abs(mean) > _ROUNDING else (-1, -1)
+    detectable = (
+        detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if margin > _ROUNDING else math.nan
+    )
+    more = more_units(values, mean, alpha=alpha) if abs(mean) > _ROUNDING else (-1, -1)
     return Difference(mean, low, high, n, tasks, runs, method, p, dropped, detectable, sd, *more)
 
 
@@ -130,8 +139,9 @@ def sign_flip_pvalue(
     """Two-sided p that the mean of paired differences is 0, if before and after could be swapped in every task.
 
     Exact when the differences are multiples of some 1/m, m <= 64 (success rates with equal trials: the null
-    distribution is a convolution of binomials; with one trial per task this is McNemar's exact test), and when at most
-    12 are not 0 (all 2^n sign patterns). Otherwise `resamples` random patterns, (hits + 1) / (resamples + 1).
+    distribution is a convolution of binomials; with one trial per task this is McNemar's exact test), unless they are
+    so large that this takes long, and when at most 12 are not 0 (all 2^n sign patterns). Otherwise
+    `resamples` random patterns, (hits + 1) / (resamples + 1).
 
     >>> sign_flip_pvalue(np.repeat([1.0, -1.0, 0.0], [34, 19, 147])).__round__(4)
     0.0534
@@ -139,20 +149,22 @@ def sign_flip_pvalue(
     differences = differences[np.isfinite(differences) & (differences != 0)]
     if not len(differences):
         return 1.0
-    observed = abs(differences.sum())
+    observed = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()  # equal sums may round apart
     for scale in range(1, 65):
         steps = np.rint(differences * scale)
-        if np.abs(differences * scale - steps).max() <= 1e-6:
+        if (steps != 0).all() and np.abs(differences * scale - steps).max() <= 1e-6:
+            if np.abs(steps).sum() * len(np.unique(np.abs(steps))) > _MOST_STEPS:
+                break
             return _lattice_pvalue(steps.astype(np.int64))
     if len(differences) <= 12:
         signs = (np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1) * 2.0 - 1.0
-        return float((np.abs(signs @ differences) >= observed - 1e-12).mean())
+        return float((np.abs(signs @ differences) >= observed).mean())
     rng = np.random.default_rng(0) if rng is None else rng
     hits = 0
     step = max(1, _BLOCK // len(differences))
     for start in range(0, resamples, step):
         flips = rng.integers(0, 2, (min(step, resamples - start), len(differences)), dtype=np.int8)
-        hits += int((np.abs((flips * 2.0) @ differences - differences.sum()) >= observed - 1e-12).sum())
+        hits += int((np.abs((flips * 2.0) @ differences - differences.sum()) >= observed).sum())
     return (hits + 1) / (resamples + 1)
 
 

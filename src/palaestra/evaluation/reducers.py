@@ -114,9 +114,9 @@ def k_estimate(
     Simulated (4 trials, k = 3): covers 94-96 %, also where t would cover 93 %; but where nearly all tasks give 1 there
     is little to see: with a truth of .9, 88 % at 30 tasks, 92.5 % at 40 and 94 % at 100 (t: 88, 91, 93).
     """
-    table = per_task(trials, reducer, k, value=value, select=select, missing=missing)
+    table = per_task(trials, reducer, k, value=value, select=select, missing=missing).drop_nulls("value")
     interval = mean_of_cells if reducer == "best_of" else share_of_cells
-    return interval(matrix(table.drop_nulls("value"), "value"), n=int(table["n"].sum()), level=level)
+    return interval(matrix(table, "value"), n=int(table["n"].sum()), level=level)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.errors import InputError, missing_extra
+from palaestra.errors import InputError, RewardError, missing_extra
 from palaestra.integrations import spread, table
 from palaestra.signals import Signal
 from palaestra.turns import Ragged
@@ -90,11 +90,15 @@ def advantage(
 
     Raises:
         MissingColumnError: the signal needs a column that no field gives.
+        RewardError: a response's reward is not finite; names the rows.
         ExpressionError: an advantage is not finite.
         LearnerError: there are more or fewer values per token than tokens.
     """
     rewards = token_level_rewards.detach().double().cpu().numpy()
     mask = response_mask.detach().cpu().numpy() > 0
+    broken = np.flatnonzero(~np.isfinite(rewards).all(1))
+    if len(broken):
+        raise RewardError(f"token_level_rewards are not finite in {len(broken)} rows, first {broken[:5].tolist()}")
     known = {name: array for name, entries in fields.items() if (array := _per_row(entries, len(mask))) is not None}
     given = {
         "agent": ["policy"] * len(mask),

@@ -113,6 +113,11 @@ class PolicyGradient:
         ):
             if value not in known:
                 raise InputError(f"PolicyGradient: {name}={value!r} is unknown{nearest(str(value), map(str, known))}")
+        ends: Sequence[float | None] = clip if isinstance(clip, Sequence) else (clip, clip)
+        if len(ends) != 2 or any(end is not None and not end >= 0 for end in ends):
+            raise InputError(f"PolicyGradient: clip={clip!r} must be at least 0, (low, high) or None")
+        if (dual_clip is not None and not dual_clip > 1) or not kl >= 0:
+            raise InputError(f"PolicyGradient: dual_clip={dual_clip} must be above 1, kl={kl} at least 0")
         if aggregate == "constant" and not constant:
             raise InputError("PolicyGradient: aggregate='constant' needs constant=, the tokens of the longest answer")
         if schedule != "constant" and not updates:
@@ -130,7 +135,6 @@ class PolicyGradient:
             raise InputError("PolicyGradient: no policy of the team has trainable parameters; nothing can be learned")
         self.lr = {name: _rate(lr, name, self.policies) for name in self.policies}
         self.ratio, self.aggregate, self.constant = ratio, aggregate, constant
-        ends: Sequence[float | None] = clip if isinstance(clip, Sequence) else (clip, clip)
         self.low, self.high = ends
         self.dual_clip, self.kl, self.kl_estimator, self.entropy = dual_clip, kl, kl_estimator, entropy
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
@@ -365,6 +369,9 @@ def decay(schedule: Schedule, step: int, steps: int | None) -> float:
 
 
 def _rate(lr: float | Mapping[str, float], name: str, policies: Mapping[str, Learnable]) -> float:
+    for rate in lr.values() if isinstance(lr, Mapping) else (lr,):
+        if not 0 <= rate < math.inf:
+            raise InputError(f"PolicyGradient: lr={lr} must be at least 0 and finite")
     if not isinstance(lr, Mapping):
         return lr
     for unknown in lr.keys() - policies.keys():

@@ -84,10 +84,12 @@ def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) 
     with _figure(150) as (figure, axes):
         low, high = float(values.min()), float(values.max())
         few = np.unique(values)
-        if len(few) <= 12:
-            gap = np.diff(few).min() if len(few) > 1 else max(abs(low), 1.0)
+        if len(few) <= 12:  # these values alone, so the bars are narrow
+            reach = high - low or max(abs(low), 1.0)
+            gap = min(np.diff(few).min(), reach / 8) if len(few) > 1 else reach / 8
             counts = np.array([(values == x).sum() for x in few])
             axes.bar(few, counts, width=0.8 * gap, color=colour(index))
+            axes.set_xlim(low - 0.25 * reach, high + 0.25 * reach)
         else:
             counts, edges = np.histogram(values, bins=bins, range=(low, high))
             axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=colour(index))
@@ -121,6 +123,8 @@ def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
         _ticks(axes.xaxis, False, whole=True)
+        if len(rows) <= 12:
+            axes.set_xticks(range(1, len(rows) + 1))
         said = "; ".join(f"{name}: {rank}, from {first} to {last}" for name, rank, first, last in rows)
         return _svg(figure, f"Intervals of ranks by {what}. {said}.")
 

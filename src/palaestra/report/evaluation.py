@@ -72,7 +72,6 @@ def write_evaluation(
 
     Raises:
         StorageError: the page cannot be written.
-        MissingExtraError: matplotlib or jinja2 is not installed.
     """
     systems = [row_of(row, f"rows[{i}]") for i, row in enumerate(rows)]
     measured, priced = _prices(trials)
@@ -86,7 +85,7 @@ def write_evaluation(
         prices=_price_panel(priced, measured),
         measured=measured,
         sure=_sure(turns),
-        matrix=_matrix(trials),
+        matrix=_matrix(trials, [row.system for row in systems]),
         ranking=ranking,
         ranks=_ranks(ranking),
         wins=_wins(ranking, matches),
@@ -94,9 +93,7 @@ def write_evaluation(
         read=_read(turns),
         limits=_limits(systems, trials, ranking),
     )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return write_page(path, page)
+    return write_page(Path(path), page)
 
 
 def _headline(systems: Sequence[Row], ranking: Ranking | None) -> str:
@@ -173,7 +170,9 @@ def _sure(turns: Turns | None) -> list[Sure]:
     extra = [name for name in ("system", "task") if name in told.columns]
     frame = told.frame.select(*extra, "confidence", "success", code=pl.Series(told.codes("episode").ids))
     episodes = frame.group_by("code", maintain_order=True).agg(
-        *(pl.col(name).first() for name in extra), pl.col("confidence").drop_nulls().last(), pl.col("success").all()
+        *(pl.col(name).first() for name in extra),
+        pl.col("confidence").drop_nulls().last(),
+        pl.col("success").drop_nulls().min(),  # every agent's; null, not True, where nobody said
     )
     episodes = episodes.drop_nulls(["confidence", "success"]).filter(pl.col("confidence").is_between(0, 1))
     if "system" not in extra:
@@ -188,7 +187,7 @@ def _sure(turns: Turns | None) -> list[Sure]:
     return found
 
 
-def _matrix(trials: pl.DataFrame | None) -> Heat | None:
+def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
     """Systems by families of tasks, where the names of tasks say a family (`algebra/12`, `alarm:7`, `alarm#7`)."""
     if trials is None or trials["success"].null_count() == len(trials):
         return None
@@ -200,14 +199,15 @@ def _matrix(trials: pl.DataFrame | None) -> Heat | None:
     cells = {
         (row["row"], row["column"]): Cell(
             number(row["mean"], percent=True), row["mean"] or 0.0,
-            f"{span(Interval(row['mean'], row['low'], row['high']), percent=True)} · {row['tasks']} tasks",
+            f"{span(Interval(row['mean'], row['low'], row['high']), percent=True)}\n{row['tasks']} tasks",
         )
         for row in table.to_dicts() if row["mean"] is not None
     }  # fmt: skip
-    names = [[*sorted(set(table[key]) - {ALL}), ALL] for key in ("row", "column")]
-    rows = names[0][:-1] if len(names[0]) == 2 else names[0]
+    rows = [*order] or sorted(set(table["row"]) - {ALL})
+    rows = rows if len(rows) == 1 else [*rows, ALL]
+    columns = [*sorted(set(table["column"]) - {ALL}), ALL]
     note = "Success, its 95% interval and the number of tasks; margins are over tasks, not over cells."
-    return heat_of("Success by family of tasks", note, rows, names[1], cells, margin=True)
+    return heat_of("Success by family of tasks", note, rows, columns, cells, margin=True)
 
 
 def _ranks(ranking: Ranking | None) -> list[Panel]:
@@ -233,7 +233,7 @@ def _wins(ranking: Ranking | None, matches: Matches | None) -> Heat | None:
     cells = {
         (row["system"], row["opponent"]): Cell(
             number(row["share"], percent=True), 2 * row["share"] - 1,
-            f"{span(Interval(row['share'], row['low'], row['high']), percent=True)} · {row['n']:g} matches",
+            f"{span(Interval(row['share'], row['low'], row['high']), percent=True)}\n{row['n']:g} matches",
         )
         for row in win_table(matches).to_dicts()
     }  # fmt: skip

@@ -20,7 +20,7 @@ def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
         return ABSENT
     if percent:
         text = f"{100 * value:{'+' if signed else ''}.1f}%"
-    elif value == int(value) or abs(value) >= 1000:
+    elif value == int(value) or abs(value) >= 999.5:  # beyond it three digits are written 1e+03
         text = f"{round(value):{'+' if signed and value else ''},d}"
     else:
         text = f"{value:{'+' if signed else ''}.3g}"

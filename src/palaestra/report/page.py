@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from palaestra.errors import StorageError, missing_extra
+from palaestra.errors import StorageError
 from palaestra.report import formatting
 from palaestra.report.episodes import sample
 from palaestra.report.limits import limits
@@ -26,7 +27,6 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         InputError: `run_dir` is not a run directory.
         StorageError: a file in it is damaged, or the page cannot be written.
-        MissingExtraError: matplotlib or jinja2 is not installed.
     """
     run = load_run(Path(run_dir))
     outcome = result(run)
@@ -60,10 +60,8 @@ def write_report(run_dir: Path) -> Path:
 
 def render(template: str, **context: Any) -> str:
     """Fill a template. Everything is escaped, except `Markup` that this package drew itself."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise missing_extra("jinja2", "report") from error
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("palaestra.report"),
         autoescape=True,
@@ -78,17 +76,32 @@ def render(template: str, **context: Any) -> str:
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write the page whole or not at all."""
+    """Write the page whole or not at all; its folder is made.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with whole(path) as temporary:  # a model may have produced half a surrogate pair
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+    return path
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write to, which becomes `path` if all goes well and is gone if not.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(
-            text, encoding="utf-8", errors="replace"
-        )  # a model may have produced half a surrogate pair
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path}: {error}") from error
-    return path
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _comparison_panels(outcome: Result) -> list[Panel]:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from palaestra.errors import missing_extra
 from palaestra.report.formatting import number, points
 from palaestra.report.load import Interval
 
@@ -200,11 +199,9 @@ def _style() -> Any:
 @contextmanager
 def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
     """An empty picture in the house style; the style holds inside the `with` only."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("matplotlib", "report") from error
+    import matplotlib
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(_style()):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         yield figure, figure.subplots()

@@ -204,7 +204,8 @@ class Share:
 
 
 def contributions(seeds: Sequence[Seed]) -> list[Share]:
-    """Share of the credit per additive term, largest first."""
+    """Share of the credit per additive term, largest first, over the seeds whose last batch had any credit."""
+    seeds = [seed for seed in seeds if any(seed.contributions.values())]
     terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
     shares = []
     for term in terms:

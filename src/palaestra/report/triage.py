@@ -7,7 +7,6 @@ turns around a detection are shown, with its beginning and its end; the table ha
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.errors import StorageError
 from palaestra.report.episodes import Text
-from palaestra.report.page import render, write_page
+from palaestra.report.page import render, whole, write_page
 from palaestra.turns import Turns
 
 WHOLE, ENDS, AROUND = 40, 6, 3
@@ -72,19 +70,12 @@ def write_triage(directory: Path, turns: Turns, chosen: pl.DataFrame, detections
 
     Raises:
         StorageError: the directory cannot be written.
-        MissingExtraError: jinja2 is not installed.
     """
     directory = Path(directory)
     table = chosen.drop("episode_code").with_row_index("rank", 1)
     page = triage_page(turns, chosen, detections)
-    temporary = directory / f".triage.{os.getpid()}.tmp"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with whole(directory / "triage.parquet") as temporary:
         table.write_parquet(temporary)
-        os.replace(temporary, directory / "triage.parquet")
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {directory}: {error}") from error
     lines = (json.dumps(row, ensure_ascii=False) for row in table.to_dicts())
     write_page(directory / "triage.jsonl", "".join(f"{line}\n" for line in lines))
     return write_page(directory / "triage.html", page)

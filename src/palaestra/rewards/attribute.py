@@ -37,7 +37,7 @@ def attribute(
     weight: SignalLike | None = None,
     *,
     how: How = "importance",
-    top: float = 3.0,
+    top: float | None = None,
     gamma: float = 0.9,
     over: Keys = AGENT,
 ) -> Signal:
@@ -46,8 +46,9 @@ def attribute(
     importance: weight/top · outcome, weight in 0 … top; a weight of -1 (harmful) earns -1. normalised: weight / Σ
     weight · outcome, 0 if Σ = 0. discount: γ^(turns that follow) · outcome. key: the outcome for the turn of largest
     weight (the first of equals), 0 for others. progress: (weight - weight before)/top · outcome, weight the progress so
-    far, before the first turn 0 (there top = 10). uniform: the outcome for each turn. over: whose turns they are.
-    Checked against the released code, in which a weight that the judge did not give is 0; here it is missing.
+    far, before the first turn 0. uniform: the outcome for each turn. top: the judge's largest weight; default 3, for
+    progress 10. over: whose turns they are. Checked against the released code, in which a weight that the judge did not
+    give is 0; here it is missing.
 
     Raises:
         ExpressionError: `how` is unknown, or needs a weight and has none.
@@ -68,7 +69,7 @@ def attribute(
         return as_signal(gamma) ** following * score
     if weight is None:
         raise ExpressionError(f"attribute: how={how!r} needs a weight per turn, e.g. attribute('score', 'importance')")
-    a = as_signal(weight)
+    a, top = as_signal(weight), (10.0 if how == "progress" else 3.0) if top is None else float(top)
     if how == "importance":
         return where(a == -1.0, -1.0, a / top * score)
     if how == "normalised":
@@ -85,7 +86,7 @@ def sotopia_reward(
     dimension: tuple[SignalLike, SignalLike],
     *others: tuple[SignalLike, SignalLike],
     how: How = "importance",
-    top: float = 3.0,
+    top: float | None = None,
     over: Keys = AGENT,
     scope: Keys = (),
 ) -> Signal:

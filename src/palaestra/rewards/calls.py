@@ -1,7 +1,8 @@
 """Tool calls against those that would have been right: names, parameters, values, each a component of its own.
 
-Calls are JSON in text columns, `[{"name": ..., "arguments": {...}}, ...]` (`parameters` is read as well). Left out: how
-calls are parsed out of an action; `tag_format` says whether there is anything to parse.
+Calls are JSON in text columns, `[{"name": ..., "arguments": {...}}, ...]`; `parameters` is read as well, and arguments
+that are JSON in a text themselves, as endpoints give them. Left out: how calls are parsed out of an action;
+`tag_format` says whether there is anything to parse.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.kernels import KERNELS, Evaluation
-from palaestra.rewards.match import column
+from palaestra.rewards.match import column, texts
 from palaestra.signals import Signal, SignalLike, as_signal, clip, is_missing, register, where
 
 Call = Mapping[str, Any]
@@ -85,6 +86,7 @@ def match_calls(
 
 def _frozen(call: Call) -> tuple[str, dict[str, Hashable]]:
     given = call.get("arguments", call.get("parameters")) or {}
+    given = json.loads(given) if isinstance(given, str) else given
     return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}
 
 
@@ -130,8 +132,7 @@ def call_match(
 
 
 def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    names = [child.options["name"] for child in node.inputs]
-    both = pl.DataFrame([evaluation.turns[name].cast(pl.String).alias(str(at)) for at, name in enumerate(names)])
+    both, gold_column = texts(evaluation, node), node.inputs[1].options["name"]
     distinct = both.unique(maintain_order=True)  # a group shares its gold calls and often its answers
     part, method = node.options["part"], node.options["method"]
 
@@ -140,7 +141,7 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
         calls = _read(text)
         if calls is UNREADABLE:
             form = '[{"name": "f", "arguments": {}}]'
-            raise InputError(f"call_match: column {names[1]!r} holds {text[:80]!r}, not a list of calls like {form}")
+            raise InputError(f"call_match: column {gold_column!r} holds {text[:80]!r}, not a list of calls like {form}")
         return calls
 
     found: list[float | None] = []
@@ -166,7 +167,7 @@ def _read(text: str) -> Any:
     try:
         calls = [dict(call) for call in json.loads(text)]
         return calls if all("name" in call and (_frozen(call) or True) for call in calls) else UNREADABLE
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):  # a model may write "[" a thousand times
         return UNREADABLE
 
 

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Literal, get_args
 
 import numpy as np
+import polars as pl
 
 from palaestra.credit.keys import is_last, joined
 from palaestra.errors import ExpressionError, InputError, nearest
@@ -73,7 +74,7 @@ def components(
     `weighted(correct=1, format=0.1)` or `krc("r_speed", "r_angle")`.
 
     Raises:
-        InputError: there is no part.
+        InputError: there is no part, or one that is not of grain "token" has a value per token.
 
     >>> turns = Turns({"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2, "success": [1, 1], "valid": [1, 0]})
     >>> turns = components(turns, {"solved": Component("success", "episode"), "format": 0.1 * col("valid")})
@@ -84,6 +85,9 @@ def components(
         raise InputError("components: no parts; give at least one score")
     named = {f"r_{name}": part if isinstance(part, Component) else Component(part) for name, part in parts.items()}
     turns = turns.with_column(**{name: part.column() for name, part in named.items()})
+    for name, part in named.items():
+        if part.grain != "token" and isinstance(turns[name].dtype, pl.List):
+            raise InputError(f"components: {part.score} has a value per token; sum it, per_turn(…, how='total')")
     added = [part.per_turn(name) for name, part in named.items()]
     return turns.with_column(**{into: reduce(Signal.__add__, added) if combined is None else as_signal(combined)})
 
@@ -170,11 +174,16 @@ def dual_ascent(
 
     costs: the batch's mean costs. A demand (success at least 0.3) is the cost -success with the limit -0.3.
 
+    Raises:
+        InputError: the three are not equally many.
+
     >>> dual_ascent([0.4, 0.0], [0.3, 0.1], [0.2, 0.2], rate=0.5)
     array([0.45, 0.  ])
     """
-    raised = np.asarray(multipliers, float) + rate * (np.asarray(costs, float) - np.asarray(limits, float))
-    return np.asarray(np.maximum(0.0, raised))
+    price, cost, limit = (np.asarray(each, float) for each in (multipliers, costs, limits))
+    if not price.shape == cost.shape == limit.shape:
+        raise InputError(f"dual_ascent: {price.size} multipliers, {cost.size} costs and {limit.size} limits")
+    return np.asarray(np.maximum(0.0, price + rate * (cost - limit)))
 
 
 @register()

@@ -31,7 +31,8 @@ class Criteria:
     A value of a failed call is null, never 0. Columns of other names are kept.
 
     Raises:
-        SchemaError: `criterion` or `value` is missing, there is no key, or a call failed and has a value all the same.
+        SchemaError: `criterion` or `value` is missing, there is no key, a value is no finite number, or a call failed
+            and has a value all the same.
 
     >>> Criteria(pl.DataFrame({"episode": [0, 0], "criterion": ["polite", "right"], "value": [1.0, None]})).keys
     ('episode',)
@@ -45,7 +46,13 @@ class Criteria:
                 raise SchemaError(f"a table of criteria needs a column {name!r}{nearest(name, self.frame.columns)}")
         if not self.keys:
             raise SchemaError(f"a table of criteria needs a key: one or more of {', '.join(KEYS)}")
+        kind = self.frame.schema["value"]
+        if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
+            raise SchemaError(f"criteria: column 'value' holds {kind}, not numbers")
         frame = self.frame.with_columns(pl.col("value").cast(pl.Float64), pl.col("criterion").cast(pl.String))
+        wrong = frame["value"].is_finite().not_().arg_true()
+        if len(wrong):
+            raise SchemaError(f"criteria: the value of row {wrong[0]} is not finite; make it null if the call failed")
         if "call_ok" not in frame.columns:
             frame = frame.with_columns(call_ok=pl.col("value").is_not_null())
         bad = frame.with_row_index().filter(~pl.col("call_ok") & pl.col("value").is_not_null())["index"].to_list()
@@ -58,12 +65,13 @@ class Criteria:
         """The keys that the table has, from the outermost."""
         return tuple(key for key in KEYS if key in self.frame.columns)
 
-    def key(self, by: Sequence[str]) -> list[str]:
+    def key(self, by: str | Sequence[str]) -> list[str]:
         """`by` with the keys in which an episode is numbered.
 
         Raises:
             SchemaError: the table lacks one of them.
         """
+        by = (by,) if isinstance(by, str) else by
         for name in by:
             if name not in self.frame.columns:
                 raise SchemaError(f"criteria have no column {name!r}{nearest(name, self.frame.columns)}")
@@ -72,7 +80,7 @@ class Criteria:
 
 
 def utility(
-    criteria: Criteria, weights: Weights, *, by: Sequence[str] = ("episode",), how: Reduction = "mean"
+    criteria: Criteria, weights: Weights, *, by: str | Sequence[str] = "episode", how: Reduction = "mean"
 ) -> pl.DataFrame:
     """Σ weight · value over the criteria, for each key of `by`: columns of the key, `utility` and `judged`.
 
@@ -81,7 +89,8 @@ def utility(
     weights: by criterion, or a table with `criterion`, `weight` and any keys they depend on; they are not normalised.
 
     Raises:
-        InputError: a weight names a criterion that was never judged, or one that was judged has none.
+        InputError: a weight names a criterion that was never judged, is not finite or stands there twice; or a
+            criterion that was judged has none.
 
     >>> table = pl.DataFrame({"episode": [0, 0, 1, 1], "criterion": ["a", "b"] * 2, "value": [1.0, 0.5, 0.0, None]})
     >>> utility(Criteria(table), {"a": 0.4, "b": 0.6}).rows()
@@ -111,13 +120,28 @@ def _weighted(criteria: Criteria, weights: Weights) -> pl.DataFrame:
     for name in sorted(known - judged) if len(criteria.frame) else ():
         raise InputError(f"weights: criterion {name!r} was not judged{nearest(name, judged)}")
     on = [name for name in table.columns if name in (*criteria.keys, "criterion")]
-    long = criteria.frame.join(table.select(*on, pl.col("weight").cast(pl.Float64)), on=on, how="left")
+    table = _typed_as(table.select(*on, pl.col("weight").cast(pl.Float64)), criteria.frame, on, "weights")
+    twice = table.filter(pl.struct(on).is_duplicated())
+    if len(twice):
+        raise InputError(f"weights: criterion {twice['criterion'][0]!r} has several; give one for each key")
+    if not table["weight"].is_finite().all():
+        raise InputError("weights: one is not finite; 0 leaves a criterion out")
+    long = criteria.frame.join(table, on=on, how="left")
     without = long.filter(pl.col("weight").is_null())["criterion"]
     if len(without):
         raise InputError(
             f"weights: criterion {without[0]!r} has no weight{nearest(without[0], known)}; 0 leaves it out"
         )
     return long
+
+
+def _typed_as(scores: pl.DataFrame, other: pl.DataFrame, keys: Sequence[str], what: str) -> pl.DataFrame:
+    """The table with its keys in the other's types."""
+    try:
+        return scores.with_columns(pl.col(name).cast(other.schema[name]) for name in keys)
+    except pl.exceptions.InvalidOperationError as error:
+        kinds = "; ".join(f"{name}: {scores.schema[name]} and {other.schema[name]}" for name in keys)
+        raise SchemaError(f"{what}: keys of other types ({kinds}); cast them") from error
 
 
 def _as_table(weights: Mapping[str, float]) -> pl.DataFrame:
@@ -129,7 +153,7 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
     """The table with the columns of `scores` joined to every row of their key; rows without one get null.
 
     Raises:
-        SchemaError: the two have no key in common, or a key of `scores` stands there twice.
+        SchemaError: the two have no key in common or in other types, or a key of `scores` stands there twice.
     """
     on = [name for name in KEYS if name in scores.columns]
     if not on or not set(on) <= set(turns.columns):
@@ -137,7 +161,7 @@ def onto(turns: Turns, scores: pl.DataFrame) -> Turns:
         raise SchemaError(f"onto: the table of turns has no column {missing or 'that is a key of the scores'}")
     if scores.select(on).is_duplicated().any():
         raise SchemaError(f"onto: scores have several rows for one ({', '.join(on)})")
-    aligned = scores.with_columns(pl.col(name).cast(turns.frame.schema[name]) for name in on)
+    aligned = _typed_as(scores, turns.frame, on, "onto")
     added = [name for name in scores.columns if name not in on]
     found = turns.frame.select(on).join(aligned, on=on, how="left", nulls_equal=True, maintain_order="left")
     return turns.with_column(**{name: found[name] for name in added})
@@ -154,7 +178,9 @@ def satisfaction(criteria: Criteria, depends_on: Mapping[str, Sequence[str]] | N
 
     Raises:
         InputError: the dependencies are circular or name an item that was never judged.
+        SchemaError: there is no column `step`.
     """
+    criteria.key("step")
     needed = {name: tuple(others) for name, others in (depends_on or {}).items()}
     judged = criteria.frame["criterion"].unique().to_list()
     for name in [*needed, *(other for others in needed.values() for other in others)]:

@@ -20,7 +20,7 @@ import polars as pl
 
 from palaestra.errors import InputError
 from palaestra.kernels import KERNELS, Evaluation
-from palaestra.rewards.match import column, matrix
+from palaestra.rewards.match import column, matrix, texts
 from palaestra.signals import Signal, SignalLike, as_signal, register
 
 Similarity = Callable[[str, str], float]
@@ -81,7 +81,7 @@ def goal_score(state: str, goal: str) -> Signal:
 
 def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
     names = [child.options["name"] for child in node.inputs]
-    both = pl.DataFrame([evaluation.turns[name].cast(pl.String).alias(str(at)) for at, name in enumerate(names)])
+    both = texts(evaluation, node)
     distinct = both.unique(maintain_order=True)
     found = []
     for state, goal in distinct.iter_rows():
@@ -101,7 +101,7 @@ def _read(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
             )
             for each in objects
         ]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         form = '[{"description": "mug", "attributes": {}}]'
         raise InputError(f"goal_score: column {name!r} holds {text[:80]!r}, not objects like {form}") from error
 

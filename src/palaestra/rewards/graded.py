@@ -83,11 +83,16 @@ def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] =
 def milestones(patterns: tuple[str, ...], *, log: str = "metadata", value: float = 0.1) -> Signal:
     """value times how many of the regular expressions the text of a column matches: how far a program came.
 
+    Raises:
+        ExpressionError: there is no pattern.
+
     >>> from palaestra.turns import Turns
     >>> turns = Turns({"metadata": ["data loaded, model trained", "data loaded", None]})
     >>> milestones(("data loaded", "model trained")).evaluate(turns)
     array([0.2, 0.1, 0. ])
     """
+    if not patterns:
+        raise ExpressionError("milestones: no patterns; give at least one regular expression")
     text = pl.col(log).cast(pl.String).fill_null("")
     return value * as_signal(pl.sum_horizontal([text.str.contains(each).cast(pl.Float64) for each in patterns]))
 

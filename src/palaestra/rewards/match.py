@@ -64,6 +64,19 @@ def column(name: SignalLike) -> Signal:
     return signal
 
 
+def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
+    """The columns of a node as text, named "0", "1" …
+
+    Raises:
+        ExpressionError: one holds something else.
+    """
+    columns = [evaluation.turns[child.options["name"]] for child in node.inputs]
+    for each in columns:
+        if each.dtype not in (pl.String, pl.Categorical, pl.Null):
+            raise ExpressionError(f"{node}: column {each.name!r} holds {each.dtype}, not text; write it as JSON")
+    return pl.DataFrame([each.cast(pl.String).alias(str(at)) for at, each in enumerate(columns)])
+
+
 def _computed_overlap(evaluation: Evaluation, node: Signal) -> np.ndarray:
     series = [_lists(evaluation.turns[child.options["name"]], node) for child in node.inputs]
     (one, sizes), (other, other_sizes) = _comparable(*series)
@@ -96,16 +109,18 @@ def _lists(series: pl.Series, node: Signal) -> pl.Series:
 def _comparable(*columns: pl.Series) -> list[tuple[np.ndarray, np.ndarray]]:
     """Items as integers, equal iff the items are and -1 for a missing one, and how many there are in each row."""
     sizes = [each.list.len().fill_null(0).to_numpy().astype(np.int64) for each in columns]
-    flat = []
-    for each, size in zip(columns, sizes, strict=True):
-        inner = each.dtype.inner  # type: ignore[attr-defined]
-        common = pl.Int64 if inner.is_integer() else pl.Float64 if inner.is_numeric() else pl.String
-        flat.append(each.filter(pl.Series(size > 0, dtype=pl.Boolean)).explode().cast(common))
-    if flat[0].dtype != flat[1].dtype:
-        flat = [each.cast(pl.Float64 if all(e.dtype.is_numeric() for e in flat) else pl.String) for each in flat]
+    kinds = [each.dtype.inner for each in columns]  # type: ignore[attr-defined]
+    numbers = all(kind.is_numeric() for kind in kinds)
+    common = pl.Float64 if numbers and any(kind.is_float() for kind in kinds) else pl.Int64 if numbers else pl.String
+    common = pl.String if common == pl.Int64 and pl.UInt64 in kinds else common  # not every one is an Int64
+    flat = [
+        each.filter(pl.Series(size > 0, dtype=pl.Boolean)).explode().cast(common)
+        for each, size in zip(columns, sizes, strict=True)
+    ]
     both = pl.concat(flat)
-    if both.dtype == pl.Int64:
-        ids = (both - (both.min() or 0)).fill_null(-1).to_numpy()
+    low, high = (0, 0) if both.dtype != pl.Int64 else (both.min() or 0, both.max() or 0)
+    if both.dtype == pl.Int64 and high - low < 2**62:  # type: ignore[operator]
+        ids = (both - low).fill_null(-1).to_numpy()
     else:
         ids = np.where(both.is_null().to_numpy(), -1, code_array(both.to_arrow()).ids)
     return [(ids[: len(flat[0])], sizes[0]), (ids[len(flat[0]) :], sizes[1])]

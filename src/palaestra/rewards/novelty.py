@@ -63,7 +63,9 @@ def _occurrence(evaluation: Evaluation, node: Signal) -> np.ndarray:
     ids, frame = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame
     rows = np.arange(len(ids))
     if "turn" in frame.columns:
-        rows = _sorted_by(frame["turn"].to_numpy(), rows)
+        turn = frame["turn"].cast(pl.Int64)
+        low, high = turn.min() or 0, turn.max() or 0
+        rows = _sorted_by((turn.fill_null(high + 1) - low).to_numpy(), rows)  # type: ignore[operator]
     rows = _sorted_by(ids, rows)
     first = np.flatnonzero(np.diff(ids[rows], prepend=-1))
     found = np.empty(len(ids))
@@ -181,23 +183,34 @@ class Counts:
 
         Raises:
             MissingColumnError: the table lacks a column of the key.
+            SchemaError: its key has other columns than what was counted, or other types.
         """
         names = [name for name in ("run", *self.key) if name != "run" or name in turns.columns]
         keys = pl.DataFrame([turns[name] for name in names])
         keys = keys.with_columns(pl.col(pl.Categorical).cast(pl.String))
+        if self.table is not None:
+            keys = self._as_counted(keys)
         known = keys.group_by(names).agg(pl.len().cast(pl.Float64).alias(self.column))
         if self.table is None:
             before = pl.Series(self.column, np.zeros(len(turns)))
         else:
-            if list(self.table.columns[:-1]) != names:
-                raise SchemaError(
-                    f"Counts: counted ({', '.join(self.table.columns[:-1])}) so far, now ({', '.join(names)})"
-                )
             found = keys.join(self.table, on=names, how="left", nulls_equal=True, maintain_order="left")
             before = found[self.column].fill_null(0.0)
             known = pl.concat([self.table, known]).group_by(names).agg(pl.col(self.column).sum())
         self.table = known
         return turns.with_column(**{self.column: before})
+
+    def _as_counted(self, keys: pl.DataFrame) -> pl.DataFrame:
+        assert self.table is not None
+        so_far = dict(self.table.schema)
+        so_far.pop(self.column)
+        try:
+            if list(so_far) == keys.columns:
+                return keys.cast(so_far)  # type: ignore[arg-type]
+        except pl.exceptions.InvalidOperationError:
+            pass
+        before, now = (", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (so_far, keys.schema))
+        raise SchemaError(f"Counts: counted ({before}) so far, now ({now})")
 
     def save(self, path: str | Path) -> Path:
         """Write the counts to one Parquet file, whole or not at all."""

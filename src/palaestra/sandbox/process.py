@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
 import json
 import math
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from palaestra.errors import InputError
-from palaestra.sandbox.screen import imported, screen
+from palaestra.sandbox.screen import MODULES, imported, screen
 
 WORKER = Path(__file__).with_name("worker.py")
 LAYERS = ("namespaces", "seccomp")
@@ -33,6 +32,8 @@ NEEDED = ("seccomp",)
 STARTING = 30.0
 """Seconds that a worker has to start, imports included."""
 LONGEST_PROBLEM = 1000
+LOADED = {*MODULES, *sys.stdlib_module_names} - {"antigravity"}
+"""What may be imported before the door is locked: nothing that does something else when it is imported."""
 
 Value = float | list[float | None] | None
 
@@ -77,7 +78,7 @@ def run_program(
     Args:
         source: the program. function: which of its functions. arguments: plain values (JSON).
         screened: look at the syntax first, and run with few builtins. Without it only the process is locked in: for
-            programs that need more of the language, and for testing the lock.
+            programs that need more of the language or of the standard library, and for testing the lock.
 
     Raises:
         InputError: the arguments are not plain values.
@@ -142,7 +143,7 @@ def containment() -> dict[str, bool]:
     ['namespaces', 'seccomp']
     """
     with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
-        _, header, _ = _run(_job("", "", Limits(), False, False), (), Path(directory), Limits())
+        _, header, _ = _run(_job("", "", Limits(), False, False), (), 0, Path(directory), Limits())
     return {layer: bool(header.get(layer)) for layer in LAYERS}
 
 
@@ -150,8 +151,9 @@ def _job(source: str, function: str, limits: Limits, fold: bool, screened: bool)
     numpy = importlib.util.find_spec("numpy")
     path = [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else []
     own = {"cpu": limits.cpu, "memory": limits.memory, "output": limits.output}
+    modules = [name for name in imported(source) if name in LOADED]
     return {
-        "source": source, "function": function, "modules": imported(source), "path": path,
+        "source": source, "function": function, "modules": modules, "path": path,
         "layers": LAYERS, "needs": NEEDED, "limits": own, "values": limits.values, "printed": limits.printed,
         "fold": fold, "screened": screened,
     }  # fmt: skip
@@ -177,18 +179,18 @@ def _lines(calls: Sequence[Sequence[Any]], keys: Sequence[Hashable] | None, star
 def _work(job: dict[str, Any], lines: Iterable[bytes], number: int, limits: Limits) -> tuple[list[Outcome], str | None]:
     """Outcomes of the calls that one worker answered, and how it died if it did not answer all."""
     with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
-        death, header, answers = _run(job, lines, Path(directory), limits)
+        death, header, answers = _run(job, lines, number, Path(directory), limits)
         if header and not any(header.get(layer) for layer in NEEDED):
             problem = "refused: there is no seccomp on this machine (Linux on x86-64 or ARM64), so nothing is run"
             return [Outcome(error=problem)] * number, None
-        outcomes = [_read(line, limits) for line in itertools.islice(answers, number)]
+        outcomes = [_read(line, limits) for line in answers]
         return outcomes, None if len(outcomes) == number else death
 
 
 def _run(
-    job: dict[str, Any], lines: Iterable[bytes], directory: Path, limits: Limits
-) -> tuple[str, dict[str, Any], Iterator[bytes]]:
-    """Run a worker to its end: how it ended, its first line, the other whole lines."""
+    job: dict[str, Any], lines: Iterable[bytes], number: int, directory: Path, limits: Limits
+) -> tuple[str, dict[str, Any], list[bytes]]:
+    """Run a worker to its end: how it ended, its first line, the next `number` whole lines or fewer."""
     scratch, asked, given = directory / "scratch", directory / "calls", directory / "answers"
     scratch.mkdir(mode=0o700)
     with asked.open("wb") as file:
@@ -200,28 +202,29 @@ def _run(
             stdin=calls, stdout=answers, stderr=subprocess.DEVNULL, start_new_session=True,
             env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )  # fmt: skip
-        death = _wait(process, answers, limits)
+        death = _wait(process, answers, number, limits)
     with given.open("rb") as file:
-        whole = file.read(limits.output)
-    first, *rest = whole.split(b"\n")
+        first, *rest = file.read(limits.output).split(b"\n", number + 1)
     try:
-        header = json.loads(first)
+        header = json.loads(first[:LONGEST_PROBLEM])
     except ValueError:
         header = {}
-    return death, header if isinstance(header, dict) else {}, iter(rest[:-1])
+    return death, header if isinstance(header, dict) else {}, rest[:-1]
 
 
-def _wait(process: subprocess.Popen, answers: BinaryIO, limits: Limits) -> str:
+def _wait(process: subprocess.Popen, answers: BinaryIO, number: int, limits: Limits) -> str:
     """Wait as long as answers come; then kill whatever is left of the worker's process group, and say how it ended."""
-    written, since, pause, late = 0, time.monotonic(), 0.001, False
+    written, since, end, pause, late = 0, time.monotonic(), math.inf, 0.001, False
     try:
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
             size, now = os.fstat(answers.fileno()).st_size, time.monotonic()
             if size > written:
+                if not written:  # the first line; whoever drips bytes has no more time than all answers have
+                    end = now + max(number, 1) * limits.wall
                 written, since = size, now
-            elif now - since > (limits.wall if written else STARTING):
+            if now > end or now - since > (limits.wall if written else STARTING):
                 late = True
                 break
     finally:  # the leader is not reaped yet, so its number still names this group and no other
@@ -239,16 +242,23 @@ def _wait(process: subprocess.Popen, answers: BinaryIO, limits: Limits) -> str:
 
 def _read(line: bytes, limits: Limits) -> Outcome:
     """An answer, believed in nothing: the worker may have been made to write anything."""
+    if len(line) > 30 * limits.values + 12 * (limits.printed + LONGEST_PROBLEM):
+        return Outcome(error="result: the answer is not one")
     try:
         value, error, printed = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return Outcome(error="result: the answer is not one")
-    printed = printed[: limits.printed] if isinstance(printed, str) else ""
+    printed = _text(printed)[: limits.printed] if isinstance(printed, str) else ""
     if error is not None:
-        return Outcome(error=str(error)[:LONGEST_PROBLEM], printed=printed)
+        return Outcome(error=_text(str(error))[:LONGEST_PROBLEM], printed=printed)
     items = value if isinstance(value, list) else [value]
     if len(items) > limits.values or not all(item is None or type(item) is float for item in items):
         return Outcome(error="result: not a number, None or a list of them", printed=printed)
     if not all(item is None or math.isfinite(item) for item in items):
         return Outcome(error="result: NaN or infinite; return None where there is no score", printed=printed)
     return Outcome(value, printed=printed)
+
+
+def _text(said: str) -> str:
+    """Without lone surrogates, which no table could hold."""
+    return said.encode("utf-8", "replace").decode()

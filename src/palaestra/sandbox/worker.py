@@ -24,26 +24,29 @@ SAFE = (
     "RuntimeError", "StopIteration", "True", "TypeError", "ValueError", "ZeroDivisionError", "__build_class__", "abs",
     "all", "any", "bin", "bool", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "filter",
     "float", "frozenset", "hash", "hex", "int", "isinstance", "issubclass", "iter", "len", "list", "map", "max", "min",
-    "next", "oct", "ord", "pow", "property", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str",
-    "sum", "tuple", "zip",
+    "next", "oct", "ord", "pow", "print", "property", "range", "repr", "reversed", "round", "set", "slice", "sorted",
+    "str", "sum", "tuple", "zip",
 )  # fmt: skip
 HIDDEN = {
     "DataSource", "Formatter", "ForwardRef", "asarray_chkfinite", "fromfile", "fromregex", "genfromtxt",
     "get_type_hints", "load", "loadtxt", "memmap", "open_memmap", "save", "savetxt", "savez", "savez_compressed",
+    "singledispatch", "singledispatchmethod", "update_wrapper", "wraps",  # they take names, or evaluate text
 }  # fmt: skip
 
 
 class Printer:
-    """Stands in for print: keeps the first characters, forgets the rest."""
+    """Stands in for stdout, which is where the answers go: keeps the first characters, forgets the rest."""
 
     def __init__(self, most: int) -> None:
         self.most, self.kept = most, ""
 
-    def __call__(self, *values: object, sep: str | None = " ", end: str | None = "\n", **ignored: object) -> None:
+    def write(self, text: str) -> int:
         """Print."""
-        if len(self.kept) < self.most:
-            text = (" " if sep is None else sep).join(map(str, values)) + ("\n" if end is None else end)
-            self.kept = (self.kept + text)[: self.most]
+        self.kept += text[: self.most - len(self.kept)]
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def take(self) -> str:
         """What was printed since the last time."""
@@ -104,13 +107,15 @@ def describe(error: BaseException) -> str:
         text = str(error)
     except BaseException:  # the program wrote that exception
         text = "?"
-    return f"{type(error).__name__}: {text[:500]}" + (f" (line {line})" if line else "")
+    return f"{type(error).__name__[:100]}: {text[:500]}" + (f" (line {line})" if line else "")
 
 
 def main() -> None:
     """Read the job, lock the door, answer the calls."""
     job = json.loads(sys.stdin.buffer.readline())
     sys.path += job["path"]
+    printer: Any = Printer(job["printed"])
+    sys.stdout = sys.stderr = printer
     modules = dict(imports(job["modules"]))
     offered = {name: public(module) for name, module in modules.items()} if job["screened"] else {}
     confine = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py"))["confine"]
@@ -118,12 +123,12 @@ def main() -> None:
     answer(holds)
     if not any(holds[layer] for layer in job["needs"]):
         return
-    printer = Printer(job["printed"])
+    printer.take()
     namespace: dict[str, Any] = {"__name__": "program"}
     if job["screened"]:
         safe = {name: getattr(builtins, name) for name in SAFE}
         safe["__import__"] = lambda name, *rest: offered[name]  # only what passed the screen is asked for
-        namespace["__builtins__"] = safe | {"print": printer}
+        namespace["__builtins__"] = safe
     function, broken = None, None
     try:
         exec(compile(job["source"], "<program>", "exec"), namespace)

@@ -52,6 +52,10 @@ def alpha_rank(
         raise InputError(f"alpha_rank: selection={selection!r}{nearest(str(selection), ('local', 'population'))}")
     if not (alpha > 0 and population > 1 and 0 < epsilon < 0.5):
         raise InputError(f"alpha_rank: alpha={alpha} > 0, population={population} > 1 and epsilon={epsilon} in (0, .5)")
+    if not len(payoffs) or not all(np.isfinite(table).all() for table in payoffs):
+        raise InputError(
+            "alpha_rank: payoffs must be finite numbers, and there must be some; a pair that never met has none"
+        )
     if isinstance(payoffs, np.ndarray) and payoffs.ndim in (2, 3):
         return _one_population(np.asarray(payoffs, float), alpha, population, epsilon, selection)
     tables = [np.asarray(table, float) for table in payoffs]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from palaestra.errors import InputError
+
 
 def change_score(said: int | None, true: int) -> float:
     """How well the frame `said` names the frame `true` of a change, in [-1, 1].
@@ -14,7 +16,12 @@ def change_score(said: int | None, true: int) -> float:
 
     >>> [round(change_score(said, 20), 3) for said in (18, 19, 20, 21, 25, 30, 40, 60, 100)]
     [-1.0, 1.0, 1.0, 0.999, 0.967, 0.892, 0.71, 0.441, 0.247]
+
+    Raises:
+        InputError: the change is at no frame from 1 on.
     """
+    if true < 1:
+        raise InputError(f"change_score: true={true}, expected a frame from 1 on")
     if said is None or said < true - 1:
         return -1.0
     if said <= true:

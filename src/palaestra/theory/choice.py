@@ -30,8 +30,11 @@ def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> Po
         InputError: a position is not between 1 and `options`, or there are none.
     """
     ranks = np.asarray(chosen)
-    if options < 2 or not ranks.size or ranks.min() < 1 or ranks.max() > options:
-        raise InputError(f"choice_position_test: positions must lie between 1 and options={options} (at least 2)")
+    if options < 2 or not np.isin(ranks, range(1, options + 1)).all() or not ranks.size:
+        raise InputError(
+            f"choice_position_test: positions must be whole, between 1 and options={options} (at least 2), and there "
+            "must be some"
+        )
     counts = np.bincount(ranks.astype(np.int64), minlength=options + 1)[1:]
     found = stats.chisquare(counts)
     return PositionTest(counts, float(found.statistic), float(found.pvalue))
@@ -44,7 +47,14 @@ def stopping_value(utilities: Sequence[float], discount: float, options: int) ->
 
     >>> stopping_value([0.0, 1.0], 1.0, options=2), stopping_value([0.0, 1.0], 0.5, options=2)
     (0.75, 0.625)
+
+    Raises:
+        InputError: no utilities, or one that is not finite; a discount outside [0, 1]; fewer than one option.
     """
+    if not (len(utilities) and np.isfinite(utilities).all() and 0 <= discount <= 1 and options >= 1):
+        raise InputError(
+            f"stopping_value: need utilities that are finite, discount={discount} in [0, 1], options={options} >= 1"
+        )
     draws = np.maximum(np.sort(np.asarray(utilities, float)), 0)
     value = best = np.concatenate([[0.0], draws])  # of having `best` when all have been seen
     for left in range(options):

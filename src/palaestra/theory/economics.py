@@ -21,7 +21,12 @@ def rubinstein_share(first: float, second: float) -> float:
 
     >>> round(rubinstein_share(0.9, 0.8), 4)
     0.7143
+
+    Raises:
+        InputError: a discount is not in (0, 1], or both are 1, where any split can be kept up.
     """
+    if not (0 < first <= 1 and 0 < second <= 1) or first == second == 1:
+        raise InputError(f"rubinstein_share: discounts {first} and {second} must be in (0, 1], and one below 1")
     return (1 - second) / (1 - first * second)
 
 
@@ -73,8 +78,13 @@ def persuasion_scores(
 
     >>> persuasion_scores([True, False], [True, True], value=2.0, bad_value=0.0)["buyer_gain"]
     0.0
+
+    Raises:
+        InputError: there is not one decision per good, or there are none.
     """
     is_good, sold = np.asarray(good, bool), np.asarray(bought, bool)
+    if is_good.shape != sold.shape or not is_good.size:
+        raise InputError(f"persuasion_scores: {is_good.size} goods, {sold.size} decisions; give as many of both")
     charged = ~is_good & (~sold if published else sold)
     return {
         "efficiency": float(sold[is_good].mean()) if is_good.any() else 1.0,
@@ -147,7 +157,13 @@ def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:
 
 
 def collusion_index(price: float, nash: float, monopoly: float) -> float:
-    """(p - Nash) / (monopoly - Nash): 0 where sellers compete, 1 where they act as one."""
+    """(p - Nash) / (monopoly - Nash): 0 where sellers compete, 1 where they act as one.
+
+    Raises:
+        InputError: both reference prices are equal, so there is nothing to agree on.
+    """
+    if monopoly == nash:
+        raise InputError(f"collusion_index: the Nash and the monopoly price are both {nash:g}")
     return (price - nash) / (monopoly - nash)
 
 

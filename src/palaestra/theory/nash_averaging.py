@@ -32,7 +32,7 @@ def nash_averaging(payoffs: np.ndarray) -> NashAverage:
     [0.3333, 0.3333, 0.3333]
     """
     payoffs = np.asarray(payoffs, float)
-    if payoffs.ndim != 2 or not np.isfinite(payoffs).all():
+    if payoffs.ndim != 2 or not payoffs.size or not np.isfinite(payoffs).all():
         raise InputError(f"nash_averaging: payoffs must be finite numbers [rows, columns], not {payoffs.shape}")
     if payoffs.shape[0] == payoffs.shape[1] and np.allclose(payoffs, -payoffs.T, rtol=0, atol=1e-12):
         x = y = _largest_entropy(payoffs)

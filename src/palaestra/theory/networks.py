@@ -81,8 +81,19 @@ def score(problem: str, adjacent: np.ndarray, answers: Sequence[Answer]) -> floa
     >>> ring = network("ring", 4, seed=0)
     >>> score("colouring", ring, [0, 1, 0, 1]), score("matching", ring, [1, 0, -1, -1])
     (1.0, 0.5)
+
+    Raises:
+        InputError: an unknown problem, or not one answer per agent.
     """
+    _check(problem)
+    if len(answers) != len(adjacent):
+        raise InputError(f"score: {len(answers)} answers of {len(adjacent)} agents")
     return _SCORES[problem](adjacent, answers)
+
+
+def _check(problem: str) -> None:
+    if problem not in PROBLEMS:
+        raise InputError(f"there is no problem {problem!r} on networks{nearest(problem, PROBLEMS)}")
 
 
 def _consensus(adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
@@ -106,7 +117,9 @@ def _matching(adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
         partner = answers[agent]
         if partner == -1:
             return any(answers[int(other)] == -1 for other in np.flatnonzero(adjacent[agent]))
-        return partner is None or not adjacent[agent, partner] or answers[partner] != agent
+        if partner is None or not 0 <= partner < len(adjacent):
+            return True
+        return not adjacent[agent, partner] or answers[partner] != agent
 
     return 1 - sum(map(inconsistent, range(len(adjacent)))) / len(adjacent)
 
@@ -139,6 +152,7 @@ def solve(problem: str, adjacent: np.ndarray) -> list[int]:
     >>> solve("matching", network("ring", 5, seed=0))
     [1, 0, 3, 2, -1]
     """
+    _check(problem)
     n = len(adjacent)
     if problem == "consensus":
         return [0] * n

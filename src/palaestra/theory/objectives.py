@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from palaestra.errors import InputError
+
 Utility = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Vectors float64[..., d] and weights float64[d] -> float64[...]."""
 
@@ -62,7 +64,12 @@ def beach_optimum(people: int, sections: int, psi: float) -> tuple[float, np.nda
     >>> value, spread = beach_optimum(100, 6, 7)
     >>> round(value, 2), sorted(spread.tolist())
     (12.88, [7, 7, 7, 7, 7, 65])
+
+    Raises:
+        InputError: fewer than 0 people, fewer than one section, or psi not above 0.
     """
+    if people < 0 or sections < 1 or not psi > 0:
+        raise InputError(f"beach_optimum: need people={people} >= 0, sections={sections} >= 1, psi={psi} > 0")
     worth = beach_capacity(np.arange(people + 1), psi)
     best, choices = np.where(np.arange(people + 1) == 0, 0.0, -np.inf), []
     for _ in range(sections):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import polars as pl
 
 from palaestra.errors import MissingColumnError, nearest
@@ -41,13 +42,16 @@ def seed_variance(trials: pl.DataFrame, task: str = "task", value: str = "succes
 
     >>> seed_variance(pl.DataFrame({"task": ["a", "a", "b", "b"], "success": [1.0, 1.0, 0.0, 0.0]}))
     (0.5, 0.0)
+
+    NaN is what cannot be told: within without a repeated task, between with fewer than two of them.
     """
     _need(trials, task, value)
     x = pl.col(value).cast(pl.Float64)
     tasks = trials.drop_nulls(value).group_by(task).agg(mean=x.mean(), var=x.var(), n=pl.len()).filter(pl.col("n") > 1)
-    within = float(tasks["var"].mean() or 0.0)  # type: ignore[arg-type]
-    noise = float((tasks["var"] / tasks["n"]).mean() or 0.0)  # type: ignore[arg-type]
-    return max(0.0, float(tasks["mean"].var() or 0.0) - noise), within  # type: ignore[arg-type]
+    within = float(tasks["var"].mean()) if len(tasks) else float("nan")  # type: ignore[arg-type]
+    noise = float((tasks["var"] / tasks["n"]).mean()) if len(tasks) > 1 else float("nan")  # type: ignore[arg-type]
+    between = float(tasks["mean"].var()) - noise if len(tasks) > 1 else float("nan")  # type: ignore[arg-type]
+    return (between if between > 0 or np.isnan(between) else 0.0), within
 
 
 def _need(trials: pl.DataFrame, *columns: str) -> None:

@@ -57,6 +57,13 @@ def test_equilibrium_play_ends_at_once_near_the_reference():
         assert result.info["efficiency"] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("discounts", [(1.0, 1.0), (0.8, 1.0), (1.0, 0.5)])
+def test_equilibrium_play_where_waiting_costs_nothing(discounts):
+    for rounds in (1, 2, 3, 4):
+        gains, result = play(Bargaining(discounts, rounds=rounds, offers=101), 0, equilibrium())
+        assert gains["first"] == pytest.approx(result.info["reference"], abs=0.011)
+
+
 def test_incomplete_information_hides_the_others_discount():
     env = Bargaining((0.9, 0.8), complete=False)
     assert "0.8" not in env.reset(0)["first"].text

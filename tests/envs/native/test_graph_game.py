@@ -71,6 +71,17 @@ def test_words_are_heard_by_all_neighbours():
     assert seen["n0"].legal == ("0", "1")
 
 
+def test_words_of_two_digits_are_told_apart():
+    seen = []
+    for words in (("say 1", "say 11"), ("say 11", "say 1")):
+        env = GraphGame("consensus", family="ring", n=4, rounds=2, words=12)
+        env.reset(0)
+        for word in words:
+            result = env.step(dict.fromkeys(env.agents, word))
+        seen.append(result.observations["n0"].text)
+    assert seen == ["answer n0:1,11 | n1:1,11 n3:1,11", "answer n0:11,1 | n1:11,1 n3:11,1"]
+
+
 def test_an_answer_that_is_none_spoils_consensus():
     env = GraphGame("consensus", family="ring", n=4, rounds=0, words=1)
     env.reset(0)

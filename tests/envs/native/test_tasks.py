@@ -34,7 +34,8 @@ def test_the_right_answer_is_worth_one_and_the_way_a_part_of_it():
     question = truth(Investigation(), seed)
     total, result = ask(Investigation(), f"answer: {question.answer}", seed=seed)
     assert (total, result.info["success"]) == (1.0, True)
-    step = f"SELECT entity FROM evidence WHERE entity = '{question.solution[0]}'"
+    alert = question.path[question.path.index(question.solution[0]) - 1]
+    step = f"SELECT entity FROM evidence WHERE alert = '{alert}'"
     for dense in (False, True):
         total, result = ask(Investigation(dense=dense), step, "answer: nothing", seed=seed)
         assert total == pytest.approx(0.4)
@@ -58,6 +59,30 @@ def test_sql_reads_and_does_nothing_else(query):
     assert total == 0.0
     assert result.info["valid"] == {"analyst": False}
     assert "error: " in result.observations["analyst"].text
+
+
+def test_who_names_every_entity_has_found_none():
+    kinds = ("account", "ip", "url", "file", "host", "process")
+    guesses = ", ".join(f"'{kind}:{n}'" for n in range(14) for kind in kinds)
+    for seed in range(8):
+        total, result = ask(Investigation(), f"SELECT {guesses}", "answer: nothing", seed=seed)
+        assert (total, result.info["steps_found"]) == (0.0, 0)
+
+
+def test_a_query_cannot_grow_a_value():
+    """Concatenation doubles faster than the limit on work counts."""
+    query = "SELECT 'abcdefghij' AS x"
+    for _ in range(4):
+        query = f"SELECT {'||'.join(['x'] * 60)} AS x FROM ({query} LIMIT 1)"
+    for text in (f"SELECT length(x) FROM ({query})", f"SELECT '{'x' * 20_000}'"):
+        _, result = ask(Investigation(), text)
+        assert result.info["valid"] == {"analyst": False}
+        assert " too " in result.observations["analyst"].text
+
+
+def test_a_small_incident_without_questions_is_passed_over():
+    env = Investigation(alerts=2, entities=4)
+    assert all("Which" in env.reset(seed)["analyst"].text for seed in range(40))
 
 
 def test_an_analyst_has_so_many_steps():
@@ -128,6 +153,11 @@ def test_means_by_template_and_what_parameters_do():
     assert between == pytest.approx(1 / 12, abs=0.015)
     assert within == pytest.approx(1 / 6, abs=0.015)
     assert macro_mean(trials) == pytest.approx(0.5, abs=0.05)
+    once = seed_variance(pl.DataFrame({"task": ["a", "b"], "success": [1.0, 0.0]}))
+    assert np.isnan(once).all(), "nothing was repeated"
+    between, within = seed_variance(pl.DataFrame({"task": ["a", "a"], "success": [1.0, 0.0]}))
+    assert np.isnan(between)
+    assert within == 0.5
 
 
 def test_who_replans_reaches_every_level():
@@ -185,6 +215,14 @@ def test_regret_is_zero_for_the_best_design_only():
         env.reset(0)
         regret = env.step({"scientist": int(design)}).info["regret"][0]
         assert regret == pytest.approx(every.max() - every[design])
+    env.reset(0)
+    assert env.step({"scientist": "pray"}).info["regret"] == [pytest.approx(every.max())]
+
+
+def test_what_is_no_experiment_leaves_no_outcome():
+    env = Experiment(experiments=2, particles=50)
+    env.reset(0)
+    assert env.step({"scientist": "pray"}).observations["scientist"].text == "death_process 1 left | nothing"
 
 
 def test_a_goal_reached_and_a_change_noticed_are_paid():

@@ -117,6 +117,19 @@ def test_exploring_pays_nothing_and_the_test_is_reached_by_its_tool():
     assert result.rewards["explorer"] in (0.0, 1.0)
 
 
+def test_a_value_of_exploring_is_that_of_all_tests():
+    env = envs.make("native/explored_grid", test="mask", explore=5, history=False)()
+    env.reset(0)
+    snapshot = env.snapshot()
+
+    def test(seed):
+        env.restore(snapshot, seed)
+        return env.step({"explorer": "test"}).observations["explorer"].text
+
+    assert test(None) == test(None)
+    assert len({test(seed) for seed in range(5)}) == 5
+
+
 def test_actions_of_the_wrong_agents_are_refused():
     env = envs.make("native/queue")()
     env.reset(0)
@@ -143,6 +156,24 @@ def test_actions_of_the_wrong_agents_are_refused():
         ("explored_grid", {"explore": -1}, "0 or more"),
         ("automation_grid", {"levels": ["L5"]}, "L5"),
         ("desktop", {"instances": 0}, "at least 1"),
+        ("graph_game", {"rounds": -1}, "rounds=-1"),
+        ("graph_game", {"words": 0}, "words=0"),
+        ("graph_game", {"graphs": 0}, "graphs=0"),
+        ("bargaining", {"discounts": (0.9,)}, "two in"),
+        ("bargaining", {"discounts": 0.9}, "two in"),
+        ("negotiation", {"values": 1.0}, "expected two"),
+        ("bertrand", {"prices": (10, 11)}, "two be above the cost 10"),
+        ("bertrand", {"prices": (11, 12, 11)}, "must differ"),
+        ("market", {"markups": [1, 1.0]}, "must differ"),
+        ("market", {"markups": [-1]}, "at least 0"),
+        ("queue", {"fee": -1}, "fee=-1"),
+        ("experiment", {"experiments": 0}, "one of them 1"),
+        ("experiment", {"particles": 0}, "particles=0"),
+        ("explored_grid", {"size": 1}, "size=1"),
+        ("explored_grid", {"worlds": 0}, "worlds=0"),
+        ("automation_grid", {"levels": []}, "no level"),
+        ("investigation", {"alerts": 1}, "alerts=1"),
+        ("investigation", {"gamma": 2.0}, "gamma=2.0"),
     ],
 )
 def test_wrong_options_are_named(name, options, message):

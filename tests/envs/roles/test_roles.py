@@ -267,3 +267,12 @@ def test_no_search_after_the_last_and_no_answer_before_a_yes() -> None:
     assert result.info["valid"] == {"seeker": False}
     env.reset(0)
     assert env.step({"seeker": "answer x"}).info == {"valid": {"seeker": False}, "success": False}
+
+
+def test_a_room_has_a_plain_number() -> None:
+    """Python reads digits of every script; a verifier of the table does not."""
+    env = Rooms()
+    env.reset(0)
+    result = env.step({"seeker": "submit \N{ARABIC-INDIC DIGIT TWO} evidence 0"})
+    assert result.info["valid"] == {"seeker": False}
+    assert not result.terminated

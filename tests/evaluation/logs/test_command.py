@@ -74,3 +74,10 @@ def test_whose_play_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     code, _, err = run(capsys, tmp_path / "games.parquet", "--agent", "frist")
     assert code == 2
     assert "nobody of that name; did you mean 'first'" in " ".join(err.split())
+
+
+def test_nothing_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plain.csv").write_text("task,points\na,1\nb,2\n")
+    assert "nothing was measured" in run(capsys, tmp_path / "plain.csv")[2]
+    code, out, err = run(capsys, tmp_path / "plain.csv", "--score", "points", "--json")
+    assert (code, err, json.loads(out)[0]["score"]["mean"]) == (0, "", 1.5)

@@ -249,3 +249,44 @@ def test_last_words_are_kept(tmp_path: Path) -> None:
     turns = read_logs(path).turns
     assert turns.frame.select("observation", "action").rows() == [("find it", "no"), ("Never mind.", None)]
     assert detect(turns)["type"].to_list() == ["interaction.disengagement.quit"]
+
+
+def test_rows_of_turns_are_the_same_in_every_format(tmp_path: Path) -> None:
+    """In JSONL, too, three turns of one episode are one trial."""
+    table = pl.DataFrame({
+        "system": "x", "task": ["a"] * 3 + ["b"] * 3, "group": [0] * 3 + [1] * 3, "episode": 0, "turn": [0, 1, 2] * 2,
+        "agent": "p", "action": list("uvwxyz"), "reward": [0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+        "success": [True] * 3 + [False] * 3, "score.style": 0.5, "confidence": 0.9,
+    })  # fmt: skip
+    table.write_ndjson(tmp_path / "t.jsonl")
+    table.write_parquet(tmp_path / "t.parquet")
+    table.write_csv(tmp_path / "t.csv")
+    found = [read_logs(tmp_path / f"t.{kind}").turns for kind in ("jsonl", "parquet", "csv")]
+    for turns in found:
+        assert columns(trials(turns), "task", "success", "score", "turns") == [("a", True, 1, 3), ("b", False, 0, 3)]
+        assert set(turns.columns) == set(table.columns)
+    flat = tmp_path / "flat.jsonl"
+    flat.write_text('{"task": "a", "success": true, "confidence": 0.9, "score.style": 0.5, "note": "n"}\n')
+    row = read_logs(flat).turns.frame.row(0, named=True)
+    assert (row["confidence"], row["score.style"], row["metadata"]) == (0.9, 0.5, '{"note": "n"}')
+    (tmp_path / "bad.jsonl").write_text('{"task": "a", "episode": "first", "success": true}\n')
+    with pytest.raises(InputError, match=r"bad\.jsonl: not a readable table \(column 'episode'"):
+        read_logs(tmp_path / "bad.jsonl")
+
+
+def test_a_table_without_agents_counts_beside_logs_that_name_them(sample_files: Files) -> None:
+    table = trials(read_logs(sample_files["csv"], sample_files["chat"]).turns)
+    assert table.filter(pl.col("system") == "x")["score"].to_list() == [0.5, None]
+
+
+def test_a_file_that_is_given_twice_is_refused(sample_files: Files) -> None:
+    path = sample_files["chat"]
+    with pytest.raises(InputError, match="given twice"):
+        read_logs(path, path.parent / "." / path.name)
+    assert set(read_logs(f"a={path}", f"b={path}").turns["system"]) == {"a", "b"}
+
+
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").write_text("\n")
+    with pytest.raises(InputError, match=r"none\.jsonl: the file is empty"):
+        read_logs(tmp_path / "none.jsonl")

@@ -149,6 +149,7 @@ def test_files_are_read(tmp_path: Path, suffix: str) -> None:
         ("a,b,winner\nx,,x\n", "row 1: a name is missing"),
         ("a,b,score\nx,y,0.7\n", r"row 1: a score of 0\.7"),
         ("a,b,score,weight\nx,y,1,0\n", "row 1: a weight must be positive"),
+        ("a,b,score,weight\nx,y,1,1\nx,y,1,heavy\n", "row 2: a weight must be positive, not 'heavy'"),
         ("a,c,score\nx,y,1\n", "no column 'b'"),
         ("a,b\nx,y\n", "neither a column 'winner' nor 'score'"),
         ("a,b,winner\n", "at least one match"),
@@ -183,3 +184,52 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["rank", str(path), "--json", "--resamples", "200"]).stdout)
     assert found["method"] == "alpha_rank"
     assert set(found["ranking"][0]) >= {"system", "score", "low", "high", "rank", "rank_low", "rank_high", "n"}
+
+
+def test_a_few_one_sided_matches_prove_no_order() -> None:
+    """Drawn again they would be one-sided for ever; 5 of 5 are not significant (sign test .0625), 6 of 6 are (.031)."""
+    for number, settled in ((1, False), (3, False), (5, False), (6, True), (20, True)):
+        play = matches(["x"] * number, ["y"] * number, np.ones(number))
+        for method in ("bradley_terry", "average_win_rate", "copeland"):
+            found = rank(play, method, resamples=2000)
+            assert found.note.startswith("x is first") == settled, (number, method)
+        table = rank(play, "bradley_terry").table
+        assert (table["high"] > table["low"]).all()
+    drawn = rank(matches(["x"] * 4, ["y"] * 4, np.full(4, 0.5)), resamples=500).table
+    assert (drawn["high"] > drawn["low"]).all()
+
+
+def test_upsets_stand_against_steps_only() -> None:
+    a, b = np.triu_indices(5, 1)  # a clear order of five, everyone once
+    names = np.array(list("vwxyz"))
+    play = matches(list(names[a]), list(names[b]), np.ones(10))
+    more = play.with_upsets()
+    assert sorted(zip(more.a[10:].tolist(), more.b[10:].tolist(), strict=True)) == [(i, i + 1) for i in range(4)]
+    assert (more.score[10:] == 0).all()
+    assert more.cluster[10:].tolist() == [10, 11, 12, 13]
+    circle = matches(["x", "y", "z"], ["y", "z", "x"], np.ones(3))
+    assert len(circle.with_upsets()) == 3
+
+
+def test_one_task_or_none_is_no_cluster() -> None:
+    score = np.array([1.0] * 6 + [0.0] * 5)
+    for task in (["T"] * 11, [None] * 11):
+        play = matches(["x"] * 11, ["y"] * 11, score, task=pl.Series(task, dtype=pl.String))
+        found = rank(play, resamples=500)
+        assert found.note.startswith("cannot tell who is first: x, y")
+        assert found.table["high"][0] - found.table["low"][0] > 100
+    some = matches(["x"] * 4, ["y"] * 4, np.ones(4), task=pl.Series(["a", None, "a", None]))
+    assert sorted(np.bincount(some.cluster)) == [1, 1, 2]
+    task = pl.Series(["a"] * 20 + ["b"] * 20)  # both tasks for x, but two tasks say little about others
+    two = matches(["x"] * 40, ["y"] * 40, np.array(([1.0] * 19 + [0.0]) + ([1.0] * 13 + [0.0] * 7)), task=task)
+    assert rank(two, resamples=500).note.startswith("cannot tell")
+
+
+def test_systems_that_never_met_have_no_order() -> None:
+    a, b = ["p"] * 40 + ["r"] * 40, ["q"] * 40 + ["s"] * 40
+    found = rank(matches(a, b, np.array([1.0] * 38 + [0.0] * 2 + [1.0] * 22 + [0.0] * 18)), resamples=500)
+    assert found.note.endswith("; never met, not even through others: p, q | r, s")
+    places = {row["system"]: (row["rank_low"], row["rank_high"]) for row in found.table.to_dicts()}
+    assert places["p"] == (1, 3)
+    assert places["q"] == (2, 4)
+    assert places["r"] == places["s"] == (1, 4)

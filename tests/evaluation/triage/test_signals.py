@@ -222,3 +222,11 @@ def test_gain_over_random_reading_has_intervals() -> None:
     assert row["low"] == pytest.approx(0.7333, abs=1e-4)
     with pytest.raises(InputError, match="no 'rnd'; did you mean 'random'"):
         sampling_gain({"random": [True]}, baseline="rnd")
+
+
+def test_a_table_without_words_or_calls_is_sampled_blindly() -> None:
+    table = Turns({"task": list("abcd"), "episode": [0, 1, 2, 3], "success": [True, False] * 2})
+    assert len(messages(table)) == 0
+    chosen = triage(table, 3)
+    assert len(chosen) == 3
+    assert chosen["score"].to_list() == [0.0] * 3

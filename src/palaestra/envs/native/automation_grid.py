@@ -40,16 +40,16 @@ class _State:
 class AutomationGrid(NativeEnv):
     """`operator` walks to the goal; reward and success 1 if it gets there in time. info has the `level` in the end.
 
-    levels: those that are drawn from; the task's name begins with its level.
+    levels: those that are drawn from, or one; the task's name begins with its level.
     """
 
     agents: tuple[str, ...] = ("operator",)
 
-    def __init__(self, levels: Sequence[str] = LEVELS) -> None:
-        for level in levels:
+    def __init__(self, levels: str | Sequence[str] = LEVELS) -> None:
+        self.levels = (levels,) if isinstance(levels, str) else tuple(levels)
+        for level in self.levels or ("",):
             if level not in LEVELS:
                 raise InputError(f"AutomationGrid: no level {level!r}{nearest(level, LEVELS)}")
-        self.levels = tuple(levels)
 
     def begin(self) -> tuple[str, _State]:
         """Draw the level and a grid in which everything can be reached."""

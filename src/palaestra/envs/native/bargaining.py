@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from palaestra.envs.base import Observation
 from palaestra.envs.native.base import Chosen, NativeEnv
 from palaestra.envs.native.speech import ask, spoken
@@ -55,8 +57,11 @@ class Bargaining(NativeEnv):
             complete: whether a player knows the other's discount.
             talk: actions are speech with the move on the last line, and the other reads the speech.
         """
-        if rounds < 1 or offers < 2 or not all(0 < d <= 1 for d in discounts or ()):
-            raise InputError(f"Bargaining: rounds={rounds} >= 1, offers={offers} >= 2, discounts={discounts} in (0, 1]")
+        two = (1, 1) if discounts is None else discounts
+        if rounds < 1 or offers < 2 or np.shape(two) != (2,) or not all(0 < d <= 1 for d in two):
+            raise InputError(
+                f"Bargaining: rounds={rounds} >= 1, offers={offers} >= 2, discounts={discounts}: two in (0, 1]"
+            )
         self.discounts = None if discounts is None else (float(discounts[0]), float(discounts[1]))
         self.rounds, self.complete, self.talk = rounds, complete, talk
         self.shares = [number / (offers - 1) for number in range(offers)]
@@ -121,7 +126,7 @@ class Bargaining(NativeEnv):
 
 def equilibrium() -> Callable[[Any], str]:
     """Scripted play by backward induction, for games with known discounts and no talk: offer the other one step of the
-    grid more than refusing is worth to it, and accept what is worth at least as much as refusing."""
+    grid more than refusing is worth to it (all, where that is all), and accept what is worth at least as much."""
     facts = re.compile(r"(\w+) round (\d+)/(\d+) discounts ([\d.]+) other ([\d.]+)(?:.*keep ([\d.]+)$)?")
 
     def play(request: Any) -> str:
@@ -136,6 +141,6 @@ def equilibrium() -> Callable[[Any], str]:
             return "accept" if 1 - float(found[6]) / 100 >= refusing - 1e-9 else "reject"
         share = bargaining_share((own, other), left + 1)
         offers = [move for move in seen.legal if float(move[5:]) / 100 < share - 1e-9]
-        return str(max(offers, key=lambda move: float(move[5:])))
+        return str(max(offers or ["keep 0"], key=lambda move: float(move[5:])))
 
     return play

@@ -62,6 +62,8 @@ class Bertrand(NativeEnv):
             self.nash, self.monopoly = logit_nash_price(sellers, cost), logit_monopoly_price(sellers, cost)
         else:
             self.nash, self.monopoly = bertrand_nash_price(self.prices, cost), max(self.prices)
+        if len(set(self.moves)) < len(self.moves) or not self.nash < self.monopoly:
+            raise InputError(f"Bertrand: prices={list(prices)} must differ, and two be above the cost {cost:g}")
 
     def begin(self) -> tuple[str, list[list[float]]]:
         """Nothing is drawn: all episodes begin alike."""

@@ -22,7 +22,7 @@ class _State:
     truth: np.ndarray
     belief: Belief
     asked: list[int]  # designs that will be asked about
-    done: list[tuple[int, float]] = field(default_factory=list)
+    done: list[tuple[int | None, float]] = field(default_factory=list)  # None: no experiment was named
     answers: list[float | None] = field(default_factory=list)
     regret: list[float] = field(default_factory=list)
 
@@ -57,6 +57,11 @@ class Experiment(NativeEnv):
         """
         if model not in MODELS:
             raise InputError(f"Experiment: no model {model!r}{nearest(model, MODELS)}")
+        if min(experiments, questions) < 0 or experiments + questions < 1 or particles < 1:
+            raise InputError(
+                f"Experiment: experiments={experiments} and questions={questions} must be at least 0, one of them 1, "
+                f"and particles={particles} at least 1"
+            )
         self.name, self.model = model, MODELS[model]()
         self.experiments, self.questions, self.regret = experiments, questions, regret
         self.prior = prior(self.model, particles)
@@ -73,7 +78,7 @@ class Experiment(NativeEnv):
     def look(self) -> dict[str, Observation]:
         """All that was tried and seen; as numbers: how many experiments are left, posterior means and SDs."""
         state = self.state
-        past = "".join(f" | {self.moves[design]}: {y:.3g}" for design, y in state.done)
+        past = "".join(" | nothing" if n is None else f" | {self.moves[n]}: {y:.3g}" for n, y in state.done)
         if len(state.done) < self.experiments:
             left = self.experiments - len(state.done)
             mean = state.belief.weights @ state.belief.theta
@@ -108,13 +113,13 @@ class Experiment(NativeEnv):
 
     def _experiment(self, action: int | None) -> float:
         state = self.state
-        if action is None:
-            state.done.append((0, float("nan")))
-            return 0.0
-        design = self.model.designs[action]
         if self.regret:
             every = gains(self.model, state.belief)
-            state.regret.append(float(every.max() - every[action]))
+            state.regret.append(float(every.max() - (0.0 if action is None else every[action])))
+        if action is None:
+            state.done.append((None, float("nan")))
+            return 0.0
+        design = self.model.designs[action]
         y = float(self.model.simulate(state.truth[None], design, self.rng)[0])
         given = float(self.model.loglik(np.array(y), state.truth, design))
         likelihood = np.exp(self.model.loglik(np.array(y), state.belief.theta, design))

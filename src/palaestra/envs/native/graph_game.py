@@ -70,6 +70,9 @@ class GraphGame(NativeEnv):
         for value, known in ((problem, PROBLEMS), (reward, ("score", "solved"))):
             if value not in known:
                 raise InputError(f"GraphGame: {value!r} is not known{nearest(value, known)}")
+        for name, given, least in (("rounds", rounds, 0), ("words", words, 1), ("graphs", graphs, 1)):
+            if given is not None and given < least:
+                raise InputError(f"GraphGame: {name}={given}, expected at least {least}, or None")
         network(family, n, 0)
         self.problem, self.family, self.words, self.graphs, self.reward = problem, family, words, graphs, reward
         self.rounds = rounds
@@ -119,8 +122,9 @@ class GraphGame(NativeEnv):
             text = f"{GOALS[self.problem]} {task}\n{json.dumps(facts)}"
             choices = tuple(a for a, ok in zip(self.valid_answers, legal, strict=True) if ok) if last else None
             return Observation(text, choices)
-        own = "".join(of[neighbours[0]].get(agent, "-") for of in heard)
-        others = " ".join(f"n{o}:{''.join(of[agent].get(int(o), '-') for of in heard)}" for o in neighbours)
+        comma = "," * (self.words > 10)  # words of two digits
+        own = comma.join(of[neighbours[0]].get(agent, "-") for of in heard)
+        others = " ".join(f"n{o}:{comma.join(of[agent].get(int(o), '-') for of in heard)}" for o in neighbours)
         mask = np.array([not last] * self.words + [last and ok for ok in legal])
         text = f"{'answer' if last else 'say'} {self.agents[agent]}:{own} | {others}"
         return Observation(text, self.said + self.valid_answers, mask)

@@ -67,13 +67,18 @@ def _mask(keys: bool, options: bool = False, changed: bool = False) -> np.ndarra
 
 
 class GridWorld(NativeEnv):
-    """Agent `explorer` walks about; nothing is paid. worlds: draw from only so many; None: a new one for every seed."""
+    """Agent `explorer` walks about; nothing is paid.
+
+    size: of a side, at least 2. worlds: draw from only so many; None: a new one for every seed.
+    """
 
     agents: tuple[str, ...] = ("explorer",)
     extra = ""
     length = 10_000
 
     def __init__(self, size: int = 6, worlds: int | None = None) -> None:
+        if size < 2 or (worlds is not None and worlds < 1):
+            raise InputError(f"GridWorld: size={size} must be at least 2, worlds={worlds} at least 1, or None")
         self.size, self.worlds = size, worlds
 
     def begin(self) -> tuple[str, _State]:

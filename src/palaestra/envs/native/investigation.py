@@ -14,10 +14,11 @@ import numpy as np
 
 from palaestra.envs.base import Observation
 from palaestra.envs.native.base import Chosen, NativeEnv
+from palaestra.errors import InputError
 from palaestra.theory.investigation import Question, incident, questions, right_answer
 
-ROWS, WORK = 15, 200_000
-"""Rows shown of a result; steps of SQLite's machine that a query may take."""
+ROWS, WORK, LONGEST_QUERY, LONGEST_VALUE = 15, 200_000, 10_000, 1000
+"""Rows shown of a result; steps of SQLite's machine that a query may take; characters of it, and bytes of any value."""
 SCHEMA = "alerts(alert, day), evidence(alert, kind, entity)"
 
 
@@ -34,8 +35,8 @@ class _State:
 class Investigation(NativeEnv):
     """`analyst` sends a SELECT, or `answer: …`, at most `steps` times.
 
-    The return is 1 for the right answer, else γ^i for the i-th step before the answer that a result has shown. In the
-    end info has `steps_found` and `score`.
+    The return is 1 for the right answer, else γ^i for the i-th step before the answer that a result has shown and its
+    query did not name. Who reads the whole store is paid for all of it. In the end info has `steps_found` and `score`.
     """
 
     agents: tuple[str, ...] = ("analyst",)
@@ -59,6 +60,11 @@ class Investigation(NativeEnv):
             dense: pay each step of the solution in the turn that first shows it (the same return).
             incidents: draw from only so many; None makes a new one for every seed.
         """
+        if alerts < 2 or entities < 4 or steps < 1 or not 0 <= gamma <= 1 or (incidents is not None and incidents < 1):
+            raise InputError(
+                f"Investigation: need alerts={alerts} >= 2, entities={entities} >= 4, steps={steps} >= 1, "
+                f"gamma={gamma} in [0, 1], incidents={incidents} >= 1, or None"
+            )
         self.alerts, self.entities, self.steps, self.gamma, self.dense = alerts, entities, steps, gamma, dense
         self.incidents = incidents
         self._store: tuple[int, sqlite3.Connection] | None = None
@@ -66,10 +72,17 @@ class Investigation(NativeEnv):
     def begin(self) -> tuple[str, _State]:
         """Draw the incident and the question."""
         number = int(self.rng.integers(2**31 if self.incidents is None else self.incidents))
-        asked = questions(self._incident(number), 20, np.random.default_rng(number))
+        while not (asked := self._questions(number)):  # a small one can have nothing to ask
+            number += 1
         choice = int(self.rng.integers(len(asked)))
         question = asked[choice]
         return f"investigation:{number}:{choice}", _State(number, question, found=[False] * len(question.solution))
+
+    def _questions(self, number: int) -> list[Question]:
+        try:
+            return questions(self._incident(number), 20, np.random.default_rng(number))
+        except InputError:
+            return []
 
     def _incident(self, number: int) -> dict[str, tuple[str, ...]]:
         return incident(self.alerts, self.entities, np.random.default_rng(number))
@@ -99,7 +112,8 @@ class Investigation(NativeEnv):
             shown = complaint or "\n".join(" ".join(map(str, row)) for row in rows) or "no rows"
             state.log.append(f"> {' '.join(text.split())[:300]}\n{shown}")
             seen = {str(value) for row in rows for value in row}
-            state.found = [had or step in seen for had, step in zip(state.found, state.question.solution, strict=True)]
+            new = [step in seen and step not in text for step in state.question.solution]
+            state.found = [had or step for had, step in zip(state.found, new, strict=True)]
         else:
             state.log.append(f"> {text[:300]}")
         state.over = answering or len(state.log) >= self.steps
@@ -134,6 +148,8 @@ class Investigation(NativeEnv):
                 store.execute("INSERT INTO alerts VALUES (?, ?)", (alert, day))
                 rows = [(alert, entity.split(":")[0], entity) for entity in entities]
                 store.executemany("INSERT INTO evidence VALUES (?, ?, ?)", rows)
+            store.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, LONGEST_QUERY)
+            store.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
             store.set_authorizer(_authorise)
             self._store = (number, store)
         store = self._store[1]

@@ -72,6 +72,8 @@ class Market(NativeEnv):
             raise InputError(f"Market: search={search!r}{nearest(search, SEARCHES)}")
         if min(customers, sellers, items, proposals, len(markups)) < 1 or not 0 < patience <= 1:
             raise InputError("Market: at least one customer, seller, item, proposal and markup; patience in (0, 1]")
+        if len(set(markups)) < len(markups) or not all(0 <= markup < np.inf for markup in markups):
+            raise InputError(f"Market: markups={list(markups)} must differ, and be at least 0")
         self.search, self.patience, self.success, self.items = search, patience, success, items
         self.proposals = min(proposals, sellers)
         self.markups = tuple(float(m) for m in markups)

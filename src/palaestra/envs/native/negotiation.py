@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from palaestra.envs.base import Observation
 from palaestra.envs.native.base import Chosen, NativeEnv
 from palaestra.envs.native.speech import ask, spoken
@@ -58,6 +60,8 @@ class Negotiation(NativeEnv):
         """
         if rounds < 1 or not len(prices):
             raise InputError(f"Negotiation: rounds={rounds} must be at least 1, and there must be prices")
+        if values is not None and np.shape(values) != (2,):
+            raise InputError(f"Negotiation: values={values}, expected two: the seller's and the buyer's")
         self.values = None if values is None else (float(values[0]), float(values[1]))
         self.rounds, self.complete, self.talk = rounds, complete, talk
         self.prices = [round(float(price), 6) for price in prices]

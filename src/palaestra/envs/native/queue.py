@@ -16,6 +16,7 @@ import numpy as np
 
 from palaestra.envs.base import Observation
 from palaestra.envs.native.base import Chosen, NativeEnv
+from palaestra.errors import InputError
 from palaestra.theory.economics import monopolised
 
 STAGES = (6.0, 4.0)
@@ -44,6 +45,8 @@ class Queue(NativeEnv):
     agents: tuple[str, ...] = ("a", "b", "c")
 
     def __init__(self, *, fee: float = 0.0) -> None:
+        if not fee >= 0:
+            raise InputError(f"Queue: fee={fee}, expected at least 0")
         self.fee = float(fee)
         self.moves = ("pass", *(f"guarantee {agent}" for agent in self.agents), "dear")
 

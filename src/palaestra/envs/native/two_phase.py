@@ -40,7 +40,8 @@ class TwoPhase:
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Begin to explore, or with the test if there is nothing to explore."""
-        self._seed, self._steps, self._resets, self._test = seed, 0, 0, None
+        self._seed = self._test_seed = seed
+        self._steps, self._resets, self._test = 0, 0, None
         self._log: dict[str, list[str]] = {agent: [] for agent in self.agents}
         seen = self.world.reset(seed)
         self.task = self.world.task if self.explore else f"{self.world.task}:{seed}"
@@ -48,7 +49,7 @@ class TwoPhase:
 
     def _begin_test(self) -> Mapping[str, Observation]:
         self._test = self.derive(self.world)
-        return self._test.reset(self._seed)
+        return self._test.reset(self._test_seed)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """A step of the world or of the test."""
@@ -112,11 +113,13 @@ class TwoPhase:
         return copy.deepcopy({name: value for name, value in vars(self).items() if name != "derive"})
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
-        """Go on from a snapshot; seed: draw the chance that is to come in a native world anew."""
+        """Go on from a snapshot; seed: draw the chance that is to come in a native world, and the test, anew."""
         vars(self).update(copy.deepcopy(snapshot))
         inner: Any = self.world if self._test is None else self._test
-        if seed is not None and hasattr(inner, "rng"):
-            inner.rng = np.random.default_rng(seed)
+        if seed is not None:
+            self._test_seed = seed
+            if hasattr(inner, "rng"):
+                inner.rng = np.random.default_rng(seed)
         return dict(self._turn)
 
 

@@ -99,7 +99,7 @@ class Itinerary(NativeEnv):
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Answer, note or judge."""
         state, said = self.state, str(chosen["planner"] or "").lower()
-        asked, visit = re.fullmatch(r"hours (\w+)", said), re.fullmatch(r"visit (\w+) (\d{1,2})", said)
+        asked, visit = re.fullmatch(r"hours (\w+)", said), re.fullmatch(r"visit (\w+) ([0-9]{1,2})", said)
         named = asked or visit
         info: dict[str, Any] = {}
         answer = "?"

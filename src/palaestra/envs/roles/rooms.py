@@ -73,8 +73,8 @@ class Rooms(NativeEnv):
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Show a room, or take the submission."""
         state, said = self.state, str(chosen["seeker"] or "").lower()
-        looked = re.fullmatch(r"look (\d{1,3})", said)
-        sent = re.fullmatch(r"submit (\d{1,3})(?: evidence((?:[ ,]*\d{1,3})*))?", said)
+        looked = re.fullmatch(r"look (\d{1,3})", said, re.ASCII)
+        sent = re.fullmatch(r"submit (\d{1,3})(?: evidence((?:[ ,]*\d{1,3})*))?", said, re.ASCII)
         if looked and int(looked[1]) < self.rooms:
             result = f"look {looked[1]}: {state.thing if int(looked[1]) == state.room else 'empty'}"
             info: dict[str, Any] = {"tool": "look", "result": result}

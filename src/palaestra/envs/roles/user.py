@@ -142,8 +142,8 @@ class SimulatedUser(NativeEnv):
             turns: replies at most. start: emotion at first, 0 to 100.
             leaves: the user leaves at this emotion or below: 0 in training; SAGE's simulator says 9.
         """
-        if not (turns >= 1 and leaves < start < 100):
-            raise InputError(f"SimulatedUser: need turns={turns} >= 1 and leaves={leaves} < start={start} < 100")
+        if not (turns >= 1 and 0 <= leaves < start < 100):
+            raise InputError(f"SimulatedUser: need turns={turns} >= 1 and 0 <= leaves={leaves} < start={start} < 100")
         self.user: User = NeedyUser(user) if isinstance(user, str) else user
         self.turns, self.start, self.leaves = turns, start, leaves
 

@@ -38,15 +38,22 @@ def read_logs(*paths: str | Path, format: str | None = None) -> Logs:
     format: one of `FORMATS`, where the content does not say it.
 
     Raises:
-        InputError: a path is absent, the format is unknown, or nothing in a path could be read.
+        InputError: a path is absent or given twice under one name, the format is unknown, or nothing in a
+            path could be read.
     """
     if format is not None and format not in FORMATS:
         raise InputError(f"no log format {format!r}{nearest(format, FORMATS)}")
     frames: list[tuple[Path, str | None, pl.DataFrame]] = []
     problems: list[Problem] = []
     files = 0
+    known: set[tuple[str | None, Path]] = set()
     for given in paths:
         name, path = _name(str(given))
+        if (name, path.resolve()) in known:
+            raise InputError(
+                f"{given}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
+            )
+        known.add((name, path.resolve()))
         read, found = _read_path(path, format)
         problems += found
         if not read:

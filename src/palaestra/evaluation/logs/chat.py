@@ -1,7 +1,7 @@
 """Chat JSONL: a line per episode, `{"messages": [...]}` in OpenAI's style, with whatever else it says of itself.
 
 Understood beside `messages`: task (or task_id, id, question_id), system (or model), reward (or score), success,
-error, trial, run, seed, confidence. The task of a line without one is what its first user message says.
+error, run, seed, cost, confidence, scores, limit. The task of a line without one is what its first user message says.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from palaestra.evaluation.logs import (
 from palaestra.evaluation.logs.files import Documents, documents
 from palaestra.evaluation.logs.rows import Rows
 
-JSON: dict[str, tuple[Callable[[dict[str, Any]], bool], Callable[[Documents, Rows], None]]] = {
+JSON: dict[str, tuple[Callable[[dict[str, Any]], bool], Callable[[Documents, Rows], pl.DataFrame | None]]] = {
     "lm-eval": (lm_eval.fits, lm_eval.read),
     "hal": (hal.fits, hal.read),
     "agencybench": (agencybench.fits, agencybench.read),
@@ -68,12 +68,10 @@ def read_file(path: Path, form: str | None, rows: Rows, *, in_folder: bool = Fal
                 hint = "; it holds averages: give samples_*.jsonl (--log_samples)" if results else ""
                 rows.problem("", f"no known log: its fields are {', '.join(list(heads[0])[:8])}{hint}")
             return None
-        JSON[form][1](found, rows)
-        return None
+        return JSON[form][1](found, rows)
     if form in BINARY:
         return BINARY[form](path, rows)
-    JSON[form][1](documents(path, rows), rows)
-    return None
+    return JSON[form][1](documents(path, rows), rows)
 
 
 def _binary(path: Path, rows: Rows) -> str | None:

@@ -19,6 +19,9 @@ def documents(path: Path, rows: Rows) -> Documents:
     except OSError as error:
         rows.problem("", error.strerror or str(error))
         return []
+    if not data.strip():
+        rows.problem("", "the file is empty")
+        return []
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     filled = [line for line in lines[:50] if line.strip()]
     if len(filled) > 1 and sum(line.startswith(b"{") for line in filled) > len(filled) / 2 and len(filled[0]) > 1:

@@ -1,8 +1,10 @@
 """Tables: our own (Parquet, CSV, JSONL with a column `task`), and TRL's completions (`completions_*.parquet`).
 
-An own table keeps every column it has. One without `episode` has an episode per row; a column `score` is the reward if
-there is none. TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default
-weights, and each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
+An own table keeps every column it has (in JSONL, if `episode` is one of them; else what is unknown is metadata). One
+without `episode` has an episode per row; a column `score` is the reward if there is none.
+
+TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default weights, and
+each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from palaestra.errors import PalaestraError
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.rows import Rows, dump, rest
+from palaestra.evaluation.logs.rows import TURN, Rows, dump, rest
 from palaestra.turns import Turns
 
 
@@ -51,17 +53,27 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
     return None
 
 
-def read_records(found: Documents, rows: Rows) -> None:
-    """Own rows as JSON objects, one episode each."""
-    known = {"system", "run", "task", "success", "score", "reward", "error", "cost", "tokens_in", "tokens_out", "seed"}
+def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
+    """Own rows as JSON objects: an episode each, or, if they have `episode`, a turn each as in other tables."""
+    good = [(where, record) for where, record in found if fits(record)]
     for where, record in found:
         if not fits(record):
             rows.problem(where, "a row without a task and one of success, score and reward")
-            continue
-        values = {name: record.get(name) for name in ("system", "run", "task", "success", "error", "seed")}
-        turn = {name: record.get(name) for name in ("cost", "tokens_in", "tokens_out")}
-        turn["metadata"] = rest(record, known)
-        rows.episode(where, [turn], score=record.get("reward", record.get("score")), **values)
+    if any(record.get("episode") is not None for _, record in good):
+        plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
+        try:
+            return own(pl.DataFrame(plain, infer_schema_length=None))
+        except (PalaestraError, pl.exceptions.PolarsError, TypeError, OverflowError) as error:
+            rows.problem("", f"not a readable table ({_short(error, rows.file)})")
+            return None
+    of_episode = ("system", "run", "task", "success", "error", "seed")
+    for where, record in good:
+        scores = {name.removeprefix("score."): x for name, x in record.items() if name.startswith("score.")}
+        turn = {name: record[name] for name in TURN if name in record}
+        turn["metadata"] = rest(record, {*of_episode, *TURN, "score", *(f"score.{name}" for name in scores)})
+        values = {name: record.get(name) for name in of_episode}
+        rows.episode(where, [turn], score=record.get("reward", record.get("score")), scores=scores, **values)
+    return None
 
 
 def own(frame: pl.DataFrame) -> pl.DataFrame:
@@ -73,6 +85,8 @@ def own(frame: pl.DataFrame) -> pl.DataFrame:
     if "episode" not in frame.columns:
         numbers = pl.int_range(pl.len(), dtype=pl.Int32)
         frame = frame.drop("group", strict=False).with_columns(group=pl.lit(0, pl.Int32), episode=numbers)
+    if "agent" not in frame.columns:  # beside logs that name agents, null would be nobody's row
+        frame = frame.with_columns(agent=pl.lit("agent"))
     return Turns(frame).frame
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
+from palaestra.evaluation.ranking.voting import widest_paths
 
 _ALIASES = {
     "a": ("a", "model_a", "player_a", "left", "system_a", "x"),
@@ -33,7 +35,8 @@ _WORDS = {
 class Matches:
     """a, b: int[m] into `names`. score: float64[m], what `a` got: 1, 1/2 or 0. weight: how often it counts.
 
-    cluster: int[m], matches that are resampled together, e.g. those of one task; each its own by default.
+    cluster: int[m], matches that are resampled together, e.g. those of one task; each its own by default, and if there
+    is but one task.
     """
 
     names: tuple[str, ...]
@@ -54,6 +57,45 @@ class Matches:
         """float64[n, n], symmetric: how often the two drew."""
         drawn = self.score == 0.5
         return self._count(drawn, drawn)
+
+    def groups(self) -> np.ndarray:
+        """int[n]: systems of one group met, or are linked by who met whom; between groups nothing is known."""
+        n = len(self.names)
+        met = csr_array((np.ones(len(self)), (self.a, self.b)), shape=(n, n))
+        return np.asarray(connected_components(met, directed=False)[1])
+
+    def with_upsets(self) -> Matches:
+        """The same, and an imaginary match for every step of the order that no result contradicts, with the result
+        turned around; if all matches were drawn, one is won each way.
+
+        For draws of a bootstrap: three wins in three matches, drawn again, would always be three wins, as if they
+        proved an order. A step: from one set of systems who took points from each other in a circle to the next set
+        below, so a clear order of n systems gets n - 1, however many matches there were.
+        """
+        decided = self.score != 0.5
+        if not decided.any():
+            extra, score = np.zeros(2, int), np.array([1.0, 0.0])
+        else:
+            points = self.wins() + self.ties() / 2
+            kinds, kind = connected_components(csr_array(points > 0), connection="strong")
+            first = np.where(self.score == 1, self.a, self.b), np.where(self.score == 1, self.b, self.a)
+            above, below = kind[first[0]], kind[first[1]]
+            beats = np.zeros((kinds, kinds))
+            beats[above, below] = decided & (above != below)
+            reach = widest_paths(beats)
+            steps = (beats > 0) & ~(reach @ reach > 0)
+            rows = np.flatnonzero(decided & steps[above, below])
+            extra = rows[np.unique(above[rows] * kinds + below[rows], return_index=True)[1]]
+            score = 1 - self.score[extra]
+        last = int(self.cluster.max()) + 1
+        return Matches(
+            self.names,
+            np.append(self.a, self.a[extra]),
+            np.append(self.b, self.b[extra]),
+            np.append(self.score, score),
+            np.append(self.weight, np.ones(len(extra))),
+            np.append(self.cluster, last + np.arange(len(extra))),
+        )
 
     def resampled(self, resamples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Wins and ties, float64[resamples, n, n] each, of bootstrap draws of whole clusters."""
@@ -121,9 +163,11 @@ def read_matches(source: str | Path | pl.DataFrame) -> Matches:
     bad = np.flatnonzero(~np.isin(score, (0.0, 0.5, 1.0)))
     if len(bad):
         raise InputError(f"{what}: row {table['row'][int(bad[0])] + 1}: a score of {score[bad[0]]}; it is 1, 0.5 or 0")
-    weight = table["weight"].cast(pl.Float64).to_numpy() if "weight" in found else np.ones(len(table))
-    if not (weight > 0).all():
-        raise InputError(f"{what}: row {table['row'][int(np.argmin(weight > 0))] + 1}: a weight must be positive")
+    weight = table["weight"].cast(pl.Float64, strict=False).to_numpy() if "weight" in found else np.ones(len(table))
+    bad = np.flatnonzero(~((weight > 0) & np.isfinite(weight)))
+    if len(bad):
+        row = table.row(int(bad[0]), named=True)
+        raise InputError(f"{what}: row {row['row'] + 1}: a weight must be positive, not {row['weight']!r}")
     return matches(
         table["a"].to_list(), table["b"].to_list(), score, weight, table["task"] if "task" in found else None
     )
@@ -132,12 +176,18 @@ def read_matches(source: str | Path | pl.DataFrame) -> Matches:
 def matches(
     a: list[str], b: list[str], score: np.ndarray, weight: np.ndarray | None = None, task: pl.Series | None = None
 ) -> Matches:
-    """From columns; names in alphabetical order."""
+    """From columns; names in alphabetical order. task: whose matches are resampled together.
+
+    Raises:
+        InputError: there is no match.
+    """
     names, ids = np.unique(np.array([*a, *b], dtype=str), return_inverse=True)
     if len(names) < 2:
         raise InputError("a ranking needs at least one match between two")
-    cluster = np.arange(len(a)) if task is None else task.rank("dense").fill_null(0).to_numpy().astype(int)
-    cluster = np.unique(cluster, return_inverse=True)[1]
+    cluster = np.arange(len(a))
+    if task is not None and task.n_unique() > 1:
+        known = task.rank("dense").cast(pl.Int64).to_numpy().astype(float)  # a match without a task is its own
+        cluster = np.unique(np.where(np.isnan(known), -1.0 - cluster, known), return_inverse=True)[1]
     weight = np.ones(len(a)) if weight is None else np.asarray(weight, float)
     return Matches(tuple(map(str, names)), ids[: len(a)], ids[len(a) :], np.asarray(score, float), weight, cluster)
 

@@ -51,7 +51,8 @@ def rank(
     "nash" (expected win share against the Nash average), a voting rule, or "auto": Bradley-Terry unless a cycle is
     significant (`transitivity`), then alpha-Rank.
 
-    low, high: bootstrap over clusters of matches (tasks, if there are any). For smooth scores (`SMOOTH`: Bradley-Terry,
+    low, high: bootstrap over clusters of matches (tasks, if there are several), with an imaginary match against every
+    step of the order that no result contradicts (`Matches.with_upsets`). For smooth scores (`SMOOTH`: Bradley-Terry,
     win rates, Borda) the bootstrap's standard deviation with Student's t; else percentiles, which are conservative for
     scores that move in jumps ("alpha_rank", "copeland" and the like) and for "elo", whose draws also carry the luck of
     the order. Simulated with four systems; not for "nash". n: matches of the system.
@@ -71,7 +72,8 @@ def rank(
         low, high = score - margin, score + margin
     else:
         low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    first, last = rank_intervals(score, drawn, level=level)
+    groups = matches.groups()
+    first, last = rank_intervals(score, drawn, level=level, clusters=clusters, groups=groups)
     table = pl.DataFrame(
         {
             "system": matches.names,
@@ -87,7 +89,7 @@ def rank(
             "draws": ties.sum(1),
         }
     )
-    return Ranking(table.sort("rank", "system"), chosen, test, _note(table, chosen, test, method))
+    return Ranking(table.sort("rank", "system"), chosen, test, _note(table, chosen, test, method, groups))
 
 
 def scores(matches: Matches, method: str, *, resamples: int = 1000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -95,8 +97,8 @@ def scores(matches: Matches, method: str, *, resamples: int = 1000, seed: int = 
     rng = np.random.default_rng(seed)
     if method == "elo":
         mean = elo(matches, orders=200, seed=seed).mean(axis=0)
-        return mean, elo_resampled(matches, min(resamples, 500), rng)
-    wins, ties = matches.resampled(resamples, rng)
+        return mean, elo_resampled(matches.with_upsets(), min(resamples, 500), rng)
+    wins, ties = matches.with_upsets().resampled(resamples, rng)
     reducer = _reducer(method)
     return reducer(matches.wins()[None], matches.ties()[None])[0], reducer(wins, ties)
 
@@ -135,7 +137,14 @@ def ranks(score: np.ndarray) -> np.ndarray:
     return np.asarray(stats.rankdata(-np.round(score, 9), method="min").astype(int))
 
 
-def rank_intervals(score: np.ndarray, drawn: np.ndarray, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def rank_intervals(
+    score: np.ndarray,
+    drawn: np.ndarray,
+    *,
+    level: float = 0.95,
+    clusters: int | None = None,
+    groups: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """First and last rank that each system may have, int[n] each (Mogstad, Romano, Shaikh & Wilhelm 2024).
 
     One more than the number of systems that are surely better, and n less those that are surely worse; "surely" by the
@@ -143,8 +152,14 @@ def rank_intervals(score: np.ndarray, drawn: np.ndarray, *, level: float = 0.95)
     order of the two around. So it is conservative: the true rank is inside at least 95 % of the time,
     far more often where systems are well apart or equal: ranks are whole numbers. Percentiles of bootstrapped ranks
     have no such guarantee among systems that are close.
+
+    clusters: what was drawn from; few of them widen the interval as Student's t does. groups: int[n]; between systems
+    of different groups nothing is sure.
     """
     n = len(score)
+    few = 1.0
+    if clusters is not None:
+        few = float(stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) / stats.norm.ppf((1 + level) / 2))
     better, worse = np.zeros(n, int), np.zeros(n, int)
     for i in range(n):
         gap, spread = score - score[i], drawn - drawn[:, i : i + 1]
@@ -154,19 +169,27 @@ def rank_intervals(score: np.ndarray, drawn: np.ndarray, *, level: float = 0.95)
         surely = np.where(use, False, np.abs(gap) > 1e-9)
         if use.any():
             z = np.abs(spread - spread.mean(axis=0))[:, use] / error[use]
-            surely[use] = np.abs(gap[use]) > np.quantile(z.max(axis=1), level) * error[use]
+            surely[use] = np.abs(gap[use]) > np.quantile(z.max(axis=1), level) * few * error[use]
         surely &= turned <= (1 - level) / max(n - 1, 1)
+        surely &= groups is None or groups == groups[i]
         better[i], worse[i] = (surely & (gap > 0)).sum(), (surely & (gap < 0)).sum()
     return 1 + better, n - worse
 
 
-def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str) -> str:
+def _note(table: pl.DataFrame, chosen: str, test: Transitivity, asked: str, groups: np.ndarray) -> str:
     top = table.sort("rank", "system")
     leader = top["system"][0]
     rivals = top.filter((pl.col("rank_low") == 1) & (pl.col("system") != leader))["system"].to_list()
     settled = f"{leader} is first" if not rivals else f"cannot tell who is first: {', '.join([leader, *rivals][:6])}"
     why = f"{chosen}: {test.reason}" if asked == "auto" else f"{chosen}, as asked; {test.reason}"
-    return f"{settled} ({round(test.matches)} matches, {why})"
+    apart = ""
+    if groups.max() > 0:
+        names = [
+            ", ".join(table.filter(pl.Series(groups == g))["system"].to_list()[:6]) for g in range(groups.max() + 1)
+        ]
+        apart = f"; never met, not even through others: {' | '.join(names[:6])}"
+    matches = round(test.matches)
+    return f"{settled} ({matches} match{'es' * (matches != 1)}, {why}){apart}"
 
 
 def win_table(matches: Matches) -> pl.DataFrame:

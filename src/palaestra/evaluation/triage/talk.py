@@ -45,8 +45,15 @@ def messages(turns: Turns) -> pl.DataFrame:
     def texts(name: str) -> pl.Expr:
         return pl.col(name).cast(pl.String) if name in frame.columns else pl.lit(None, pl.String)
 
-    base = frame.select(said=texts("action"), heard=texts("observation"), tool=texts("tool"), role=texts("role"))
-    base = base.with_columns(row=pl.Series(order), episode=pl.Series(episode)).with_row_index("at")
+    base = (
+        pl.DataFrame({"row": order, "episode": episode})
+        .hstack(
+            frame.with_columns(
+                said=texts("action"), heard=texts("observation"), tool=texts("tool"), role=texts("role")
+            ).select("said", "heard", "tool", "role")  # a select alone gives one row where the table has none of them
+        )
+        .with_row_index("at")
+    )
     if "role" in frame.columns:
         wrong = base.filter(~pl.col("role").is_in(ROLES))["role"].unique().to_list()
         if wrong:

@@ -1,0 +1,59 @@
+"""Anchors: the states whose steps are compared, where observations are texts that differ in a word or two.
+
+Left out: similarity by embeddings; cluster those as you like and fill the column `state`.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+import numpy as np
+import polars as pl
+
+from palaestra.codes import densify
+from palaestra.errors import InputError
+from palaestra.turns import Turns
+
+
+def similar(turns: Turns, *, column: str = "observation", threshold: float = 0.95) -> Turns:
+    """The table with `state` = number of the text's cluster in its group: GiGPO's approximate anchors [62].
+
+    A text joins the first cluster whose first text has a similarity (`difflib` ratio: twice the matching characters
+    over all) of at least `threshold`, else it opens one, in the order of the table, as in the released code. Distinct
+    texts of a group are compared with its clusters, each pair at most once: about 0.4 ms for two texts of 400 letters
+    that are neither nearly equal nor obviously different. A missing text has no state.
+
+    Raises:
+        InputError: the threshold is outside (0, 1].
+        MissingColumnError: the table lacks group or the column.
+
+    >>> turns = Turns({"group": [0] * 3, "observation": ["a door, 12 steps", "a door, 13 steps", "a wall"]})
+    >>> similar(turns, threshold=0.9)["state"].to_list()
+    [0, 0, 1]
+    """
+    if not 0 < threshold <= 1:
+        raise InputError(f"similar: threshold={threshold} is outside (0, 1]")
+    for needed in ("group", column):
+        turns._require(needed, "similar: ")
+    codes, texts = turns.codes("group", column), turns[column].cast(pl.String).to_list()
+    kinds, firsts = np.unique(codes.ids, return_index=True)
+    groups = turns.codes("group").ids[firsts]
+    clusters: dict[int, list[tuple[int, difflib.SequenceMatcher[str]]]] = {}
+    joined = np.arange(len(kinds))
+    for kind in np.argsort(firsts):
+        text = texts[firsts[kind]]
+        if text is None:
+            continue
+        known = clusters.setdefault(int(groups[kind]), [])
+        joined[kind] = next((number for number, first in known if _alike(first, text, threshold)), kind)
+        if joined[kind] == kind:
+            known.append((int(kind), difflib.SequenceMatcher(None, "", text)))
+    number = densify(joined[np.searchsorted(kinds, codes.ids)].astype(np.int64)).ids
+    missing = pl.Series([text is None for text in texts], dtype=pl.Boolean)
+    return turns.with_column(state=pl.Series(number, dtype=pl.UInt64).set(missing, None))
+
+
+def _alike(first: difflib.SequenceMatcher[str], text: str, threshold: float) -> bool:
+    """Cheap upper bounds of the ratio come first; a matcher remembers what it knows of its second text only."""
+    first.set_seq1(text)
+    return all(bound() >= threshold for bound in (first.real_quick_ratio, first.quick_ratio, first.ratio))
