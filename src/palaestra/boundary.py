@@ -201,7 +201,9 @@ def _action_text(action: Action, observation: Observation) -> str:
     except (TypeError, ValueError):
         raise PolicyError(f"the action is {action!r}, expected text or a number") from None
     choices = observation.choices
-    return clean(str(choices[index])) if choices is not None and 0 <= index < len(choices) else str(index)
+    if choices is None or not 0 <= index < len(choices) or index != action:
+        return str(index if index == action else action)
+    return clean(str(choices[index]))
 
 
 def clean(text: str) -> str:

@@ -54,7 +54,7 @@ class Observation:
             else:
                 found = next((i for i, name in enumerate(self.choices) if name.casefold() == wanted.casefold()), None)
         else:
-            found = int(action) if 0 <= int(action) < len(self.choices) else None
+            found = int(action) if 0 <= int(action) < len(self.choices) and int(action) == action else None
         if found is None or (self.mask is not None and not self.mask[found]):
             return None
         return found
