@@ -214,6 +214,8 @@ def test_apply_adds_any_signal(table: Path, say: Any) -> None:
     explained = say("apply", "grpo", table, "-o", "out.parquet", "--explain").stdout
     assert "over" in explained
     assert "keys" in explained
+    in_place = say("apply", "grpo", table, "-o", "out.parquet", "--explain", "--name", "reward").stdout
+    assert in_place.splitlines()[:-1] == explained.splitlines()[:-1], "what it ranged over, not what came of it"
 
 
 @pytest.mark.parametrize(

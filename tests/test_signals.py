@@ -709,6 +709,8 @@ def test_options_are_checked_when_the_signal_is_built() -> None:
         lambda: clip("reward", high=math.inf): "clip: high=inf is not finite",
         lambda: as_signal(NAN): "value=nan is not finite",
         lambda: col(3): "name of a column is text",  # type: ignore[arg-type]
+        lambda: standardise("reward", over=(), eps=-1.0): r"eps=-1\.0 must be a number of at least 0",
+        lambda: std("reward", over=(), ddof=-1): "ddof=-1 must be a number of at least 0",
         lambda: as_signal([1, 2]): "is not a signal",
         lambda: as_signal(10**400): "too large",
         lambda: bool(col("reward") > 0): "no truth value",

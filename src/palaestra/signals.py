@@ -184,6 +184,9 @@ def _statistic(op: str, x: SignalLike, over: Keys, unit: Unit, where: SignalLike
         options["ddof"] = operator.index(options["ddof"])
     if "eps" in options:
         options["eps"] = float(options["eps"])
+    for option in {"ddof", "eps"} & options.keys():
+        if not 0 <= options[option] < float("inf"):
+            raise ExpressionError(f"{op}: {option}={options[option]} must be a number of at least 0")
     mask = None if where is None else as_signal(where)
     return Signal(op, as_signal(x), over=_keys(over), unit=unit, where=mask, **options)
 

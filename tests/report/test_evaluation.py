@@ -152,6 +152,13 @@ def test_the_matrix_keeps_the_order_of_the_systems(tmp_path: Path) -> None:
     assert re.findall(r'<th scope="row">(.*?)</th>', heat)[:3] == ["worse", "better", "all"]
 
 
+def test_systems_with_fewer_trials_have_no_pass_at_the_others_k(tmp_path: Path) -> None:
+    page, once = tmp_path / "page.html", log(tmp_path / "once.jsonl", 0.8)
+    once.write_text("".join(once.read_text().splitlines(keepends=True)[::2]))
+    assert run("evaluate", log(tmp_path / "twice.jsonl", 0.3), once, "--report", page) == 0
+    assert '<td data-label="pass@2" class="wide empty">–</td>' in page.read_text()
+
+
 def test_nothing_on_the_page_runs(tmp_path: Path, dom: Callable[[Path], str]) -> None:
     page = tmp_path / "page.html"
     run("evaluate", log(tmp_path / "one.jsonl", 0.3), "--report", page)

@@ -47,8 +47,7 @@ def apply(
         raise InputError(f"{turns}: a run holds turns of several kinds; give one, e.g. {turns / 'seed-0' / 'turns'}")
     table = Turns.load(turns)
     signal = parse(expression, columns=table.columns)
-    table = table.with_column(**{name: signal})
     if explain:
         print(signal.explain(table))
-    table.save(out)
+    table.with_column(**{name: signal}).save(out)
     print(f"{out}: {len(table)} turns, column {name!r}")

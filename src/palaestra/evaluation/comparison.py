@@ -26,7 +26,7 @@ class SystemResult:
     """One row of the comparison.
 
     trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
-    pass_at_k, pass_hat_k: for k = 1 and k = `trials`. difference: to the baseline in `value`, its p corrected by Holm
+    pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p corrected by Holm
     over the systems, and what would be found or would be needed at 5 % over their number (what Holm asks of the
     smallest p); None for the baseline itself. tokens, cost: means per trial over trials where they are known.
     """
@@ -85,17 +85,22 @@ def comparison_table(
     }
     corrected = holm([found[system].p for system in others])
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
-    return [
-        _system(trials.filter(pl.col("system") == system), value, differences.get(system))
-        for system in [baseline, *others]
-    ]
+    own = {system: trials.filter(pl.col("system") == system) for system in [baseline, *others]}
+    common = min(map(_per_task, own.values()))
+    return [_system(each, value, differences.get(system), common) for system, each in own.items()]
 
 
-def _system(trials: pl.DataFrame, value: str, difference: Difference | None) -> SystemResult:
-    per_task = trials.group_by("run", "task").len()["len"].mode().max()
-    assert isinstance(per_task, int)
+def _per_task(trials: pl.DataFrame) -> int:
+    """The usual number of trials of a task in a run."""
+    usual = trials.group_by("run", "task").len()["len"].mode().max()
+    assert isinstance(usual, int)
+    return usual
+
+
+def _system(trials: pl.DataFrame, value: str, difference: Difference | None, common: int) -> SystemResult:
+    per_task = _per_task(trials)
     kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
-    ks = sorted({1, per_task})
+    ks = sorted({1, common, per_task})
 
     def mean(column: pl.Expr) -> float | None:
         result = trials.select(column.mean()).item()

@@ -25,7 +25,7 @@ from palaestra.report.load import Interval
 from palaestra.report.page import render, write_page
 from palaestra.report.panels import Panel
 from palaestra.report.plots import intervals
-from palaestra.report.sections import Row, row_of
+from palaestra.report.sections import Row, row_of, shared_k
 from palaestra.report.triage import Read, episodes_to_read
 from palaestra.turns import Turns
 
@@ -80,6 +80,7 @@ def write_evaluation(
         title=title,
         headline=_headline(systems, ranking),
         systems=systems,
+        hat=shared_k(systems),
         forests=_forests(systems),
         priced=priced,
         prices=_price_panel(priced, measured),

@@ -16,7 +16,7 @@ from palaestra.report.load import Interval, Run, load_run
 from palaestra.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_policy, policies, progress
 from palaestra.report.plots import intervals, legend, pairs
 from palaestra.report.rewards import rewards
-from palaestra.report.sections import Result, alarms, contributions, error_kinds, facts, result, versions
+from palaestra.report.sections import Result, alarms, contributions, error_kinds, facts, result, shared_k, versions
 
 
 def write_report(run_dir: Path) -> Path:
@@ -38,6 +38,7 @@ def write_report(run_dir: Path) -> Path:
         run=run,
         description=(run.summary or {}).get("description"),
         result=outcome,
+        hat=shared_k(outcome.rows if outcome else []),
         look=None if outcome else _last_look(run),
         facts=facts(run),
         versions=versions(run),

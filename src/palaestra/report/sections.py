@@ -46,8 +46,8 @@ class Row:
     detectable: Any
     errors: int
     verdict: str
-    pass_at: dict[str, float] = field(default_factory=dict)
-    pass_hat: dict[str, float] = field(default_factory=dict)
+    pass_at: dict[str, Interval] = field(default_factory=dict)
+    pass_hat: dict[str, Interval] = field(default_factory=dict)
 
 
 def result(run: Run) -> Result | None:
@@ -123,9 +123,17 @@ def row_of(row: Mapping[str, Any], where: str) -> Row:
     )
 
 
-def _by_k(values: Mapping[str, Any], where: str) -> dict[str, float]:
+def shared_k(rows: Sequence[Row]) -> str | None:
+    """The largest k > 1 for which every system has pass^k; the first one's largest if they share none."""
+    if not rows or len(rows[0].pass_hat) < 2:
+        return None
+    common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
+    return max(common or rows[0].pass_hat, key=int)
+
+
+def _by_k(values: Mapping[str, Any], where: str) -> dict[str, Interval]:
     read = {k: Interval.read(values[k], f"{where}.pass[{k}]") for k in sorted(values, key=lambda k: (len(k), k))}
-    return {k: value.mean for k, value in read.items() if value}
+    return {k: value for k, value in read.items() if value}
 
 
 def _object(parent: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
