@@ -7,15 +7,29 @@ import json
 import os
 import sys
 import traceback
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from palaestra import __version__
-from palaestra.errors import PalaestraError
+from palaestra.errors import InputError, PalaestraError
+
+if TYPE_CHECKING:
+    from palaestra import Turns
+
+
+class _InOrder(typer.core.TyperGroup):
+    """Commands in the order in which one meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "triage", "apply", "audit")
+        return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
+
 
 app = typer.Typer(
+    cls=_InOrder,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -29,6 +43,19 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped rec
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+def load_turns(path: Path) -> Turns:
+    """The table of turns at a path.
+
+    Raises:
+        InputError: it is a whole run, whose tables are of several kinds.
+    """
+    from palaestra import Turns
+
+    if (path / "recipe.yaml").exists():
+        raise InputError(f"{path}: a run holds turns of several kinds; give one, e.g. {path / 'seed-0' / 'turns'}")
+    return Turns.load(path)
 
 
 def show(data: Any) -> None:

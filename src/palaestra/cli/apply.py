@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from palaestra.cli.app import app
+from palaestra.cli.app import app, load_turns
 from palaestra.errors import InputError
 
 
@@ -29,7 +29,7 @@ def apply(
     """Add any signal to any table of turns."""
     import polars as pl
 
-    from palaestra import Turns, parse
+    from palaestra import parse
     from palaestra.turns import SCHEMA
 
     if not name:
@@ -43,9 +43,7 @@ def apply(
             raise InputError(f"--import {module}: {error}; name a module that Python finds from here") from error
         except Exception as error:  # whatever a module does
             raise InputError(f"--import {module}: {type(error).__name__}: {error}") from error
-    if (turns / "recipe.yaml").exists():
-        raise InputError(f"{turns}: a run holds turns of several kinds; give one, e.g. {turns / 'seed-0' / 'turns'}")
-    table = Turns.load(turns)
+    table = load_turns(turns)
     signal = parse(expression, columns=table.columns)
     if explain:
         print(signal.explain(table))

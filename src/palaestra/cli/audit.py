@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from palaestra.cli.app import Json, app, out, show
+from palaestra.cli.app import Json, app, load_turns, out, show
 from palaestra.errors import InputError
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
 
 
-@app.command()
+@app.command(short_help="Can this reward be farmed?")
 def audit(
     turns: Annotated[Path, typer.Argument(metavar="TURNS", exists=True, help="table of turns, or a directory of them")],
     reward: Annotated[
@@ -31,11 +31,11 @@ def audit(
 ) -> None:
     """Can this reward be farmed? A verdict per audit, with the rows that prove it; exit 1 if one fails."""
     import palaestra.rewards  # noqa: F401  their signals must be registered
-    from palaestra import Turns, parse
+    from palaestra import parse
     from palaestra.audits import audit as run
     from palaestra.audits import paid
 
-    table = Turns.load(turns)
+    table = load_turns(turns)
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
     signal = paid(table) if reward is None else parse(reward, columns=table.columns)

@@ -14,7 +14,7 @@ from palaestra.errors import InputError, nearest
 _SHOWN = 10
 
 
-@app.command()
+@app.command(short_help="Success and paired differences of any logs.")
 def evaluate(
     paths: Annotated[
         list[str],

@@ -12,7 +12,7 @@ from rich.table import Table
 from palaestra.cli.app import Json, app, err, out, show
 
 
-@app.command()
+@app.command(short_help="Rank systems from pairwise matches.")
 def rank(
     matches: Annotated[
         Path,

@@ -10,7 +10,7 @@ from palaestra.cli.app import Json, app, err, out, show
 from palaestra.errors import InputError
 
 
-@app.command()
+@app.command(short_help="The atlas of published systems.")
 def systems(
     identity: Annotated[str | None, typer.Argument(metavar="ID", help="show this system (id or name)")] = None,
     as_json: Json = False,
@@ -28,7 +28,7 @@ def systems(
         show([each.to_dict() for each in everything]) if as_json else out.print(table(everything))
 
 
-@app.command()
+@app.command(short_help="Run the experiment of a system.")
 def reproduce(
     identity: Annotated[str | None, typer.Argument(metavar="ID", help="system to reproduce (id or name)")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all systems that have a reproduction")] = False,

@@ -12,7 +12,7 @@ from palaestra.cli.app import Jobs, Json, Overrides, RecipeName, app, err, show
 from palaestra.cli.app import out as console
 
 
-@app.command()
+@app.command(short_help="Train a team and compare it with its start.")
 def train(
     recipe: RecipeName,
     overrides: Overrides = None,
@@ -32,7 +32,7 @@ def train(
     print(f"report: {directory / 'report.html'}")
 
 
-@app.command()
+@app.command(short_help="Train variants of a recipe side by side.")
 def compare(
     recipe: RecipeName,
     overrides: Overrides = None,
@@ -57,7 +57,7 @@ def compare(
     print(f"report: {directory / 'report.html'}")
 
 
-@app.command()
+@app.command(short_help="Write the page of a run or a comparison.")
 def report(
     directory: Annotated[
         Path,

@@ -13,7 +13,7 @@ from palaestra.cli.app import Json, app, err, out, show
 _SHOWN = 20
 
 
-@app.command()
+@app.command(short_help="Choose the episodes most worth reading.")
 def triage(
     paths: Annotated[
         list[str],

@@ -26,9 +26,9 @@ class SystemResult:
     """One row of the comparison.
 
     trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
-    pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p corrected by Holm
-    over the systems, and what would be found or would be needed at 5 % over their number (what Holm asks of the
-    smallest p); None for the baseline itself. tokens, cost: means per trial over trials where they are known.
+    pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p
+    corrected by Holm over the systems, and what would be found or would be needed at 5 % over their number (what Holm
+    asks of the smallest p); None for the baseline itself. tokens, cost: means per trial where they are known.
     """
 
     system: str

@@ -6,8 +6,6 @@ seed; shares over training are of the metrics' `components`, else of all turns t
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +14,13 @@ import numpy as np
 import polars as pl
 
 from palaestra.audits import Finding, audit
-from palaestra.audits.components import PREFIX, component_columns, episode_sums
+from palaestra.audits.components import PREFIX, component_columns, episode_sums, paid
 from palaestra.errors import PalaestraError
 from palaestra.report.charts import Cell, Heat, heat_of, histogram
 from palaestra.report.formatting import number
 from palaestra.report.load import Seed
 from palaestra.report.panels import Panel
 from palaestra.report.plots import curves, over_seeds
-from palaestra.signals import Signal, col
 from palaestra.turns import Turns
 
 WORST = ("fail", "warn", "pass", "cannot tell")
@@ -169,7 +166,7 @@ def _findings(tables: Mapping[str, Turns]) -> list[Found]:
     by_audit: dict[str, list[tuple[str, Finding]]] = {}
     for seed, turns in tables.items():
         try:
-            for finding in audit(turns, _reward(turns)):
+            for finding in audit(turns, paid(turns)):
                 by_audit.setdefault(finding.audit, []).append((seed, finding))
         except PalaestraError as error:
             by_audit.setdefault("reward", []).append((seed, Finding("reward", "cannot tell", str(error))))
@@ -182,15 +179,6 @@ def _findings(tables: Mapping[str, Turns]) -> list[Found]:
         rows = tuple(tuple(_short(row.get(k)) for k in columns) for row in finding.rows[:ROWS])
         found.append(Found(finding, tuple(seed for seed, _ in same), columns, rows))
     return sorted(found, key=lambda f: WORST.index(f.finding.verdict))
-
-
-def _reward(turns: Turns) -> Signal:
-    """The sum of the components where it is the reward, so that an audit can take it apart; else the reward."""
-    names = component_columns(turns)
-    parts = sum(_values(turns, name) for name in names)
-    if "reward" in turns.columns and not np.allclose(parts, _values(turns, "reward"), atol=1e-6):
-        return col("reward")
-    return functools.reduce(operator.add, [col(name) for name in names])
 
 
 def _short(value: Any) -> str:
