@@ -205,7 +205,8 @@ def _warn(console: Console, title: str, lines: list[bytes], shown: int) -> None:
         for alarm in line.get("alarms", []):
             kind = re.sub(r"[\d.]+", "", alarm)
             if kind not in kinds and number >= shown:
-                console.print(f"{title}, iteration {line['iteration']}: {alarm}", markup=False, highlight=False)
+                said = f"{title}, iteration {line['iteration']}: {alarm}"
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
             kinds.add(kind)
 
 
