@@ -18,6 +18,7 @@ from palaestra.agents.base import Decision
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, PolicyError, RewardError
 from palaestra.recording import Row
+from palaestra.turns import clean
 from palaestra.watchdog import Failure
 
 LONGEST_MESSAGE = 300
@@ -204,11 +205,6 @@ def _action_text(action: Action, observation: Observation) -> str:
     if choices is None or not 0 <= index < len(choices) or index != action:
         return str(index if index == action else action)
     return clean(str(choices[index]))
-
-
-def clean(text: str) -> str:
-    """The text without lone surrogates, which no file could hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def describe(boundary: str, message: str) -> str:

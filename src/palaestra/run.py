@@ -113,7 +113,8 @@ def run_jobs(
     )
     with Progress(*columns, console=console or Console(stderr=True)) as bars:
         tasks = [
-            bars.add_task(job.title, total=job.recipe.train.iterations, now="waiting", start=False) for job in work
+            bars.add_task(job.title, total=job.recipe.train.iterations, now="waiting", warned=set(), start=False)
+            for job in work
         ]
         with _pool(jobs) as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
@@ -188,7 +189,8 @@ def _show(bars: Progress, task: TaskID, job: Job, future: concurrent.futures.Fut
     bars.start_task(task)
     path = job.directory / "metrics.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    _warn(bars.console, job.title, lines, int(bars.tasks[task].completed))
+    shown = bars.tasks[task]
+    _warn(bars.console, job.title, lines[int(shown.completed) :], shown.fields["warned"])
     if future.done():
         now = "done"
     elif not lines:
@@ -198,13 +200,12 @@ def _show(bars: Progress, task: TaskID, job: Job, future: concurrent.futures.Fut
     bars.update(task, completed=len(lines), now=now)
 
 
-def _warn(console: Console, title: str, lines: list[bytes], shown: int) -> None:
-    """Print the alarms of the lines that were not shown yet, each kind once; the report counts them all."""
-    kinds = set()
-    for number, line in enumerate(map(json.loads, lines)):
+def _warn(console: Console, title: str, lines: list[bytes], kinds: set[str]) -> None:
+    """Print the alarms of new lines, each kind once; the report counts them all."""
+    for line in map(json.loads, lines):
         for alarm in line.get("alarms", []):
             kind = re.sub(r"[\d.]+", "", alarm)
-            if kind not in kinds and number >= shown:
+            if kind not in kinds:
                 said = f"{title}, iteration {line['iteration']}: {alarm}"
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
             kinds.add(kind)

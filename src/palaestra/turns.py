@@ -358,3 +358,12 @@ def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
     if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
         return False
     return not (after.cast(before.dtype) == before).all()
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, halves of a sign, which no table could hold.
+
+    >>> clean("half an emoji: \\ud83d")
+    'half an emoji: ?'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

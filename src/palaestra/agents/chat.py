@@ -21,6 +21,7 @@ import numpy as np
 from palaestra.agents.base import Decision, Request
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, PolicyError, missing_extra
+from palaestra.turns import clean
 
 if TYPE_CHECKING:
     import openai
@@ -173,8 +174,7 @@ class ChatPolicy:
 
     def _read(self, answer: Any) -> Decision:
         choice = answer.choices[0]
-        said = choice.message.content.encode("utf-8", "replace").decode()  # half an emoji fits into no table
-        decision = Decision(said.strip())
+        decision = Decision(clean(choice.message.content).strip())
         read, written = (getattr(answer.usage, field, None) for field in ("prompt_tokens", "completion_tokens"))
         if isinstance(read, int) and isinstance(written, int):
             decision.tokens_in, decision.tokens_out = read, written

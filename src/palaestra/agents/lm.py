@@ -181,19 +181,13 @@ class LMPolicy:
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
         """int32 token ids of what the model is shown, equal observations sharing one array."""
+        texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
         if getattr(self.tokenizer, "chat_template", None):
             chats = [
-                list(
-                    map(
-                        dict,
-                        o.messages or ({"role": "user", "content": self.prompt_template.replace("{text}", o.text)},),
-                    )
-                )
-                for o in observations
+                [dict(message) for message in o.messages or ({"role": "user", "content": text},)]
+                for o, text in zip(observations, texts, strict=True)
             ]
             texts = [self.tokenizer.apply_chat_template(c, add_generation_prompt=True, tokenize=False) for c in chats]
-        else:
-            texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return []

@@ -21,7 +21,7 @@ def similar(turns: Turns, *, column: str = "observation", threshold: float = 0.9
     A text joins the first cluster whose first text has a similarity (`difflib` ratio: twice the matching characters
     over all) of at least `threshold`, else it opens one, in the order of the table, as in the released code. Distinct
     texts of a group are compared with its clusters, each pair at most once: about 0.4 ms for two texts of 400 letters
-    that are neither nearly equal nor obviously different. A missing text has no state.
+    that are neither nearly equal nor obviously different. A missing text is like no other, nor like a missing one.
 
     Raises:
         InputError: the threshold is outside (0, 1].
@@ -48,9 +48,10 @@ def similar(turns: Turns, *, column: str = "observation", threshold: float = 0.9
         joined[kind] = next((number for number, first in known if _alike(first, text, threshold)), kind)
         if joined[kind] == kind:
             known.append((int(kind), difflib.SequenceMatcher(None, "", text)))
-    number = densify(joined[np.searchsorted(kinds, codes.ids)].astype(np.int64)).ids
-    missing = pl.Series([text is None for text in texts], dtype=pl.Boolean)
-    return turns.with_column(state=pl.Series(number, dtype=pl.UInt64).set(missing, None))
+    number = joined[np.searchsorted(kinds, codes.ids)].astype(np.int64)
+    missing = turns[column].is_null().to_numpy()
+    number[missing] = len(kinds) + np.arange(missing.sum())
+    return turns.with_column(state=pl.Series(densify(number).ids, dtype=pl.UInt64))
 
 
 def _alike(first: difflib.SequenceMatcher[str], text: str, threshold: float) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 from palaestra.errors import InputError
 from palaestra.sandbox.screen import MODULES, imported, screen
+from palaestra.turns import clean
 
 WORKER = Path(__file__).with_name("worker.py")
 LAYERS = ("namespaces", "seccomp")
@@ -248,17 +249,12 @@ def _read(line: bytes, limits: Limits) -> Outcome:
         value, error, printed = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return Outcome(error="result: the answer is not one")
-    printed = _text(printed)[: limits.printed] if isinstance(printed, str) else ""
+    printed = clean(printed)[: limits.printed] if isinstance(printed, str) else ""
     if error is not None:
-        return Outcome(error=_text(str(error))[:LONGEST_PROBLEM], printed=printed)
+        return Outcome(error=clean(str(error))[:LONGEST_PROBLEM], printed=printed)
     items = value if isinstance(value, list) else [value]
     if len(items) > limits.values or not all(item is None or type(item) is float for item in items):
         return Outcome(error="result: not a number, None or a list of them", printed=printed)
     if not all(item is None or math.isfinite(item) for item in items):
         return Outcome(error="result: NaN or infinite; return None where there is no score", printed=printed)
     return Outcome(value, printed=printed)
-
-
-def _text(said: str) -> str:
-    """Without lone surrogates, which no table could hold."""
-    return said.encode("utf-8", "replace").decode()

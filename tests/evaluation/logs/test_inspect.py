@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,12 @@ def test_json_is_the_same(log: Path, as_json: Path) -> None:
     assert read_logs(log, f"b={as_json}").turns["system"].unique().sort().to_list() == ["b", "mockllm/model"]
     apart = read_logs(shutil.copy(log, log.with_name("copy.eval")), as_json).turns["system"].unique()
     assert set(apart) == {"mockllm/model (copy)", f"mockllm/model ({as_json.stem})"}
+
+
+def test_without_the_internal_function_it_reads_the_same(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = read_logs(log).turns.frame
+    monkeypatch.setitem(sys.modules, "inspect_ai.log._resolve", None)
+    assert read_logs(log).turns.frame.equals(quick)
 
 
 def test_a_damaged_sample_is_named_and_the_rest_is_read(log: Path, tmp_path: Path) -> None:

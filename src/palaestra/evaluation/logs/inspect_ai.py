@@ -59,9 +59,14 @@ def _stored(path: Path, rows: Rows) -> Iterator[tuple[Any, list[Any]]]:
     Inspect's own models check every sample here too, but without its cache of messages: hashing each message costs more
     than making it again. What no turn shows is dropped before.
     """
-    from inspect_ai.log import EvalSample
-    from inspect_ai.log._resolve import resolve_sample_events_data
+    from inspect_ai.log import EvalSample, read_eval_log
     from pydantic_core import from_json
+
+    try:
+        from inspect_ai.log._resolve import resolve_sample_events_data
+    except ImportError:  # it is internal, and may move: then the slow way
+        yield from ((sample, sample.messages) for sample in read_eval_log(str(path), format="eval").samples or [])
+        return
 
     with zipfile.ZipFile(path) as log:  # Inspect has taught it zstandard
         members = filter(None, map(_MEMBER.fullmatch, dict.fromkeys(log.namelist())))  # written twice: the second

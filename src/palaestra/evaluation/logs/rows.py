@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.turns import SCHEMA
+from palaestra.turns import SCHEMA, clean
 
 EXTRA: dict[str, Any] = {
     "system": pl.String, "variation": pl.Int32, "limit": pl.String, "tool": pl.String, "arguments": pl.String,
@@ -158,14 +158,7 @@ def _spread(cost: float | None, rows: list[dict[str, Any]]) -> None:
 
 def text(value: Any) -> str:
     """As text that a table can hold; what is not text becomes JSON."""
-    words: str = value if isinstance(value, str) else dump(value)
-    if words.isascii():
-        return words
-    try:
-        words.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
-        return words.encode("utf-8", "replace").decode()
-    return words
+    return clean(value if isinstance(value, str) else dump(value))
 
 
 def dump(value: Any) -> str:
