@@ -14,7 +14,7 @@ from palaestra.turns import Turns
 
 
 def greedy(groups: list[int], texts: list[str | None], threshold: float) -> list[tuple[int, int]]:
-    """The released code's loop: the first cluster of the group whose representative is like it; missing texts are alone."""
+    """The released code's loop: the first cluster of the group that is similar enough. Missing texts are alone."""
     clusters: dict[int, list[str]] = {}
     found: list[tuple[int, int]] = []
     for group, text in zip(groups, texts, strict=True):
