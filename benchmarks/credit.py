@@ -35,11 +35,11 @@ from rich.console import Console
 from rich.table import Table
 
 import palaestra.credit
+from palaestra.algebra.kernels import KERNELS
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import REGISTRY, Signal, walk
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import nearest
-from palaestra.kernels import KERNELS
-from palaestra.parse import parse
-from palaestra.signals import REGISTRY, Signal, walk
-from palaestra.turns import Ragged, Turns
 
 SIZES = (10_000, 100_000, 1_000_000)
 EPISODE, GROUP_SIZE, TOKENS = 60, 8, 8

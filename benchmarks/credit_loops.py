@@ -36,9 +36,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_mas, gigpo, grpo
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 EPISODES, GROUP_SIZE, STATES = 16_000, 8, 48
 AGENTS = ("solver", "checker", "critic")

@@ -30,7 +30,7 @@ from rich.table import Table
 from palaestra.evaluation import comparison_table, paired_difference, trials
 from palaestra.evaluation.difference import bootstrap_means
 from palaestra.evaluation.ranking import bradley_terry, elo, matches
-from palaestra.theory import alpha_rank
+from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 LEAST_RATIO, EQUAL = 10, 1e-6
 MOST_BOOTSTRAP, MOST_TABLE = 1.0, 2.0

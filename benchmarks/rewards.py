@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from palaestra import rewards as r
-from palaestra.audits import cycle_gain
-from palaestra.signals import Signal, col
-from palaestra.turns import Turns
+from palaestra.algebra.signals import Signal, col
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation.audits import cycle_gain
 
 SIZES = (10_000, 100_000, 1_000_000)
 MOST_MILLISECONDS = 500

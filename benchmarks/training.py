@@ -55,7 +55,7 @@ from palaestra import LMPolicy, PolicyGradient, Signal, Team
 from palaestra.credit import gigpo, grpo
 from palaestra.envs import Action, Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
-from palaestra.rollout import rollout
+from palaestra.play.rollout import rollout
 
 SEEDS, STEPS, GROUPS, GROUP_SIZE, ANSWER, RATE = 5, 100, 4, 8, 16, 1e-3
 GOAL, WINDOW = 0.85, 5

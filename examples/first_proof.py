@@ -22,7 +22,7 @@ from palaestra.credit import episode_return, fill_missing, standardise, where
 from palaestra.envs import Action, Observation, StepResult
 from palaestra.evaluation import comparison_table, trials, verdict
 from palaestra.learning import demonstrations, supervised_warm_start
-from palaestra.rollout import rollout
+from palaestra.play.rollout import rollout
 
 BOXES = ("red", "green", "blue", "black")
 WORDS = ("ba", "do", "ki", "lu")

@@ -36,7 +36,7 @@ def test_nothing_else_is_public() -> None:
 
 def test_submodules_do_not_take_the_place_of_functions_of_the_same_name() -> None:
     code = (
-        "import palaestra.rollout, palaestra.parse, palaestra.evaluation, palaestra.envs\n"
+        "import palaestra.play.rollout, palaestra.algebra.parse, palaestra.evaluation, palaestra.envs\n"
         "import palaestra as pa; assert all(map(callable, (pa.rollout, pa.parse, pa.evaluate)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -45,8 +45,8 @@ def test_submodules_do_not_take_the_place_of_functions_of_the_same_name() -> Non
 def test_the_core_is_imported_without_torch() -> None:
     heavy = ("torch", "transformers", "matplotlib", "statsmodels", "openai", "pyspiel", "textarena", "pandas")
     code = (
-        "import sys, palaestra.agents, palaestra.atlas, palaestra.cli, palaestra.envs, palaestra.evaluation\n"
-        "import palaestra.proof, palaestra.recipe, palaestra.report, palaestra.reproductions, palaestra.theory\n"
+        "import sys, palaestra.agents, palaestra.atlas, palaestra.interface.cli, palaestra.envs, palaestra.evaluation\n"
+        "import palaestra.runs.proof, palaestra.runs.recipe, palaestra.interface.report, palaestra.atlas\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -62,7 +62,7 @@ def test_what_needs_torch_says_so_when_it_is_not_there() -> None:
         "for name in ('PolicyGradient', 'Trainer', 'LMPolicy', 'TabularPolicy'):\n"
         "    try: getattr(palaestra, name)\n"
         "    except palaestra.PalaestraError as error: print(error)\n"
-        "from palaestra.cli import main; main(['train', 'kuhn-selfplay'])\n"
+        "from palaestra.interface.cli import main; main(['train', 'kuhn-selfplay'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     line = "torch is not installed: pip install 'palaestra[train]'"

@@ -10,11 +10,11 @@ import importlib
 from typing import Any
 
 from palaestra import credit, rewards
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal, as_signal, col, evaluate, register
+from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
-from palaestra.parse import parse
-from palaestra.rollout import rollout  # at once: a submodule of this name would take its place when first imported
-from palaestra.signals import Signal, as_signal, col, evaluate, register
-from palaestra.turns import Turns
+from palaestra.play.rollout import rollout  # at once: a submodule of this name would take its place when first imported
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,7 @@ _LAZY = {
     "MLPPolicy": "palaestra.agents:MLPPolicy",
     "PolicyGradient": "palaestra.learning:PolicyGradient",
     "Trainer": "palaestra.learning:Trainer",
-    "pipeline": "palaestra.workflows:pipeline",
+    "pipeline": "palaestra.teams:pipeline",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from palaestra.agents import LMPolicy, Request, Team
-from palaestra.agents.forward import Generic, Llama
+from palaestra.agents.backends.forward import Generic, Llama
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from palaestra import reproductions
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.atlas import FAMILIES, System, system, systems
+from palaestra.atlas import harness as reproductions
 from palaestra.errors import InputError
-from palaestra.parse import parse
-from palaestra.turns import Turns
 
 CLAIMING = [entry for entry in systems() if entry.status != "planned"]
 

@@ -10,6 +10,8 @@ import pytest
 from quick import QUICK
 
 from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.errors import (
     EnvError,
     ExpressionError,
@@ -20,10 +22,8 @@ from palaestra.errors import (
     RewardError,
 )
 from palaestra.learning import PolicyGradient
-from palaestra.parse import parse
-from palaestra.recipe import validate
-from palaestra.restart import mc_value
-from palaestra.turns import Turns
+from palaestra.play.restart import mc_value
+from palaestra.runs.recipe import validate
 
 TABLE = Turns({
     "iteration": [1, 2], "group": [0, 0], "episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "policy": ["p", "p"],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.credit import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
 from palaestra.errors import InputError
-from palaestra.turns import Turns
 
 
 def test_the_fixed_point_is_the_bellman_solution() -> None:

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     ReturnDecomposition,
     decompose,
@@ -18,11 +21,8 @@ from palaestra.credit import (
     spa_reward,
 )
 from palaestra.errors import InputError
-from palaestra.parse import parse
-from palaestra.signals import Signal
 from palaestra.testing import check_signal
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import Turns
 
 PLANTED = np.array([0.0, 0.1, 0.3, -0.2, 0.5, 0.05])
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.algebra.turns import Turns
 from palaestra.credit import FLAVOURS, grpo, rloo, standardise
 from palaestra.errors import ExpressionError
-from palaestra.turns import Turns
 
 NAN = float("nan")
 Rewards = list[float]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.algebra.signals import Signal, fill_missing
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     centre,
     dr_grpo,
@@ -26,9 +28,7 @@ from palaestra.credit import (
     whiten,
 )
 from palaestra.errors import ExpressionError
-from palaestra.signals import Signal, fill_missing
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import Turns
 
 
 def value(signal: Signal, turns: Turns) -> np.ndarray:

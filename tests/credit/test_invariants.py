@@ -15,6 +15,8 @@ import polars as pl
 import pytest
 
 import palaestra  # noqa: F401  (registers everything)
+from palaestra.algebra.signals import REGISTRY, Signal
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     agent_return,
     dr_grpo,
@@ -29,10 +31,8 @@ from palaestra.credit import (
     rloo,
     whiten,
 )
-from palaestra.signals import REGISTRY, Signal
 from palaestra.testing import check_signal
 from palaestra.testing.signal import Promise, sample_tables, sample_turns
-from palaestra.turns import Turns
 
 FAMILIES = ("palaestra.credit", "palaestra.rewards")
 

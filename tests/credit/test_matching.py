@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.credit import call_similarity, match, match_reward, matchtir, token_f1
 from palaestra.errors import ExpressionError, InputError
-from palaestra.parse import parse
-from palaestra.turns import Turns
 
 S = np.array([[0.9, 0.8], [0.8, 0.1]])
 

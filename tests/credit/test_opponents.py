@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.credit import advantage_alignment, alignment_weight, opponent
 from palaestra.errors import ExpressionError, InputError
-from palaestra.parse import parse
 from palaestra.testing.signal import sample_turns, shuffled
-from palaestra.turns import Turns
 
 ONE, OTHER = [1, -1, 0.5], [0.5, 2, -1]
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import (
     FLAVOURS,
     centre,
@@ -25,7 +26,6 @@ from palaestra.credit import (
     where,
     whiten,
 )
-from palaestra.turns import Ragged, Turns
 
 torch = pytest.importorskip("torch")
 losses = pytest.importorskip("palaestra.learning.losses")

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     minimax_winner,
     pairwise,
@@ -16,8 +18,6 @@ from palaestra.credit import (
     win_rates,
 )
 from palaestra.errors import ExpressionError, InputError
-from palaestra.parse import parse
-from palaestra.turns import Turns
 
 CYCLE = ((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))
 

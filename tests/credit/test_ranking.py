@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.credit import comam, comam_reward, dominance, entropy_rank_reward, ndcg, r3_score, rank_reward
 from palaestra.errors import ExpressionError
-from palaestra.parse import parse
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 
 def values(signal: Signal, turns: Turns) -> np.ndarray:

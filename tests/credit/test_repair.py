@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember, standardise
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.signals import Signal
-from palaestra.turns import Ragged, Turns
 
 RNG = np.random.default_rng
 

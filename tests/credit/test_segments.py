@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from palaestra.algebra.signals import evaluate
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import segments, spo_chain, spo_tokens, spo_tree, tree_values, unsure
 from palaestra.errors import ExpressionError, InputError
-from palaestra.signals import evaluate
-from palaestra.turns import Ragged, Turns
 
 
 def test_a_chain_of_segments_adds_up_to_the_score_minus_the_first_value() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import standardise
+from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_grpo, reverse_product, seeupo, sequential_update
 from palaestra.errors import InputError
-from palaestra.parse import parse
-from palaestra.signals import standardise
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import Turns
 
 
 def three_turns() -> Turns:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
+from palaestra.atlas.reproductions.credit.s078_salt import worked as salt_worked
 from palaestra.credit import advevo_marl, batch_score, canon, centre, dr_grpo, reinforce, salt, stratified_grpo
 from palaestra.errors import ExpressionError
-from palaestra.parse import parse
-from palaestra.reproductions.s078_salt import worked as salt_worked
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 
 def single(rewards: list[float], **columns: object) -> Turns:

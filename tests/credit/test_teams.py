@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.agents.base import Decision, Request
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     attribute,
     centre,
@@ -25,10 +27,8 @@ from palaestra.credit import (
 )
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import ExpressionError, InputError
-from palaestra.parse import parse
-from palaestra.restart import mc_value
+from palaestra.play.restart import mc_value
 from palaestra.testing import check_signal
-from palaestra.turns import Turns
 
 AGENTS = ("a", "b", "c")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal, col, evaluate
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import gae, igpo, on_last_token, return_to_go, tppo, value_target
 from palaestra.errors import ExpressionError
-from palaestra.parse import parse
-from palaestra.signals import Signal, col, evaluate
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import Ragged, Turns
 
 
 def values(signal: Signal, turns: Turns) -> np.ndarray:

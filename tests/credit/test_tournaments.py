@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.credit import arena_rl, by_group, tournament
 from palaestra.credit.tournaments import Topology
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.testing.signal import sample_turns
-from palaestra.turns import Turns
 
 TOPOLOGIES: list[Topology] = [
     "anchor", "round_robin", "swiss", "single_elimination", "double_elimination", "seeded_single",

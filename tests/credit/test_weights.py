@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     a_grae,
     adora,
@@ -22,9 +25,6 @@ from palaestra.credit import (
     ratio,
 )
 from palaestra.errors import ExpressionError, MissingColumnError
-from palaestra.parse import parse
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 
 def single(rewards: list[float], **columns: object) -> Turns:

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from palaestra.agents import Request, ScriptedPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.envs import EnvFactory, make, with_faults, with_parameters, with_prompts
 from palaestra.envs.faults import typos
-from palaestra.envs.native import Bertrand, Desktop, Queue
+from palaestra.envs.worlds import Bertrand, Desktop, Queue
 from palaestra.errors import InputError
 from palaestra.evaluation import robustness, trials
-from palaestra.rollout import rollout
+from palaestra.play.rollout import rollout
 from palaestra.testing import check_env
-from palaestra.turns import Turns
 
 Desk = functools.partial(Desktop, instances=10)
 

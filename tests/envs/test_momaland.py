@@ -12,9 +12,9 @@ import palaestra as pa
 from palaestra.agents.scripted import random_legal
 from palaestra.envs import make
 from palaestra.envs.momaland import vector_returns
+from palaestra.envs.worlds.exact.objectives import beach_capacity
 from palaestra.errors import InputError, MissingExtraError
 from palaestra.testing.env import check_env
-from palaestra.theory.objectives import beach_capacity
 
 SMALL = {"num_agents": 6, "sections": 3, "capacity": 2}
 

@@ -105,7 +105,7 @@ def test_a_library_that_is_not_installed_is_one_line(monkeypatch, spec, module, 
 
 def test_importing_the_package_imports_no_library():
     code = (
-        "import sys, palaestra.envs, palaestra.workflows, palaestra.testing.env\n"
+        "import sys, palaestra.envs, palaestra.teams, palaestra.testing.env\n"
         "heavy = {'pyspiel', 'textarena', 'pettingzoo', 'gymnasium', 'reasoning_gym', 'torch'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

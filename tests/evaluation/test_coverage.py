@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import palaestra.evaluation as ev
-from palaestra.reproductions import coverage
-from palaestra.reproductions.coverage_trials import of_three
+from palaestra.atlas.harness import coverage
+from palaestra.atlas.reproductions.evaluation.coverage_trials import of_three
 
 DRAWS = {"permutation": 250, "holm": 250, "proof": 80, "bounds": 250, "order": 50, "ranking": 20}
 COMMON = 40

@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.turns import Turns
+from palaestra.atlas.reproductions.evaluation.s128_molt_dynamics import periphery, spread
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (
@@ -20,8 +22,6 @@ from palaestra.evaluation.population import (
     powerlaw_fit,
     roles,
 )
-from palaestra.reproductions.s128_molt_dynamics import periphery, spread
-from palaestra.turns import Turns
 
 
 def test_worked_numbers() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import trials
-from palaestra.turns import Turns
 
 
 def turns(*rows: dict) -> pl.DataFrame:

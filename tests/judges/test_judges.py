@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from palaestra.agents import ChatPolicy, ScriptedPolicy
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
 from palaestra.judges import AnswerCache, Item, MessageLabels, ask, judge, vote_columns, weights_of
 from palaestra.judges.rubric import read_verdict
 from palaestra.rewards import cm2, judge_votes, onto, semi_join, utility
-from palaestra.turns import Turns
 
 ITEMS = (
     Item("searched", "Did the agent search?", weight=0.4, tool=True),

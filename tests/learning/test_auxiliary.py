@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from palaestra.agents import MLPPolicy, TabularPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.credit import grpo
 from palaestra.envs import make
 from palaestra.errors import InputError, LearnerError, RecipeError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.auxiliary import Auxiliary, last_turns, reward_classes
-from palaestra.recipe import validate
-from palaestra.turns import Turns
+from palaestra.runs.recipe import validate
 
 INPUTS, ACTIONS, BOTH = 8, 3, {"reward": 1.0, "reconstruction": 1.0}
 

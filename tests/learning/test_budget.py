@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.credit import allocate_budget, grpo
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.budget import PredictedBudget
-from palaestra.rollout import rollout, starts
-from palaestra.turns import Turns
+from palaestra.play.rollout import rollout, starts
 
 GOOD = (0, 0, 2, 5, 8, 10, 10)
 """How many of ten answers are right, per task."""

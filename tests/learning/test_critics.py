@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import Replay, archer
 from palaestra.errors import InputError
 from palaestra.learning.critics import NetworkCritic, TokenBaseline
-from palaestra.turns import Ragged, Turns
 
 GAMMA = 0.5
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from palaestra.agents import Team
 from palaestra.agents.base import Scored
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, LearnerError, MissingColumnError, RewardError
 from palaestra.learning import PolicyGradient
 from palaestra.learning.learner import decay
-from palaestra.turns import Turns
 
 POSITIONS, VOCABULARY = 4, 3
 

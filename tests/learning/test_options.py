@@ -15,18 +15,18 @@ import torch
 from quick import QUICK
 
 from palaestra.agents import TabularPolicy, Team
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal, col
+from palaestra.algebra.tree import lit
+from palaestra.algebra.turns import Turns
 from palaestra.credit import seeupo
 from palaestra.envs import Observation, StepResult
 from palaestra.errors import InputError, LearnerError, RecipeError
-from palaestra.experiment import Clock, Training
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.batch import Batch
-from palaestra.parse import parse
-from palaestra.recipe import Recipe, alone, load, override, validate
 from palaestra.rewards import success_reward
-from palaestra.signals import Signal, col
-from palaestra.tree import lit
-from palaestra.turns import Turns
+from palaestra.runs.recipe import Recipe, alone, load, override, validate
+from palaestra.runs.seed import Clock, Training
 
 PLAIN: dict[str, Any] = {"warm_start": None, "env": {"options": {"places": 1}}, "train": {"groups": 6}}
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -19,11 +19,11 @@ import pytest
 import torch
 
 from palaestra.agents import Team
+from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import InputError, LearnerError, RewardError, StorageError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.alarms import alarms
-from palaestra.turns import Turns
 
 SCRIPT = Path(__file__).with_name("matching.py")
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning import demonstrations, supervised_warm_start
 from palaestra.learning.warmstart import _batches
-from palaestra.rollout import rollout
-from palaestra.turns import Turns
+from palaestra.play.rollout import rollout
 
 WORDS = ("rock", "paper", "scissors")
 

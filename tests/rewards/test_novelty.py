@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, SchemaError, StorageError
 from palaestra.rewards import (
     Counts,
@@ -20,8 +22,6 @@ from palaestra.rewards import (
     oni_reward,
     scaled,
 )
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 
 def values(signal: Signal, turns: Turns) -> np.ndarray:

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.credit import grpo, rloo
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.signals import (
     REGISTRY,
     Signal,
     as_signal,
@@ -29,9 +28,10 @@ from palaestra.signals import (
     total,
     where,
 )
+from palaestra.algebra.turns import Turns
+from palaestra.credit import grpo, rloo
 from palaestra.testing import check_signal
 from palaestra.testing.signal import sample_tables, sample_turns, shuffled
-from palaestra.turns import Turns
 
 
 @pytest.fixture

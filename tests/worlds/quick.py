@@ -45,7 +45,7 @@ class Trained(NamedTuple):
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """Start the command line in a process of its own, which finds the modules that this one finds."""
     return subprocess.Popen(
-        [sys.executable, "-m", "palaestra.cli", *arguments],
+        [sys.executable, "-m", "palaestra.interface.cli", *arguments],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

@@ -12,9 +12,9 @@ import numpy as np
 
 import palaestra as pa
 from palaestra.agents import Request
+from palaestra.algebra.signals import Signal
 from palaestra.credit import agent_return, centre
 from palaestra.envs import Action, Observation, StepResult
-from palaestra.signals import Signal
 
 COLOURS, WORDS = ("red", "green", "blue"), ("la", "mi", "so")
 

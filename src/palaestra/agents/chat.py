@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.agents.base import Decision, Request
+from palaestra.algebra.turns import clean
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, PolicyError, missing_extra
-from palaestra.turns import clean
 
 if TYPE_CHECKING:
     import openai

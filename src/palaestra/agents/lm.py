@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from palaestra.agents.backends.forward import forward_of
+from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.base import Decision, Request, Scored
-from palaestra.agents.forward import forward_of
-from palaestra.agents.sampling import chunks, evaluate, sample
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, missing_extra
 

@@ -5,22 +5,7 @@ differs between methods is which rows a statistic ranges over and how terms are 
 The algebra itself is re-exported here: `from palaestra.credit import episode_return, standardise`.
 """
 
-from palaestra.credit.anchors import similar
-from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
-from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
-from palaestra.credit.decomposition import (
-    ReturnDecomposition,
-    decompose,
-    implicit_reward,
-    oprl,
-    pairwise_logistic,
-    redistribute,
-    redistributed,
-    spa,
-    spa_reward,
-)
-from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
-from palaestra.credit.keys import (
+from palaestra.algebra.keys import (
     calls,
     edge,
     is_first,
@@ -30,59 +15,10 @@ from palaestra.credit.keys import (
     team,
     upper_half,
 )
-from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
-from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
-from palaestra.credit.potentials import answer_potential, potential_difference, probe_scores, spae
-from palaestra.credit.preferences import (
-    minimax_winner,
-    pairwise,
-    preference_exploitability,
-    preferred,
-    self_play_preference,
-    win_rate,
-    win_rates,
-)
-from palaestra.credit.ranking import (
-    comam,
-    comam_reward,
-    dominance,
-    entropy_rank_reward,
-    ndcg,
-    r3_score,
-    rank_reward,
-)
-from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember
-from palaestra.credit.returns import agent_return, episode_return, episode_score, return_to_go, whiten
-from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree, spread, tree_values, unsure
-from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
-from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
-from palaestra.credit.teams import (
-    attribute,
-    coalition_values,
-    counterfactual,
-    difference_reward,
-    shapley,
-    shapley_values,
-    shared_reward,
-)
-from palaestra.credit.temporal import gae, igpo, on_last_token, successive_batching, tppo, value_target
-from palaestra.credit.tournaments import arena_rl, by_group, tournament
-from palaestra.credit.weights import (
-    a_grae,
-    adora,
-    batch_score,
-    cosine_restarts,
-    duration_aware,
-    empg,
-    gui_g1,
-    mas_host,
-    minmax,
-    mix,
-    modulate,
-    phase,
-    within,
-)
-from palaestra.signals import (
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.returns import agent_return, episode_return, episode_score, return_to_go, whiten
+from palaestra.algebra.schedules import cosine_restarts, phase
+from palaestra.algebra.signals import (
     absolute,
     centre,
     clip,
@@ -109,6 +45,70 @@ from palaestra.signals import (
     std,
     total,
     where,
+)
+from palaestra.credit.anchors import similar
+from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
+from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
+from palaestra.credit.decomposition import (
+    ReturnDecomposition,
+    decompose,
+    implicit_reward,
+    oprl,
+    pairwise_logistic,
+    redistribute,
+    redistributed,
+    spa,
+    spa_reward,
+)
+from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
+from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
+from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
+from palaestra.credit.preferences import (
+    minimax_winner,
+    pairwise,
+    preference_exploitability,
+    preferred,
+    self_play_preference,
+    win_rate,
+    win_rates,
+)
+from palaestra.credit.probes import answer_potential, probe_scores, spae
+from palaestra.credit.ranking import (
+    comam,
+    comam_reward,
+    dominance,
+    entropy_rank_reward,
+    ndcg,
+    r3_score,
+    rank_reward,
+)
+from palaestra.credit.repair import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember
+from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree, spread, tree_values, unsure
+from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
+from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
+from palaestra.credit.teams import (
+    attribute,
+    coalition_values,
+    counterfactual,
+    difference_reward,
+    shapley,
+    shapley_values,
+    shared_reward,
+)
+from palaestra.credit.temporal import gae, igpo, on_last_token, successive_batching, tppo, value_target
+from palaestra.credit.tournaments import arena_rl, by_group, tournament
+from palaestra.credit.weights import (
+    a_grae,
+    adora,
+    batch_score,
+    duration_aware,
+    empg,
+    gui_g1,
+    mas_host,
+    minmax,
+    mix,
+    modulate,
+    within,
 )
 
 __all__ = [

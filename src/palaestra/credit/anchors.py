@@ -10,9 +10,9 @@ import difflib
 import numpy as np
 import polars as pl
 
-from palaestra.codes import densify
+from palaestra.algebra.codes import densify
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.turns import Turns
 
 
 def similar(turns: Turns, *, column: str = "observation", threshold: float = 0.95) -> Turns:

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from palaestra.credit.potentials import potential_difference
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, per_token, register
 from palaestra.errors import InputError, nearest
-from palaestra.signals import Keys, Signal, SignalLike, as_signal, per_token, register
 
 Plan = TypeVar("Plan")
 ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]

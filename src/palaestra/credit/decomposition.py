@@ -13,12 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.credit.keys import is_first, is_last, turn_values
-from palaestra.credit.returns import episode_score, return_to_go
-from palaestra.credit.temporal import gae
-from palaestra.errors import ExpressionError, InputError, nearest
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_first, is_last, turn_values
+from palaestra.algebra.returns import episode_score, return_to_go
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -37,7 +35,9 @@ from palaestra.signals import (
     total,
     where,
 )
-from palaestra.turns import Ragged, Turns
+from palaestra.algebra.turns import Ragged, Turns
+from palaestra.credit.temporal import gae
+from palaestra.errors import ExpressionError, InputError, nearest
 
 
 class ReturnDecomposition:

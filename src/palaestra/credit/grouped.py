@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from palaestra.credit.returns import agent_return, episode_score, return_to_go, whiten
-from palaestra.errors import ExpressionError, nearest
-from palaestra.signals import (
+from palaestra.algebra.returns import agent_return, episode_score, return_to_go, whiten
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -25,6 +24,7 @@ from palaestra.signals import (
     total,
     where,
 )
+from palaestra.errors import ExpressionError, nearest
 
 Flavour = Literal["verl", "trl", "rllm", "art", "prime"]
 
@@ -90,7 +90,7 @@ def grpo(
     trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by
     the population deviation, TRL adds 1e-4, prime-rl does not divide at all.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 1]})
     >>> grpo(flavour="rllm").evaluate(turns).round(3)
     array([ 1., -1., -1.,  1.])
@@ -118,7 +118,7 @@ def rloo(
 ) -> Signal:
     """RLOO (arXiv 2402.14740): R - mean of the other episodes of the group.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 0]})
     >>> rloo().evaluate(turns).round(4)
     array([ 1.    , -0.3333, -0.3333, -0.3333])

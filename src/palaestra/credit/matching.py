@@ -15,11 +15,9 @@ import polars as pl
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from palaestra.credit.returns import return_to_go
-from palaestra.credit.weights import mix
-from palaestra.errors import ExpressionError, InputError, nearest
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.returns import return_to_go
+from palaestra.algebra.signals import (
     Signal,
     SignalLike,
     Singleton,
@@ -28,6 +26,8 @@ from palaestra.signals import (
     standardise,
     total,
 )
+from palaestra.credit.weights import mix
+from palaestra.errors import ExpressionError, InputError, nearest
 
 Call = Mapping[str, Any]
 Method = Literal["optimal", "greedy", "sinkhorn"]

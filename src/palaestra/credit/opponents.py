@@ -10,11 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.credit.keys import joined, turn_values
-from palaestra.credit.returns import in_unit, return_to_go
-from palaestra.errors import ExpressionError, InputError
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import joined, turn_values
+from palaestra.algebra.returns import in_unit, return_to_go
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -29,6 +28,7 @@ from palaestra.signals import (
     sign,
     where,
 )
+from palaestra.errors import ExpressionError, InputError
 
 
 @register()
@@ -38,7 +38,7 @@ def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
     Raises:
         InputError: more than two rows share a key, so there is no such thing as the other.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 0], "turn": [0, 0, 1], "reward": [1.0, 2.0, 3.0]})
     >>> opponent("reward").evaluate(turns)
     array([ 2.,  1., nan])

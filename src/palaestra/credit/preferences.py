@@ -12,12 +12,12 @@ from typing import TypeVar
 import numpy as np
 from scipy.optimize import linprog
 
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
+from palaestra.algebra.returns import agent_return
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, highest, mean, ratio, register
 from palaestra.credit.grouped import dr_grpo
-from palaestra.credit.keys import is_first, joined, rank_among, turn_values
-from palaestra.credit.returns import agent_return
 from palaestra.errors import ExpressionError, InputError
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import Keys, Signal, SignalLike, as_signal, highest, mean, ratio, register
 
 Item = TypeVar("Item")
 Matrix = tuple[tuple[float, ...], ...]
@@ -64,7 +64,7 @@ def win_rate(item: SignalLike, *, over: Keys = "group", preference: Matrix | Non
     Raises:
         ExpressionError: the preference is not a square matrix of numbers in [0, 1].
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 3.0, 1.0]})
     >>> win_rate("reward").evaluate(turns)
     array([0.25, 1.  , 0.25])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra import samples
-from palaestra.codes import Codes
-from palaestra.credit.keys import is_first, joined, rank_among, turn_values
-from palaestra.credit.returns import agent_return, episode_score
-from palaestra.errors import ExpressionError
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra import samples
+from palaestra.algebra.codes import Codes
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
+from palaestra.algebra.returns import agent_return, episode_score
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -28,6 +27,7 @@ from palaestra.signals import (
     total,
     where,
 )
+from palaestra.errors import ExpressionError
 
 
 @register()
@@ -38,7 +38,7 @@ def rank_reward(
 
     A unit that is alone gets `best`.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "reward": [5.0, 1.0, 5.0, 3.0]})
     >>> rank_reward("reward").evaluate(turns).round(4)
     array([0.8333, 0.    , 0.8333, 0.3333])
@@ -52,7 +52,7 @@ def rank_reward(
 def dominance(first: SignalLike, second: SignalLike, *, over: Keys = "group", unit: Keys = "episode") -> Signal:
     """How many other units of the key are smaller in both signals (each reduced to its mean over the unit).
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 2.0, 3.0], "cost": [1.0, 3.0, 2.0]})
     >>> dominance("reward", "cost").evaluate(turns)
     array([0., 1., 1.])
@@ -112,7 +112,7 @@ def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Key
     DCG = Σ gain / log2(rank + 1), rank 1 for the largest `order`; equal ones share their discounts. 1 if all gains are
     0 and no order is better than another.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 3, "episode": [0, 1, 2], "reward": [1.0, 0.5, 0.0], "cost": [1.0, 2.0, 3.0]})
     >>> ndcg("cost", "reward").evaluate(turns).round(4)
     array([0.6199, 0.6199, 0.6199])

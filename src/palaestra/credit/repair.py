@@ -1,7 +1,7 @@
 """Repair of groups that teach nothing because all of their episodes scored the same: replayed opposites, hints.
 
 What adds rows or changes prompts is a function of tables, not a signal: `inject`, `reflections`, `hint_prefix`. What it
-added is marked (`replayed`, `hinted`, `hint`), and the signals here weigh it. `palaestra.credit.tables` has what a
+added is marked (`replayed`, `hinted`, `hint`), and the signals here weigh it. `palaestra.learning.stages` has what a
 trainer calls between play and credit, with a buffer that a resume finds again.
 """
 
@@ -13,12 +13,9 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from palaestra.credit.keys import is_last
-from palaestra.credit.ranking import r3_score
-from palaestra.credit.returns import episode_score
-from palaestra.credit.weights import modulate
-from palaestra.errors import InputError
-from palaestra.signals import (
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.returns import episode_score
+from palaestra.algebra.signals import (
     Signal,
     SignalLike,
     absolute,
@@ -33,7 +30,10 @@ from palaestra.signals import (
     std,
     where,
 )
-from palaestra.turns import SCOPE, Turns
+from palaestra.algebra.turns import SCOPE, Turns
+from palaestra.credit.ranking import r3_score
+from palaestra.credit.weights import modulate
+from palaestra.errors import InputError
 
 Item = TypeVar("Item")
 

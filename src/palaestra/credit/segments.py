@@ -1,6 +1,6 @@
 """Segments: values where an episode can be restarted, and credit from one such place to the next.
 
-The values come from fresh rollouts (`palaestra.restart.mc_value`) or from a tree of them; here they are columns.
+The values come from fresh rollouts (`palaestra.play.restart.mc_value`) or from a tree of them; here they are columns.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.codes import Codes, combine
-from palaestra.credit.keys import joined
-from palaestra.credit.potentials import potential_difference
-from palaestra.credit.returns import agent_return
-from palaestra.errors import ExpressionError, InputError
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.codes import Codes, combine
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import joined
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.returns import agent_return
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -28,7 +27,8 @@ from palaestra.signals import (
     standardise,
     where,
 )
-from palaestra.turns import Ragged
+from palaestra.algebra.turns import Ragged
+from palaestra.errors import ExpressionError, InputError
 
 
 @register()
@@ -50,7 +50,7 @@ def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 
     Raises:
         ExpressionError: every is below 1, or p outside (0, 1].
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> segments(every=2).evaluate(Turns({"logprobs": [[-1.0, 0.0, -1.0, 0.0, -1.0]]})).values
     array([0., 0., 1., 1., 1.])
     """
@@ -92,7 +92,7 @@ def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -
     """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's; the last:
     score - V. No normalisation; the sum over an episode is its score minus V at the start.
 
-    A row is a segment. value: mean return of fresh rollouts from its start, `palaestra.restart.mc_value`. score:
+    A row is a segment. value: mean return of fresh rollouts from its start, `palaestra.play.restart.mc_value`. score:
     default the agent's return. Within a turn's tokens see `spo_tokens`. Checked against the released code.
     """
     return potential_difference(value, terminal=agent_return() if score is None else score)

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, cumulative, exp, register, standardise
+from palaestra.algebra.turns import Turns
 from palaestra.credit.grouped import dr_grpo
 from palaestra.errors import InputError, nearest
-from palaestra.signals import Keys, Signal, SignalLike, as_signal, cumulative, exp, register, standardise
-from palaestra.turns import Turns
 
 Order = Literal["reverse", "forward", "random"]
 
@@ -25,7 +25,7 @@ Order = Literal["reverse", "forward", "random"]
 def reverse_product(log_ratio: SignalLike = "log_ratio", *, over: Keys = "episode") -> Signal:
     """Product of the ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "log_ratio": [0.0953102, -0.1053605, 0.2623643]})
     >>> reverse_product().evaluate(turns).round(4)
     array([1.17, 1.3 , 1.  ])

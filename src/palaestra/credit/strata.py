@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from palaestra.credit.grouped import grpo
-from palaestra.credit.keys import edge, joined, team, upper_half
-from palaestra.credit.returns import episode_score, return_to_go
-from palaestra.credit.weights import mix
-from palaestra.errors import ExpressionError, nearest
-from palaestra.signals import (
+from palaestra.algebra.keys import edge, joined, team, upper_half
+from palaestra.algebra.returns import episode_score, return_to_go
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -24,6 +21,9 @@ from palaestra.signals import (
     standardise,
     where,
 )
+from palaestra.credit.grouped import grpo
+from palaestra.credit.weights import mix
+from palaestra.errors import ExpressionError, nearest
 
 
 @register()

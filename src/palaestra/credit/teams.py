@@ -1,7 +1,7 @@
 """Team credit: what one agent's part was in what all of them achieved together.
 
 Shared, difference, counterfactual and Shapley credit are signals of columns. What fills the columns plays the team
-again with members replaced: a table of coalitions, or a function that plays, e.g. `palaestra.restart.mc_value` from a
+again with members replaced: a table of coalitions, or a function that plays, e.g. `play.restart.mc_value` from a
 snapshot. Left out: learned values of joint actions (VDN, QMIX); a critic's values are columns.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from scipy.special import comb
 
-from palaestra.credit.returns import episode_return
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.returns import episode_return
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, per_turn, register, total
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, InputError
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import Keys, Signal, SignalLike, as_signal, per_turn, register, total
-from palaestra.turns import Ragged, Turns
 
 CoalitionValue = Callable[[frozenset[str]], float]
 """What a part of the team earns without the others (they are absent, or a default stands in for them)."""
@@ -42,7 +42,7 @@ def difference_reward(score: SignalLike | None = None, *, without: SignalLike = 
     default action, the others the same. As that does not depend on what the agent did, whatever it changes in D it
     changes in G by as much.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0], "agent": ["a", "b"], "reward": [3.0, 1.0], "without": [1.0, 4.0]})
     >>> difference_reward().evaluate(turns)
     array([3., 0.])
@@ -59,7 +59,7 @@ def counterfactual(
     q: the value of the joint action that was played. action_values, probabilities: lists, one number for each action
     that the agent could have taken: that value with its own action replaced, and its policy then.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"q": [4.0], "action_values": [[4.0, 0.0]], "probabilities": [[0.25, 0.75]]})
     >>> counterfactual().evaluate(turns)
     array([3.])
@@ -79,7 +79,7 @@ def shapley(values: SignalLike = "coalition_values", *, player: SignalLike = "pl
     Raises:
         InputError: a list does not have 2^n numbers, or a player is not one of the n; names the row.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"coalition_values": [[0.0, 1.0, 2.0, 6.0]] * 2, "player": [0, 1]})
     >>> shapley().evaluate(turns)
     array([2.5, 3.5])

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
-from palaestra.credit.keys import is_last
-from palaestra.credit.potentials import potential_difference
-from palaestra.credit.returns import episode_score, in_unit, return_to_go
-from palaestra.errors import ExpressionError, InputError, nearest
-from palaestra.signals import (
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.returns import episode_score, in_unit, return_to_go
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -29,6 +28,7 @@ from palaestra.signals import (
     standardise,
     where,
 )
+from palaestra.errors import ExpressionError, InputError, nearest
 
 State = TypeVar("State")
 
@@ -49,7 +49,7 @@ def gae(
     cut off (`truncated`), as if one more step changed nothing. value may be per token; then reward is `on_last_token`.
     A missing reward adds nothing; where none is to come, the advantage is missing, as the return-to-go is.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, 1.0]})
     >>> gae(bootstrap=0).evaluate(turns).round(4)
     array([0.7465, 0.47  , 0.6   ])

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from palaestra.credit.keys import rank_among
+from palaestra.algebra.keys import rank_among
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, highest, ratio, register, standardise
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
-from palaestra.signals import Signal, SignalLike, as_signal, highest, ratio, register, standardise
-from palaestra.turns import Turns
 
 Item = TypeVar("Item")
 Judge = Callable[[Item, Item], tuple[float, float]]

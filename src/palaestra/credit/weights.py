@@ -7,25 +7,20 @@ a model call (probes, critics): they are columns.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
-import polars as pl
 
-from palaestra.credit.grouped import dr_grpo, grpo
-from palaestra.credit.keys import is_first
-from palaestra.credit.returns import episode_score
-from palaestra.errors import ExpressionError, nearest
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.signals import (
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_first
+from palaestra.algebra.returns import episode_score
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
     as_signal,
     centre,
     clip,
-    col,
     exp,
     fill_missing,
     highest,
@@ -41,9 +36,11 @@ from palaestra.signals import (
     std,
     total,
 )
-from palaestra.signals import where as pick  # `where` is also the name of the option of every statistic
-from palaestra.tree import Value
-from palaestra.turns import Ragged
+from palaestra.algebra.signals import where as pick  # `where` is also the name of the option of every statistic
+from palaestra.algebra.tree import Value
+from palaestra.algebra.turns import Ragged
+from palaestra.credit.grouped import dr_grpo, grpo
+from palaestra.errors import ExpressionError, nearest
 
 
 @register()
@@ -97,7 +94,7 @@ def modulate(
 
     renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"reward": [1.0, 1.0, -1.0], "duration": [1.0, 5.0, 3.0]})
     >>> modulate("reward", "duration", renorm=True).evaluate(turns).round(2)
     array([ 0.33,  1.67, -1.  ])
@@ -111,7 +108,7 @@ def modulate(
 def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
     """(x - min) / (max - min) over each key, in [0, 1]; a constant key gives 0.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> minmax("cost").evaluate(Turns({"cost": [0.1, 0.5, 1.0, 0.4]})).round(4)
     array([0.    , 0.4444, 1.    , 0.3333])
     """
@@ -121,33 +118,6 @@ def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------
-
-
-@register()
-def phase(before: SignalLike, after: SignalLike, *, at: int) -> Signal:
-    """`before` until iteration `at`, `after` from then on."""
-    return pick(col("iteration") < float(at), before, after)
-
-
-@register()
-def cosine_restarts(
-    high: float = 0.6, low: float = 0.0, *, steps: int = 150, warm_up: int = 30, cycles: int = 3
-) -> Signal:
-    """high·(t + 1)/warm_up, then `cycles` falls from high to low along half a cosine; t is `iteration`.
-
-    Defaults are those of CANON's released code.
-
-    Raises:
-        ExpressionError: nothing is left of `steps` for the cycles.
-    """
-    length = (steps - warm_up) // cycles if cycles > 0 else 0
-    if length <= 0 or warm_up < 0:
-        raise ExpressionError(
-            f"cosine_restarts: {steps} steps, {warm_up} to warm up, {cycles} cycles: no cycle has a step"
-        )
-    angle = ((pl.col("iteration") - warm_up) % length).cast(pl.Float64) * (math.pi / length)
-    falling = low + (high - low) / 2 * (1.0 + as_signal(angle.cos()))
-    return pick(col("iteration") < float(warm_up), high * (col("iteration") + 1.0) / max(warm_up, 1), falling)
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------

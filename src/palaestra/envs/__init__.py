@@ -55,7 +55,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "textarena": textarena,
 }
 _REGISTERED: dict[str, Callable[..., Env]] = {"faulty": faulty}
-_PACKAGES = {"native": "WORLDS", "roles": "ROLES"}
+_PACKAGES = {"native": ("worlds", "WORLDS"), "roles": ("roles", "ROLES")}
 """Our own worlds are imported when one of them is asked for: their references bring half of SciPy."""
 
 
@@ -85,7 +85,8 @@ def make(spec: str, **options: Any) -> EnvFactory:
     arguments: tuple[str, ...] = ()
     function: Callable[..., Any]
     if library in _PACKAGES:
-        _REGISTERED.update(getattr(importlib.import_module(f"palaestra.envs.{library}"), _PACKAGES[library]))
+        module, table = _PACKAGES[library]
+        _REGISTERED.update(getattr(importlib.import_module(f"palaestra.envs.{module}"), table))
     if spec in _REGISTERED:
         function = _REGISTERED[spec]
     elif library in _LIBRARIES:

@@ -224,7 +224,7 @@ class ReparametrisedEnv(_Around):
     """A suite of task templates with other parameters; tasks are named by template and number: `with_parameters`."""
 
     def __init__(self, env: EnvFactory, seed: int | None) -> None:
-        from palaestra.envs.native.templates import suite
+        from palaestra.envs.worlds.templates import suite
 
         super().__init__(env)
         instances = getattr(self.inner, "suite", None)

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Action, EnvFactory, StepResult
 from palaestra.envs.discrete import Illegal, isolated
 from palaestra.envs.pettingzoo import PettingZooAEC, PettingZooParallel
+from palaestra.envs.worlds.exact.objectives import UTILITIES
 from palaestra.errors import InputError, MissingColumnError, missing_extra, nearest
-from palaestra.theory.objectives import UTILITIES
-from palaestra.turns import Turns
 
 SWAPPED = ("beach", "gem_mining", "item_gathering", "route_choice")
 """Games that return `truncations` in the place of `terminations` and the other way round (momaland 0.2.0)."""

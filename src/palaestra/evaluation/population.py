@@ -19,9 +19,9 @@ from scipy import optimize, stats
 from scipy.sparse import csr_array
 from scipy.special import zeta
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.clusters import distances, kmeans, silhouette
-from palaestra.turns import Turns
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 

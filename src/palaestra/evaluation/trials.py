@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.codes import Codes, code_column, combine
+from palaestra.algebra.codes import Codes, code_column, combine
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
-    from palaestra.turns import Turns
+    from palaestra.algebra.turns import Turns
 
 UNSCORED = ("reward", "judge")
 """Boundaries whose failure says nothing about the system: the episode was played, but could not be scored."""

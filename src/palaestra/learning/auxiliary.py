@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from palaestra.agents.base import Learnable
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
-from palaestra.turns import Turns
 
 if TYPE_CHECKING:
     import polars as pl

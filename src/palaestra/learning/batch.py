@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from palaestra.agents.base import Scored
+from palaestra.algebra.turns import Turns
 from palaestra.errors import LearnerError, RewardError
-from palaestra.turns import Turns
 
 _PLACE = ("run", "iteration", "group", "episode", "turn", "agent")
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.credit import ValueAtStart, allocate_budget
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError
-from palaestra.turns import Turns
 
 
 class Budget(Protocol):
@@ -25,7 +25,7 @@ class Budget(Protocol):
     """
 
     def sizes(self, starts: Sequence[Observation | None], total: int) -> list[int]:
-        """Episodes of each group, at least one, `total` in all; see `palaestra.rollout.starts`."""
+        """Episodes of each group, at least one, `total` in all; see `palaestra.play.rollout.starts`."""
 
     def learn(self, turns: Turns) -> None:
         """What came of the groups whose sizes were asked for last."""

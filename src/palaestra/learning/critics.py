@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit.critics import Replay
 from palaestra.errors import InputError
 from palaestra.learning.batch import ragged
-from palaestra.turns import Ragged, Turns
 
 ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """Features of states [n, s] to those of freshly sampled actions of the current policy, [n, a]."""

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from palaestra.errors import InputError, nearest
+from palaestra.judges.sandbox import Limits, run_table
 from palaestra.learning.critics import network
-from palaestra.sandbox import Limits, run_table
 
 
 class NetworkDecomposition:

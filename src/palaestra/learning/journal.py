@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from palaestra.algebra.files import plain, write_text
 from palaestra.errors import StorageError
 
 
@@ -58,38 +55,3 @@ class Journal:
             if line["iteration"] <= iteration:
                 self.lines.append(line)
         write_text(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self.lines))
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def plain(value: Any) -> Any:
-    """Python's own numbers; NaN and infinity become None."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -37,7 +37,7 @@ from palaestra.learning.transaction import restore, snapshot
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
-    from palaestra.turns import Turns
+    from palaestra.algebra.turns import Turns
 
 Metrics = dict[str, float | int | None]
 Schedule = Literal["constant", "linear", "cosine"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.audits import component_columns
-from palaestra.audits.finding import per_turn
-from palaestra.signals import col
-from palaestra.turns import Turns
+from palaestra.algebra.signals import col
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation.audits import component_columns
+from palaestra.evaluation.audits.finding import per_turn
 
 GOOD = pl.col("error").is_null()
 

@@ -14,10 +14,10 @@ import polars as pl
 import torch
 
 from palaestra.agents.base import Learnable
+from palaestra.algebra.turns import Turns
 from palaestra.credit.sequential import Order, sequential_update
 from palaestra.errors import InputError
 from palaestra.learning.batch import make_batch, pieces, ragged
-from palaestra.turns import Turns
 
 if TYPE_CHECKING:
     from palaestra.learning.learner import Metrics, PolicyGradient

@@ -17,21 +17,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.audits import cheap
-from palaestra.credit.tables import Remembering, parse_table_function
+from palaestra.algebra.files import write_json
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError
+from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.budget import Budget
-from palaestra.learning.journal import Journal, write_json
+from palaestra.learning.journal import Journal
 from palaestra.learning.learner import PolicyGradient
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
+from palaestra.learning.stages.tables import Remembering, parse_table_function
+from palaestra.play.rollout import rollout, starts
 from palaestra.rewards import components
-from palaestra.rollout import rollout, starts
-from palaestra.signals import Signal
-from palaestra.turns import Turns
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -49,7 +50,7 @@ class Trainer:
         credit: advantage of every turn or token. reward: replaces the env's reward before that: a signal,
             or signals by name, which stay in the table as r_<name> and whose sum it is. The first batch is audited.
         learner: made for the same team.
-        repair: texts of table functions (`palaestra.credit.tables`), e.g. "replay(k=1)", that change, in this order,
+        repair: texts of table functions (`learning.stages.tables`), e.g. "replay(k=1)", that change, in this order,
             the rows of good episodes before credit. What they remember is part of a checkpoint. `added_rows` in the
             metrics is how many rows they added.
         budget: spreads the `groups` × `group_size` episodes of an iteration over its groups; see `learning.budget`.

@@ -25,7 +25,7 @@ from palaestra.learning.progress import Report, progress_bar
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
-    from palaestra.turns import Turns
+    from palaestra.algebra.turns import Turns
 
 Metrics = dict[str, float | int]
 

@@ -1,11 +1,11 @@
 """Rewards: signals that score turns. The first ones; shaping, rubrics and audits have their own files as they come."""
 
-from palaestra.rewards.attribute import attribute, sotopia_reward
-from palaestra.rewards.basic import penalty_invalid, success_reward
-from palaestra.rewards.bilevel import BilevelReward
-from palaestra.rewards.bounds import cap, clip_above, clip_and_delta, delta, first_satisfied, once, sign_scale
-from palaestra.rewards.calls import MatchReport, call_match, length_reward, match_calls, tag_format, tool_rl_reward
-from palaestra.rewards.combine import (
+from palaestra.algebra.fold import fold, fold_kernel, milestone_bonus, pressure, recurrence, running_max
+from palaestra.algebra.schedules import cosine, linear, two_phase
+from palaestra.rewards.combine.attribute import attribute, sotopia_reward
+from palaestra.rewards.combine.basic import penalty_invalid, success_reward
+from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
+from palaestra.rewards.combine.mix import (
     Component,
     cascade,
     components,
@@ -17,11 +17,26 @@ from palaestra.rewards.combine import (
     team_mix,
     weighted,
 )
-from palaestra.rewards.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
-from palaestra.rewards.demonstrations import StepRewards, hop_pairs, segment, step_rewards
-from palaestra.rewards.design import Design, ExploRS, design_reward, explicable
-from palaestra.rewards.emotion import emotion, rlver_reward
-from palaestra.rewards.evidence import (
+from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
+from palaestra.rewards.judged.emotion import emotion, rlver_reward
+from palaestra.rewards.judged.pairs import (
+    Pairs,
+    bradley_terry,
+    lexicographic,
+    lexicographic_preference,
+    pairs,
+    reward_of,
+)
+from palaestra.rewards.judged.votes import co_reward, cross_label, judge_votes, vote
+from palaestra.rewards.match.calls import (
+    MatchReport,
+    call_match,
+    length_reward,
+    match_calls,
+    tag_format,
+    tool_rl_reward,
+)
+from palaestra.rewards.match.evidence import (
     deep_travel_reward,
     drop_rejected,
     earl_reward,
@@ -29,9 +44,7 @@ from palaestra.rewards.evidence import (
     semi_join,
     smart_snap_reward,
 )
-from palaestra.rewards.fold import fold, fold_kernel, milestone_bonus, pressure, recurrence, running_max
-from palaestra.rewards.goals import goal_match, goal_projection, goal_score, projected_similarity, word_cosine
-from palaestra.rewards.graded import (
+from palaestra.rewards.match.graded import (
     block_share,
     edge_closeness,
     gui_g1_reward,
@@ -42,7 +55,7 @@ from palaestra.rewards.graded import (
     sweet_spot,
     tier,
 )
-from palaestra.rewards.gui import (
+from palaestra.rewards.match.gui import (
     content_reward,
     distance,
     hybrid_reward,
@@ -54,9 +67,8 @@ from palaestra.rewards.gui import (
     ui_venus_grounding,
     ui_venus_navigation,
 )
-from palaestra.rewards.language_server import lanser_reward
-from palaestra.rewards.masks import cm2, e_grpo, e_grpo_reward, masked
-from palaestra.rewards.match import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
+from palaestra.rewards.match.words import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
+from palaestra.rewards.memory import cap, clip_above, clip_and_delta, delta, first_satisfied, once, sign_scale
 from palaestra.rewards.novelty import (
     Counts,
     RunningScale,
@@ -68,11 +80,12 @@ from palaestra.rewards.novelty import (
     oni_reward,
     scaled,
 )
-from palaestra.rewards.pairs import Pairs, bradley_terry, lexicographic, lexicographic_preference, pairs, reward_of
-from palaestra.rewards.programs import RewardProgram, auto_mc_reward, program
-from palaestra.rewards.sampling import FailureReplay, StagedCurriculum
-from palaestra.rewards.schedules import cosine, linear, two_phase
-from palaestra.rewards.shaping import (
+from palaestra.rewards.shaping.bilevel import BilevelReward
+from palaestra.rewards.shaping.demonstrations import StepRewards, hop_pairs, segment, step_rewards
+from palaestra.rewards.shaping.design import Design, ExploRS, design_reward, explicable
+from palaestra.rewards.shaping.diagnostics import lanser_reward
+from palaestra.rewards.shaping.goals import goal_match, goal_projection, goal_score, projected_similarity, word_cosine
+from palaestra.rewards.shaping.potential import (
     closeness,
     cum_max_gain,
     era_reward,
@@ -84,7 +97,6 @@ from palaestra.rewards.shaping import (
     shape,
     voc,
 )
-from palaestra.rewards.votes import co_reward, cross_label, judge_votes, vote
 
 __all__ = [
     "BilevelReward",
@@ -93,15 +105,11 @@ __all__ = [
     "Criteria",
     "Design",
     "ExploRS",
-    "FailureReplay",
     "MatchReport",
     "Pairs",
-    "RewardProgram",
     "RunningScale",
-    "StagedCurriculum",
     "StepRewards",
     "attribute",
-    "auto_mc_reward",
     "best_of",
     "block_share",
     "bradley_terry",
@@ -177,7 +185,6 @@ __all__ = [
     "point_in_box",
     "pressure",
     "product",
-    "program",
     "projected_similarity",
     "recurrence",
     "reseek_reward",

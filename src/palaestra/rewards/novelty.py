@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -17,11 +16,10 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from palaestra.credit.keys import is_first, joined
-from palaestra.errors import ExpressionError, SchemaError, StorageError, nearest
-from palaestra.kernels import KERNELS, Evaluation
-from palaestra.rewards.match import matrix
-from palaestra.signals import (
+from palaestra.algebra.files import whole, write_json
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_first, joined
+from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
@@ -34,7 +32,9 @@ from palaestra.signals import (
     std,
     where,
 )
-from palaestra.turns import Turns
+from palaestra.algebra.turns import Turns
+from palaestra.errors import ExpressionError, SchemaError, StorageError, nearest
+from palaestra.rewards.match.words import matrix
 
 Scope = Literal["episode", "all"]
 Form = Literal["first", "inv_sqrt", "inv_pow"]
@@ -48,7 +48,7 @@ def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) 
     Turn by turn; rows of one turn (agents that act at once, episodes side by side) in the order of the table.
     before: what was counted earlier, such as the column that `Counts` adds.
 
-    >>> from palaestra.turns import Turns
+    >>> from palaestra.algebra.turns import Turns
     >>> cum_count("state").evaluate(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "state": [1, 2, 1, 1]}))
     array([1., 1., 2., 1.])
     """
@@ -214,9 +214,9 @@ class Counts:
 
     def save(self, path: str | Path) -> Path:
         """Write the counts to one Parquet file, whole or not at all."""
-        return _write(
-            Path(path), lambda file: (self.table if self.table is not None else pl.DataFrame()).write_parquet(file)
-        )
+        with whole(path) as file:
+            (self.table if self.table is not None else pl.DataFrame()).write_parquet(file)
+        return Path(path)
 
     def load(self, path: str | Path) -> Counts:
         """Read them back.
@@ -258,8 +258,8 @@ class RunningScale:
 
     def save(self, path: str | Path) -> Path:
         """Write the state as JSON, whole or not at all."""
-        state = json.dumps({"number": self.number, "mean": self.mean, "squares": self.squares})
-        return _write(Path(path), lambda file: file.write_text(state))
+        write_json(Path(path), {"number": self.number, "mean": self.mean, "squares": self.squares})
+        return Path(path)
 
     def load(self, path: str | Path) -> RunningScale:
         """Read it back.
@@ -273,18 +273,6 @@ class RunningScale:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{path}: not a running scale ({error!r})") from error
         return self
-
-
-def _write(path: Path, write: object) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)  # type: ignore[operator]
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {path}: {error}") from error
-    return path
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import Signal, Value, short, walk
+from palaestra.algebra.turns import SCOPE, Ragged, Turns
 from palaestra.errors import ExpressionError, MissingColumnError
-from palaestra.parse import parse
-from palaestra.signals import Signal, Value, short, walk
-from palaestra.turns import SCOPE, Ragged, Turns
 
 Promise = Literal["shift", "scale", "linear", "constant", "unscored"]
 """More that a signal may promise about the column it is made from; see `check_signal`."""

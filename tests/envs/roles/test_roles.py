@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.annotators.asking import asking
+from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Observation
 from palaestra.envs.roles import (
     CachedTool,
@@ -27,11 +27,11 @@ from palaestra.envs.roles.itinerary import PLACES, consistent, feasible, opening
 from palaestra.envs.roles.rooms import verify
 from palaestra.envs.roles.user import level
 from palaestra.errors import EnvError, InputError, StorageError
-from palaestra.rewards.emotion import rlver_reward
-from palaestra.rewards.evidence import deep_travel_reward, reseek_reward, semi_join, smart_snap_reward
-from palaestra.rollout import rollout
+from palaestra.judges.writer import asking
+from palaestra.play.rollout import rollout
+from palaestra.rewards.judged.emotion import rlver_reward
+from palaestra.rewards.match.evidence import deep_travel_reward, reseek_reward, semi_join, smart_snap_reward
 from palaestra.testing import check_env
-from palaestra.turns import Turns
 
 
 def plan(seen: Observation, rng: np.random.Generator) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from palaestra import cli
+from palaestra.interface import cli
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -172,8 +172,8 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    from palaestra.cli.app import app
-    from palaestra.cli.rank import rank as _  # noqa: F401
+    from palaestra.interface.cli.app import app
+    from palaestra.interface.cli.rank import rank as _  # noqa: F401
 
     path = tmp_path / "matches.csv"
     rows = [f"{a},{b},{a}" for a, b in (("x", "y"), ("y", "z"), ("z", "x"))]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.triage import (
     collusion,
@@ -17,7 +18,6 @@ from palaestra.evaluation.triage import (
     monopolisation,
     price_rule,
 )
-from palaestra.turns import Turns
 
 
 def test_published_price_rule_with_its_false_positive() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.triage import detect, efficiency, episodes, loops, messages, sampling_gain, triage
 from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.talk import phrase_match, shorten
-from palaestra.turns import Turns
 
 
 def talk(*said: tuple[str, str], episode: int = 0) -> pl.DataFrame:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
-from palaestra.envs.native.base import Chosen, NativeEnv
 from palaestra.envs.roles.tools import CachedTool
+from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 PLACES = ("museum", "tower", "garden", "market", "castle", "theatre")

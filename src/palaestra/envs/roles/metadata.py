@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from palaestra.turns import Turns
+from palaestra.algebra.turns import Turns
 
 
 def from_metadata(turns: Turns, **columns: pl.DataType | type[pl.DataType]) -> Turns:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
-from palaestra.envs.native.base import Chosen, NativeEnv
+from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from palaestra.algebra.files import write_text
 from palaestra.errors import EnvError, InputError, StorageError, nearest
 
 MISSES = ("record", "raise", "default")
@@ -71,11 +71,5 @@ class CachedTool:
         """
         if self.store is None:
             raise StorageError("CachedTool: no store was given")
-        temporary = self.store.with_name(f".{self.store.name}.{os.getpid()}.tmp")
-        try:
-            self.store.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(self._known, sort_keys=True, indent=0), encoding="utf-8")
-            os.replace(temporary, self.store)
-        except OSError as error:
-            raise StorageError(f"cannot write {self.store}: {error}") from error
+        write_text(self.store, json.dumps(self._known, sort_keys=True, indent=0))
         return self.store

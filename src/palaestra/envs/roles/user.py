@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from palaestra.envs.base import Observation
-from palaestra.envs.native.base import Chosen, NativeEnv
+from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 NEEDS = {
@@ -75,7 +75,7 @@ class NeedyUser:
 
 @dataclass(frozen=True)
 class ModelUser:
-    """A user that a model plays, through a function from prompts to answers such as `palaestra.annotators.asking`.
+    """A user that a model plays, through a function from prompts to answers such as `palaestra.judges.writer`.
 
     Such an env is only as repeatable as its model. An answer without a number changes nothing.
     """

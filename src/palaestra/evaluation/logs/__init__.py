@@ -12,10 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, SchemaError, nearest
 from palaestra.evaluation.logs.detect import FORMATS, SUFFIXES, read_file
 from palaestra.evaluation.logs.rows import Problem, Rows
-from palaestra.turns import Turns
 
 __all__ = ["FORMATS", "Logs", "Problem", "read_logs"]
 

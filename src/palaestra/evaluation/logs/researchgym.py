@@ -15,9 +15,9 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.logs.rows import Problem, Rows, rest, text
-from palaestra.turns import Turns
 
 FILES = ("metadata.json", "status.json", "plan.json", "logs/cost_summary.json", "inspection.json", "scores.json")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.turns import SCHEMA, clean
+from palaestra.algebra.turns import SCHEMA, clean
 
 EXTRA: dict[str, Any] = {
     "system": pl.String, "variation": pl.Int32, "limit": pl.String, "tool": pl.String, "arguments": pl.String,

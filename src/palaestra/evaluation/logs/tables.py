@@ -14,12 +14,12 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.rows import TURN, Rows, dump, rest
-from palaestra.turns import Turns
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from palaestra.errors import InputError, nearest
-from palaestra.theory.alpha_rank import alpha_rank
+from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 Interval = Literal["hoeffding", "clopper_pearson"]
 Rule = Literal["uniform_exhaustive", "uniform", "valence", "count"]

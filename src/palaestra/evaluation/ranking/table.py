@@ -15,13 +15,13 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
+from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry
 from palaestra.evaluation.ranking.elo import elo, elo_resampled
 from palaestra.evaluation.ranking.intransitivity import Transitivity, transitivity
 from palaestra.evaluation.ranking.matches import Matches
+from palaestra.evaluation.ranking.nash_averaging import nash_averaging
 from palaestra.evaluation.ranking.voting import RULES, vote
-from palaestra.theory.alpha_rank import alpha_rank
-from palaestra.theory.nash_averaging import nash_averaging
 
 SCALE, CENTRE = 400 / math.log(10), 1000.0
 SMOOTH = ("bradley_terry", "davidson", "average_win_rate", "borda")

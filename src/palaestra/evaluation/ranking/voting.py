@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from palaestra.errors import InputError, nearest
-from palaestra.theory.nash_averaging import nash_averaging
+from palaestra.evaluation.ranking.nash_averaging import nash_averaging
 
 _MOST = 16  # systems that Kemeny's dynamic programme over subsets can take
 

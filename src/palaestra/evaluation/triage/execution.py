@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from palaestra.codes import code_array
+from palaestra.algebra.codes import code_array
+from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.detection import SCHEMA, Found, found
-from palaestra.turns import Turns
 
 FAILURES: tuple[tuple[str, float, str], ...] = (
     ("failure.invalid_args", 0.9, r"invalid (argument|parameter|input|type)|missing (required|argument|parameter)"

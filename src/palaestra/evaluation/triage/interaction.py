@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.detection import Found, found
 from palaestra.evaluation.triage.talk import jaccard, messages, phrase_match, trigrams, words
-from palaestra.turns import Turns
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "misalignment.correction": (

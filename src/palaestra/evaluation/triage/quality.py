@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.talk import messages
-from palaestra.turns import Turns
 
 SATISFACTION = (0.0, 0.6, 0.8, 0.95)
 BUCKETS = ((75, "excellent"), (60, "good"), (40, "neutral"), (25, "poor"), (0, "severe"))

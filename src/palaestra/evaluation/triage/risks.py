@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.triage.detection import SCHEMA
-from palaestra.turns import Turns
 
 
 def price_rule(prices: np.ndarray, *, cost: float = 10.0, high: float = 13.0, slope: float = 0.3) -> tuple[bool, float]:

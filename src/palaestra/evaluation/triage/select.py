@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from statsmodels.stats.proportion import proportion_confint
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.execution import execution
 from palaestra.evaluation.triage.interaction import interaction
 from palaestra.evaluation.triage.quality import episodes
-from palaestra.turns import Turns
 
 Detector = Callable[[Turns], pl.DataFrame]
 DETECTORS: dict[str, Detector] = {"interaction": interaction, "execution": execution}

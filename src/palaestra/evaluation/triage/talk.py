@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.turns import Turns
 
 ROLES = ("human", "agent", "observation")
 LAST, LONG, HEAD = 100, 2000, 0.2

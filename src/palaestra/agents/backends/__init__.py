@@ -1,0 +1,1 @@
+"""How a language model is run: its own forward pass, and how tokens are drawn."""

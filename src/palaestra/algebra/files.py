@@ -1,0 +1,104 @@
+"""Files that are written whole or not at all, and read with errors that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.errors import StorageError
+
+
+@contextlib.contextmanager
+def whole(path: str | Path) -> Iterator[Path]:
+    """A name beside `path`, whose folder is made: what is written there takes its place at the end, or leaves no trace.
+
+    Raises:
+        StorageError: it cannot be written; nothing has changed.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with whole(path) as temporary:  # a model may have produced half a surrogate pair
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, whole or not at all. What is not finite becomes null, for JSON has no word for it.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file; None if there is none.
+
+    Raises:
+        StorageError: it is there and cannot be read as text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read as text: {error}") from error
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None if there is no file.
+
+    Raises:
+        StorageError: the file is damaged; names it.
+    """
+    text = read_text(path)
+    return None if text is None else parse_object(text, str(path))
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """The JSON object that a text holds.
+
+    Raises:
+        StorageError: it holds none; `where` names the file.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise StorageError(f"{where}: damaged: {error}; delete it, or restore it from a backup") from error
+    if not isinstance(value, dict):
+        raise StorageError(f"{where}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Python's own numbers; NaN and infinity become None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

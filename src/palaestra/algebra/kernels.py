@@ -1,0 +1,321 @@
+"""How each node of a `Signal` is computed: NumPy over integer key codes, every node once.
+
+Values are float64 (NaN = missing) or bool arrays, per turn, or `Ragged`, per token. Statistics reduce samples to one
+number per key with `np.bincount`, whose order of summation is fixed, and gather back to rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.codes import Codes, Segments, code_array, combine, order_rows
+from palaestra.algebra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
+from palaestra.algebra.tree import Signal, Value, short
+from palaestra.algebra.turns import Ragged, Turns
+from palaestra.errors import ExpressionError, RewardError
+
+_BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "neg": np.negative, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign, "is_missing": np.isnan,
+}  # fmt: skip
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+
+
+KERNELS: dict[str, Callable[[Evaluation, Signal], Value]] = {}
+"""How nodes of other modules are computed, by `op`: what the algebra has no word for (`credit.ranking`)."""
+
+
+class Evaluation:
+    """One table, and every node evaluated on it so far."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.done: dict[str, Value] = {}
+        self.coded: dict[tuple[str, ...], Codes] = {}
+
+    def __call__(self, node: Signal) -> Value:
+        """The value of a node."""
+        if node.text not in self.done:
+            self.done[node.text] = self._compute(node)
+        return self.done[node.text]
+
+    def _compute(self, node: Signal) -> Value:
+        op = node.op
+        if op == "lit":
+            return np.full(len(self.turns), node.options["value"])
+        if op in ("col", "is_in"):
+            return self._column(node)
+        if op == "expr":
+            return self._expression(node)
+        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing", "ratio", "and", "or", "not"):
+            return self._elementwise(node)
+        if op in ("per_turn", "per_token"):
+            return self._change_grain(node)
+        if op in ("shift", "cumulative"):
+            return self._along(node)
+        if op in KERNELS:
+            return KERNELS[op](self, node)
+        return self._statistic(node)
+
+    # -- leaves -------------------------------------------------------------------------------------------------------
+
+    def _column(self, node: Signal) -> Value:
+        name = node.options["name"]
+        series = self.turns[name]
+        if node.op == "is_in":
+            series = series.cast(pl.String).is_in(list(node.options["values"]))
+        return self._numbers(series, node)
+
+    def _expression(self, node: Signal) -> Value:
+        for name in node.needs():
+            self.turns._require(name)
+        try:
+            series = self.turns.frame.select(node.options["expr"].alias("value"))["value"]
+        except pl.exceptions.PolarsError as error:
+            raise ExpressionError(f"{node}: {str(error).splitlines()[0]}") from error
+        if len(series) != len(self.turns):
+            raise ExpressionError(
+                f"{short(node)} gives {len(series)} values for {len(self.turns)} rows; it must give one for each row"
+            )
+        return self._numbers(series, node)
+
+    def _numbers(self, series: pl.Series, node: Signal) -> Value:
+        lengths = None
+        if isinstance(series.dtype, pl.List):
+            lengths = series.list.len().fill_null(0).to_numpy().astype(np.int64)
+            series = series.filter(pl.Series(lengths > 0, dtype=pl.Boolean)).explode()
+        if series.dtype == pl.Boolean and not series.null_count():
+            values = series.to_numpy()
+        elif series.dtype.is_numeric() or series.dtype == pl.Boolean:
+            values = series.cast(pl.Float64).to_numpy()
+            if np.count_nonzero(~np.isfinite(values)) > series.null_count():
+                bad = _rows(~np.isfinite(values) & ~series.is_null().to_numpy(), lengths)
+                raise RewardError(f"{short(node)} is not finite in {_first(bad)}: fix the values or make them null")
+        else:
+            raise ExpressionError(
+                f"{short(node)} holds {series.dtype}, not numbers; compare it, e.g. is_in({series.name!r}, 'a')"
+            )
+        return values if lengths is None else Ragged(values, lengths)
+
+    # -- row by row ---------------------------------------------------------------------------------------------------
+
+    def _align(self, node: Signal) -> tuple[list[np.ndarray], np.ndarray | None]:
+        values = [self(child) for child in node.inputs]
+        ragged = [value for value in values if isinstance(value, Ragged)]
+        if not ragged:
+            return [value for value in values if isinstance(value, np.ndarray)], None
+        lengths = ragged[0].lengths
+        for other in ragged[1:]:
+            if not np.array_equal(other.lengths, lengths):
+                row = int(np.flatnonzero(other.lengths != lengths)[0])
+                raise ExpressionError(
+                    f"{short(node)}: per-token values differ in length, first in row {row}: "
+                    f"{lengths[row]} and {other.lengths[row]} tokens"
+                )
+        flat = [value.values if isinstance(value, Ragged) else np.repeat(value, lengths) for value in values]
+        return flat, lengths
+
+    def _elementwise(self, node: Signal) -> Value:
+        inputs, lengths = self._align(node)
+        with np.errstate(all="ignore"):
+            result = _apply(node, inputs)
+        if result.dtype != bool and node.op != "where" and not np.isfinite(result).all():
+            bad = ~np.isfinite(result)
+            for value in inputs:  # a missing input gives a missing result
+                bad &= np.isfinite(value)
+            if bad.any():
+                why = "divides by zero" if node.op == "div" else "is not finite"
+                raise ExpressionError(
+                    f"{short(node)} {why} in {_first(_rows(bad, lengths))}; guard it with where() or clip()"
+                )
+        return result if lengths is None else Ragged(result, lengths)
+
+    def _change_grain(self, node: Signal) -> Value:
+        value = self(node.inputs[0])
+        if node.op == "per_token":
+            like = self(node.inputs[1])
+            if isinstance(value, Ragged) or not isinstance(like, Ragged):
+                raise ExpressionError(f"{short(node)}: needs a per-turn value and a per-token `like`")
+            return Ragged(np.repeat(value, like.lengths), like.lengths)
+        if not isinstance(value, Ragged):
+            raise ExpressionError(f"{short(node)}: {node.inputs[0]} already has one value per turn")
+        rows = Codes(np.arange(len(value.lengths)), len(value.lengths))
+        samples = reduce(value.values.astype(float), Codes(np.repeat(rows.ids, value.lengths), rows.size), None)
+        return SUMMARIES[node.options["how"]](samples)
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def codes(self, over: tuple[str | Signal, ...]) -> Codes:
+        """Codes of a key of columns and computed values; the latter are kept as long as this evaluation."""
+        name = tuple(str(key) for key in over)
+        if name in self.coded:
+            return self.coded[name]
+        names = [key for key in over if isinstance(key, str)]
+        computed = []
+        for key in over:
+            if isinstance(key, Signal):
+                value = self(key)
+                if isinstance(value, Ragged):
+                    raise ExpressionError(f"key {key} has one value per token; a key needs one per turn")
+                computed.append(code_array(value))
+        if not computed:
+            return self.turns.codes(*names)
+        columns = () if "row" in names else self.turns.key_columns(names)
+        parts = [self.turns._codes_of((c,)) for c in columns] or [self.turns.codes(*names)]
+        self.coded[name] = combine(*parts, *computed)
+        return self.coded[name]
+
+    def segments(self, over: tuple[str | Signal, ...]) -> Segments:
+        """Rows of such a key in the order of play."""
+        names = [key for key in over if isinstance(key, str)]
+        if len(names) == len(over):
+            return self.turns.segments(*names)
+        turn = self.turns.frame["turn"].to_numpy() if "turn" in self.turns.columns else None
+        return order_rows(self.codes(over), turn)
+
+    # -- statistics ---------------------------------------------------------------------------------------------------
+
+    def _statistic(self, node: Signal) -> Value:
+        x, codes, keep, lengths = self._inputs(node)
+        if node.op == "rank":
+            result = rank(x, codes, keep, node.options["ties"])
+        else:
+            samples, own = self._samples(node, x, codes, keep, lengths)
+            result = finish(node, x, own, codes, keep, samples)
+        return result if lengths is None else Ragged(result, lengths)
+
+    def samples(self, node: Signal) -> Samples:
+        """What a statistic counted, for `explain`."""
+        x, codes, keep, lengths = self._inputs(node)
+        return self._samples(node, x, codes, keep, lengths)[0]
+
+    def _inputs(self, node: Signal) -> tuple[np.ndarray, Codes, np.ndarray, np.ndarray | None]:
+        """Values, key codes and mask of what counts, all of the value's grain; tokens per row if it is per token."""
+        value, codes = self(node.inputs[0]), self.codes(node.options["over"])
+        mask = None if node.options["where"] is None else self(node.options["where"])
+        lengths = None
+        if isinstance(value, Ragged):
+            lengths = value.lengths
+            codes = Codes(np.repeat(codes.ids, lengths), codes.size)
+            if isinstance(mask, np.ndarray):
+                mask = np.repeat(mask, lengths)
+            value = value.values
+        if isinstance(mask, Ragged):
+            if lengths is None or not np.array_equal(mask.lengths, lengths):
+                raise ExpressionError(
+                    f"{short(node)}: where= has one value per token, {node.inputs[0]} does not match it"
+                )
+            mask = mask.values
+        x = value.astype(float, copy=False)
+        keep = ~np.isnan(x)
+        if mask is not None:
+            keep &= mask if mask.dtype == bool else ~np.isnan(mask) & (mask != 0)
+        return x, codes, keep, lengths
+
+    def _samples(
+        self, node: Signal, x: np.ndarray, codes: Codes, keep: np.ndarray, lengths: np.ndarray | None
+    ) -> tuple[Samples, np.ndarray]:
+        """What the statistic counts, and for each position the sample that it belongs to."""
+        unit = node.options["unit"]
+        taken = None if keep.all() else keep
+        if unit == "row":
+            return reduce(x, codes, taken), x
+        if unit == "episode":
+            over = node.options["over"]
+            columns = all(isinstance(key, str) for key in over)
+            pair = self.codes((*over, "episode")) if columns else combine(self.codes(over), self.turns.codes("episode"))
+            if lengths is not None:
+                pair = Codes(np.repeat(pair.ids, lengths), pair.size)
+        else:  # the same sum in another order must not be another value
+            with np.errstate(over="ignore"):
+                pair = combine(codes, code_array(x.astype(np.float32)))
+        means = reduce(x, pair, taken).means
+        key = np.zeros(pair.size, np.int64)
+        key[pair.ids] = codes.ids
+        present = ~np.isnan(means)
+        return Samples(means[present], key[present], codes.size), means[pair.ids]
+
+    # -- along an episode ---------------------------------------------------------------------------------------------
+
+    def _along(self, node: Signal) -> Value:
+        value, segments = self(node.inputs[0]), self.segments(node.options["over"])
+        lengths = None
+        if isinstance(value, Ragged):
+            lengths, x = value.lengths, value.values.astype(float)
+            segments = token_segments(segments, lengths)
+        else:
+            x = value.astype(float, copy=False)
+        order = segments.order
+        ordered = x if order is None else x[order]
+        if node.op == "shift":
+            ordered = shifted(ordered, segments, node.options["n"], node.options["fill"])
+        else:
+            how = node.options
+            ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
+        if order is not None:
+            result = np.empty_like(ordered)
+            result[order] = ordered
+            ordered = result
+        return ordered if lengths is None else Ragged(ordered, lengths)
+
+
+def _rows(mask: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
+    """Rows of the table that a mask over values points at."""
+    marked = np.flatnonzero(mask)
+    return marked if lengths is None else np.unique(np.repeat(np.arange(len(lengths)), lengths)[marked])
+
+
+def _first(rows: np.ndarray) -> str:
+    return f"{len(rows)} rows, first {rows[:5].tolist()}" if len(rows) > 1 else f"row {rows[0]}"
+
+
+def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
+    op = node.op
+    if op in ("and", "or", "not"):
+        return _logic(op, *inputs)
+    if op == "where":
+        condition, then = inputs[:2]
+        otherwise = inputs[2] if len(inputs) > 2 else np.nan
+        if condition.dtype == bool:
+            return np.where(condition, then, otherwise)
+        return _with_missing(np.where(_truth(condition) == 1, then, otherwise), np.isnan(condition))
+    inputs = [value.astype(float, copy=False) for value in inputs]
+    if op in _BINARY:
+        result = _BINARY[op](*inputs)
+        return _with_missing(result, np.isnan(inputs[0]) | np.isnan(inputs[1])) if op in _COMPARISONS else result
+    if op in _UNARY:
+        return _UNARY[op](inputs[0])
+    if op == "clip":
+        clipped: np.ndarray = np.clip(inputs[0], node.options["low"], node.options["high"])
+        return clipped
+    if op == "ratio":
+        empty = inputs[1] == 0
+        return np.where(empty, inputs[2], inputs[0] / np.where(empty, 1.0, inputs[1]))
+    return np.where(np.isnan(inputs[0]), inputs[1], inputs[0])
+
+
+def _truth(value: np.ndarray) -> np.ndarray:
+    """1, 0 or NaN."""
+    return value if value.dtype == bool else np.where(np.isnan(value), np.nan, value != 0)
+
+
+def _with_missing(result: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    return np.where(missing, np.nan, result) if missing.any() else result
+
+
+def _logic(op: str, *inputs: np.ndarray) -> np.ndarray:
+    """and, or, not with missing values: the answer is missing where it depends on one (Kleene)."""
+    values = [_truth(value) for value in inputs]
+    if op == "not":
+        result, missing = values[0] != 1, np.isnan(values[0])
+    else:
+        decides = op == "or"
+        result = np.logical_or(*(v == 1 for v in values)) if decides else np.logical_and(*(v == 1 for v in values))
+        missing = np.isnan(values[0] + values[1]) & ~np.logical_or(*(v == decides for v in values))
+    return _with_missing(result, missing)

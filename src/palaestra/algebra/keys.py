@@ -1,0 +1,137 @@
+"""Keys: which rows a statistic ranges over, where a column is not enough.
+
+One row per key, ranks and halves of episodes, strata by a count, teams by name, edges of a group's play. The methods
+that use them are in `strata`. Keys from the similarity of texts are columns, which `anchors.similar` fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.kernels import Evaluation
+from palaestra.algebra.returns import in_unit
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    Ties,
+    absolute,
+    as_signal,
+    count,
+    fill_missing,
+    is_missing,
+    mean,
+    rank,
+    register,
+    shift,
+    short,
+    total,
+    where,
+)
+from palaestra.algebra.turns import Ragged
+from palaestra.errors import ExpressionError
+
+
+def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]) -> list[np.ndarray]:
+    """What a node's kernel reads: its children's values, float64[rows] each.
+
+    Raises:
+        ExpressionError: one of them has a value per token.
+    """
+    values = []
+    for child in children:
+        value = evaluation(child)
+        if isinstance(value, Ragged):
+            raise ExpressionError(f"{short(node)}: {short(child)} has one value per token; wrap it in per_turn()")
+        values.append(np.asarray(value, float))
+    return values
+
+
+@register()
+def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
+    """Mask of each key's first row in the order of play: one row that can stand for the key in a count.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> is_first(over="episode").evaluate(Turns({"episode": [0, 0, 1], "turn": [1, 0, 0]}))
+    array([False,  True,  True])
+    """
+    return shift(1.0, 1, over=over, fill=0.0) == 0.0
+
+
+@register()
+def is_last(*, over: Keys = ("episode", "agent")) -> Signal:
+    """Mask of each key's last row in the order of play."""
+    return shift(1.0, -1, over=over, fill=0.0) == 0.0
+
+
+def joined(*keys: Keys) -> tuple[str | Signal, ...]:
+    """One key out of several."""
+    parts = [(key,) if isinstance(key, str | Signal | pl.Expr) else tuple(key) for key in keys]
+    return tuple(key if isinstance(key, str) else as_signal(key) for part in parts for key in part)
+
+
+@register()
+def rank_among(x: SignalLike, *, over: Keys = "group", unit: Keys = "episode", ties: Ties = "average") -> Signal:
+    """Rank, from 1 for the smallest, of each unit's mean of x among the units of the key; on every row of the unit.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"group": [0] * 4, "episode": [0, 0, 1, 2], "cost": [1.0, 3.0, 5.0, 1.0]})
+    >>> rank_among("cost").evaluate(turns)
+    array([2., 2., 3., 1.])
+    """
+    one = rank(mean(x, over=unit), over=over, ties=ties, where=is_first(over=unit))
+    return mean(one, over=unit)
+
+
+@register()
+def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> Signal:
+    """1 on episodes in the upper part of the key by their mean metric, 0 on the lower ⌊q·n⌋, missing without a metric.
+
+    An odd one out goes up. Equal metrics are told apart by the number of the episode.
+
+    Raises:
+        ExpressionError: q is outside [0, 1].
+    """
+    in_unit("upper_half", q=q)
+    m = mean(metric, over="episode")
+    place = rank_among(m, over=over, ties="min") + rank_among("episode", over=joined(over, m)) - 1.0
+    return where(~is_missing(m), place > q * count(m, over=over, unit="episode"))
+
+
+@register()
+def calls(pattern: str, column: str = "action") -> Signal:
+    """In how many turns of the episode the text of the column matches a regular expression: calls of a tool."""
+    return total(as_signal(pl.col(column).str.contains(pattern).cast(pl.Float64)), over="episode")
+
+
+@register()
+def team(*members: tuple[str, ...]) -> Signal:
+    """A key for functional teams of agents, as numbers.
+
+    members: the names of each team's agents. Agents that no team lists, and all of them if none is given, are put
+    together by their name without its trailing number: `attacker_0` and `attacker_1` are a team.
+    """
+    name = pl.col("agent").cast(pl.String)
+    key = name.str.replace(r"_?\d+$", "").hash(seed=0).cast(pl.Float64)
+    for number, names in enumerate(members):
+        key = pl.when(name.is_in(list(names))).then(-1.0 - number).otherwise(key)
+    return as_signal(key)
+
+
+def edge(*, history: int = 0, state: str = "state", action: str = "action") -> tuple[str | Signal, ...]:
+    """A key for a step in the graph of play: (state, action, next state), and the `history` states before.
+
+    The table does not hold what is seen after the last turn; there, episodes with the same return end in the same node.
+
+    Raises:
+        ExpressionError: the history is negative.
+    """
+    if history < 0:
+        raise ExpressionError(f"edge: history={history} is negative")
+    outcome = total("reward", over="episode")
+    end = outcome / (1.0 + absolute(outcome)) - 2.0  # a node of its own for each outcome: states are not negative
+    after = fill_missing(shift(state, -1), end)
+    return (state, action, after, *(shift(state, back) for back in range(1, history + 1)))

@@ -1,0 +1,64 @@
+"""Returns: what an episode, or an agent in it, was worth; and batch whitening."""
+
+from __future__ import annotations
+
+from palaestra.algebra.signals import Keys, Signal, SignalLike, centre, cumulative, mean, register, std, total
+from palaestra.errors import ExpressionError
+
+
+def in_unit(method: str, **numbers: float) -> None:
+    """Refuse options outside [0, 1].
+
+    Raises:
+        ExpressionError: names the method and the option.
+    """
+    for name, number in numbers.items():
+        if not 0 <= number <= 1:
+            raise ExpressionError(f"{method}: {name}={number} is outside [0, 1]")
+
+
+@register()
+def episode_return(reward: SignalLike = "reward") -> Signal:
+    """Sum of all agents' rewards in the episode, on each of its rows.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0, 1], "agent": ["a", "b", "a"], "reward": [0.0, 1.0, 2.0]})
+    >>> episode_return().evaluate(turns)
+    array([1., 1., 2.])
+    """
+    return total(reward, over="episode")
+
+
+@register()
+def agent_return(reward: SignalLike = "reward") -> Signal:
+    """Sum of the row's own agent's rewards in the episode. With a reward that the whole team shares, that reward."""
+    return total(reward, over=("episode", "agent"))
+
+
+@register()
+def episode_score(score: SignalLike | None = None) -> Signal:
+    """One number per episode: the mean over its rows of each row's score (default: its agent's return)."""
+    return mean(agent_return() if score is None else score, over="episode")
+
+
+@register()
+def return_to_go(gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")) -> Signal:
+    """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
+
+    Raises:
+        ExpressionError: gamma is outside [0, 1].
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0, 0, 0], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
+    >>> return_to_go(1.0).evaluate(turns).round(9)
+    array([1.1, 0.9, 1. ])
+    """
+    in_unit("return_to_go", gamma=gamma)
+    return cumulative(reward, gamma=gamma, reverse=True, over=over)
+
+
+@register()
+def whiten(x: SignalLike, *, over: Keys = ()) -> Signal:
+    """(x - mean) / sqrt(var + 1e-8) with Bessel's factor, the trainers' `masked_whiten`; 0 where std <= 1e-6."""
+    deviation = std(x, over=over)
+    return (deviation > 1e-6) * centre(x, over=over) / (deviation**2 + 1e-8) ** 0.5

@@ -1,0 +1,207 @@
+"""Arrays in, arrays out: statistics of samples by key, ranks, and walks along segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from palaestra.algebra.codes import Codes, Segments
+from palaestra.algebra.tree import Signal
+
+TIE = 2.5e-7
+"""A key whose standard deviation is below this share of its root mean square is constant (two float32 ulps).
+
+Dividing by a deviation below it is dividing by noise as well: `standardise` takes the scale of a signal to be about 1.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a statistic counts: values, the key of each, number of keys."""
+
+    values: np.ndarray
+    keys: np.ndarray
+    size: int
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Samples of each key."""
+        return np.bincount(self.keys, minlength=self.size)
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        """Their sum; 0 where there are none."""
+        return np.bincount(self.keys, self.values, self.size)
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """Their mean; NaN where there are none."""
+        means = np.full(self.size, np.nan)
+        np.divide(self.sums, self.counts, out=means, where=self.counts > 0)
+        return means
+
+    def stds(self, ddof: int) -> np.ndarray:
+        """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
+        deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            std = np.sqrt(deviations / (self.counts - ddof))
+            constant = deviations <= TIE**2 * (deviations + self.counts * np.square(self.means))
+        return np.where(constant | (self.counts <= ddof), 0.0, std)
+
+
+def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
+    """The values that count, missing ones never."""
+    if keep is None:
+        keep = ~np.isnan(x)
+        if keep.all():
+            return Samples(x, codes.ids, codes.size)
+    return Samples(x[keep], codes.ids[keep], codes.size)
+
+
+def _extreme(samples: Samples, best: np.ufunc, start: float) -> np.ndarray:
+    result = np.full(samples.size, start)
+    best.at(result, samples.keys, samples.values)
+    return np.where(np.isinf(result), np.nan, result)
+
+
+def _total(samples: Samples) -> np.ndarray:
+    return np.where(samples.counts > 0, samples.sums, np.nan)
+
+
+SUMMARIES: dict[str, Callable[[Samples], np.ndarray]] = {
+    "mean": lambda samples: samples.means,
+    "total": _total,
+    "count": lambda samples: samples.counts.astype(float),
+    "lowest": lambda samples: _extreme(samples, np.minimum, np.inf),
+    "highest": lambda samples: _extreme(samples, np.maximum, -np.inf),
+}
+
+
+def finish(
+    node: Signal, x: np.ndarray, own: np.ndarray, codes: Codes, keep: np.ndarray, samples: Samples
+) -> np.ndarray:
+    """From samples to one value per position: what they give, or what `x` is relative to them."""
+    options: dict[str, Any] = node.options
+    result: np.ndarray
+    if node.op in SUMMARIES:
+        result = SUMMARIES[node.op](samples)[codes.ids]
+        return result
+    if node.op in ("std", "quantile"):
+        per_key = samples.stds(options["ddof"]) if node.op == "std" else _quantile(samples, options["q"])
+        result = per_key[codes.ids]
+        return result
+    result = x - samples.means[codes.ids]
+    if node.op == "standardise":
+        std = samples.stds(options["ddof"])
+        result *= np.divide(1.0, std + options["eps"], out=np.zeros(samples.size), where=std > TIE)[codes.ids]
+    else:
+        inside = keep & ~np.isnan(own)
+        if node.op == "leave_one_out":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                result += np.where(inside, ((own - samples.means[codes.ids]) / (samples.counts - 1)[codes.ids]), 0.0)
+        # rounding must not turn a constant key into noise; rows that differ from their sample, or are none, stay
+        constant = samples.stds(0) == 0
+        if constant.any():
+            flat = np.flatnonzero(constant[codes.ids] & inside)
+            result[flat[np.abs(x[flat] - own[flat]) <= TIE * np.abs(own[flat])]] = 0.0
+    few = samples.counts <= 1
+    if few.any():
+        alone = few[codes.ids]
+        if node.op != "standardise":  # rows outside `where` are compared with a lone sample as well
+            alone &= inside | (samples.counts == 0)[codes.ids]
+        deviation = 1.0 + options.get("eps", 0.0)  # raw: as if the mean were 0 and the deviation 1
+        result[alone] = x[alone] / deviation if options["singleton"] == "raw" else 0.0 * x[alone]
+    return result
+
+
+def _quantile(samples: Samples, q: float) -> np.ndarray:
+    ordered = samples.values[np.lexsort((samples.values, samples.keys))]
+    counts = samples.counts
+    starts = np.cumsum(counts) - counts
+    position = starts + q * np.maximum(counts - 1, 0)
+    result = np.full(samples.size, np.nan)
+    some = counts > 0
+    low = np.floor(position[some]).astype(np.int64)
+    high = np.minimum(low + 1, (starts + counts - 1)[some])
+    result[some] = ordered[low] + (position[some] - low) * (ordered[high] - ordered[low])
+    return result
+
+
+def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray:
+    """Rank of each value in its key from 1, as scipy.stats.rankdata; NaN where `keep` is False."""
+    rows = np.flatnonzero(keep)
+    order = rows[np.lexsort((x[rows], codes.ids[rows]))]
+    keys, values = codes.ids[order], x[order]
+    counts = np.bincount(keys, minlength=codes.size)
+    starts = (np.cumsum(counts) - counts)[keys]
+    position = np.arange(len(order)) - starts + 1.0
+    new = np.ones(len(order), bool)
+    new[1:] = (keys[1:] != keys[:-1]) | (values[1:] != values[:-1])
+    run = np.cumsum(new) - 1
+    first = position[new][run]
+    last = first + np.bincount(run)[run] - 1 if len(run) else first
+    if ties == "dense":
+        key_start = np.ones(len(order), bool)
+        key_start[1:] = keys[1:] != keys[:-1]
+        ranks = run - np.repeat(run[key_start], np.diff(np.append(np.flatnonzero(key_start), len(order)))) + 1.0
+    else:
+        ranks = {"average": (first + last) / 2, "min": first, "max": last, "ordinal": position}[ties]
+    result = np.full(len(x), np.nan)
+    result[order] = ranks
+    return result
+
+
+def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
+    """The same segments, counted in tokens."""
+    offsets = np.cumsum(lengths) - lengths
+    rows = np.arange(len(lengths)) if segments.order is None else segments.order
+    per_row = lengths[rows]
+    bounds = np.concatenate([[0], np.cumsum(per_row)])
+    sizes = bounds[segments.starts + segments.lengths] - bounds[segments.starts]
+    order = None
+    if segments.order is not None:
+        order = np.repeat(offsets[rows] - bounds[:-1], per_row) + np.arange(bounds[-1])
+    return Segments(order, bounds[segments.starts], sizes)
+
+
+def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
+    """The value n places earlier in the segment."""
+    result = np.full(len(x), np.nan if fill is None else fill)
+    far = min(abs(n), len(x))
+    if n >= 0:
+        result[far:] = x[: len(x) - far]
+        edges = segments.starts
+    else:
+        result[: len(x) - far] = x[far:]
+        edges = segments.starts + segments.lengths - 1
+    for k in range(min(far, int(segments.lengths.max(initial=0)))):  # what came from the neighbouring segment
+        longer = segments.lengths > k
+        result[edges[longer] + (k if n >= 0 else -k)] = np.nan if fill is None else fill
+    return result
+
+
+def scanned(x: np.ndarray, segments: Segments, gamma: float, reverse: bool, exclusive: bool) -> np.ndarray:
+    """Running sums. All segments advance at once, a position at a time; longest first, so the active are a prefix."""
+    missing = np.isnan(x)
+    if missing.any():  # they add nothing; where there was something to add and all of it missing, so is the sum
+        sums = scanned(np.where(missing, 0.0, x), segments, gamma, reverse, exclusive)
+        scored = scanned((~missing).astype(float), segments, 1.0, reverse, exclusive)
+        length = scanned(np.ones(len(x)), segments, 1.0, reverse, exclusive)
+        return np.where((scored == 0) & (length > 0), np.nan, sums)
+    result = x.copy()
+    by_length = np.argsort(-segments.lengths, kind="stable")
+    lengths = segments.lengths[by_length]
+    starts = segments.starts[by_length] + (lengths - 1 if reverse else 0)
+    step = -1 if reverse else 1
+    active = np.searchsorted(-lengths, -np.arange(1, (lengths[0] if len(lengths) else 0) + 1), side="right")
+    carry = np.zeros(len(lengths))
+    for position, number in enumerate(active):
+        at = starts[:number] + step * position
+        before = gamma * carry[:number]
+        carry = x[at] + before
+        result[at] = before if exclusive else carry
+    return result

@@ -1,0 +1,325 @@
+"""The words of the algebra: functions that build a `Signal`, a composable column expression over `Turns`.
+
+How statistics count (`unit`): `row` = every value is a sample (a turn, or a token of a per-token signal), `episode` =
+each episode counts once, with its mean over its rows in that key; `unique` = each distinct value counts once (distinct
+as float32, so that the order of a sum does not matter). `where` removes rows from the statistic and its count, not from
+the result. `singleton` is what a key with one sample yields: `zero`, or `raw` (the value passes through). A key without
+variance yields exactly 0.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from palaestra.algebra.tree import (
+    REGISTRY,
+    Keys,
+    Signal,
+    SignalLike,
+    Value,
+    as_signal,
+    children,
+    col,
+    evaluate,
+    is_in,
+    lit,
+    register,
+    short,
+    signature,
+    walk,
+)
+from palaestra.errors import ExpressionError, nearest
+
+Unit = Literal["row", "episode", "unique"]
+Singleton = Literal["zero", "raw"]
+Summary = Literal["mean", "total", "highest", "lowest"]
+Ties = Literal["average", "min", "max", "dense", "ordinal"]
+
+__all__ = [
+    "REGISTRY",
+    "Keys",
+    "Signal",
+    "SignalLike",
+    "Singleton",
+    "Summary",
+    "Ties",
+    "Unit",
+    "Value",
+    "absolute",
+    "as_signal",
+    "centre",
+    "children",
+    "clip",
+    "col",
+    "count",
+    "cumulative",
+    "evaluate",
+    "exp",
+    "fill_missing",
+    "highest",
+    "is_in",
+    "is_missing",
+    "leave_one_out",
+    "lit",
+    "log",
+    "lowest",
+    "mean",
+    "per_token",
+    "per_turn",
+    "quantile",
+    "rank",
+    "ratio",
+    "register",
+    "shift",
+    "short",
+    "sign",
+    "signature",
+    "standardise",
+    "std",
+    "total",
+    "walk",
+    "where",
+]
+
+
+def _keys(over: Keys) -> tuple[str | Signal, ...]:
+    """Names of columns stay names, also when written as `col(name)`; anything else is a computed key."""
+    keys = (over,) if isinstance(over, str | Signal | pl.Expr) else tuple(over)
+    signals = (key if isinstance(key, str) else as_signal(key) for key in keys)
+    return tuple(key.options["name"] if isinstance(key, Signal) and key.op == "col" else key for key in signals)
+
+
+def _choice(op: str, option: str, value: object, choices: Any) -> None:
+    known = get_args(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ExpressionError(f"{op}: {option}={value!r} is not one of {known}{nearest(str(value), known)}")
+
+
+# -- row by row -------------------------------------------------------------------------------------------------------
+
+
+@register()
+def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None = None) -> Signal:
+    """`then` on rows where the condition holds, `otherwise` on the others; missing where the condition is missing.
+
+    Without `otherwise` the others are missing too: they take no part in statistics and are not trained on.
+    """
+    branches = [then] if otherwise is None else [then, otherwise]
+    return Signal("where", as_signal(condition), *map(as_signal, branches))
+
+
+@register()
+def clip(x: SignalLike, low: float | None = None, high: float | None = None) -> Signal:
+    """x limited to [low, high]; either end may be open."""
+    low, high = (None if end is None else float(end) for end in (low, high))
+    return Signal("clip", as_signal(x), low=low, high=high)
+
+
+@register()
+def exp(x: SignalLike) -> Signal:
+    """e to the x."""
+    return Signal("exp", as_signal(x))
+
+
+@register()
+def log(x: SignalLike) -> Signal:
+    """Natural logarithm; not finite at 0 and below, which is an error."""
+    return Signal("log", as_signal(x))
+
+
+@register()
+def absolute(x: SignalLike) -> Signal:
+    """|x|."""
+    return Signal("absolute", as_signal(x))
+
+
+@register()
+def sign(x: SignalLike) -> Signal:
+    """-1, 0 or 1."""
+    return Signal("sign", as_signal(x))
+
+
+@register()
+def is_missing(x: SignalLike) -> Signal:
+    """Mask of the rows where x is missing."""
+    return Signal("is_missing", as_signal(x))
+
+
+@register()
+def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
+    """x, and `value` where x is missing. Not scored is not zero, so zeros have to be asked for."""
+    return Signal("fill_missing", as_signal(x), as_signal(value))
+
+
+@register()
+def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
+    """top / bottom, and `otherwise` on rows where bottom is 0."""
+    return Signal("ratio", as_signal(top), as_signal(bottom), as_signal(otherwise))
+
+
+@register()
+def per_turn(x: SignalLike, how: Summary = "mean") -> Signal:
+    """One value per turn from one per token: mean, total, highest or lowest; missing for a turn without tokens."""
+    _choice("per_turn", "how", how, Summary)
+    return Signal("per_turn", as_signal(x), how=how)
+
+
+@register()
+def per_token(x: SignalLike, like: SignalLike = "logprobs") -> Signal:
+    """Repeat each turn's value on its tokens; `like` tells how many there are."""
+    return Signal("per_token", as_signal(x), as_signal(like))
+
+
+# -- statistics over keys ---------------------------------------------------------------------------------------------
+
+
+def _statistic(op: str, x: SignalLike, over: Keys, unit: Unit, where: SignalLike | None, **options: Any) -> Signal:
+    _choice(op, "unit", unit, Unit)
+    if "singleton" in options:
+        _choice(op, "singleton", options["singleton"], Singleton)
+    if "ddof" in options:
+        options["ddof"] = operator.index(options["ddof"])
+    if "eps" in options:
+        options["eps"] = float(options["eps"])
+    for option in {"ddof", "eps"} & options.keys():
+        if not 0 <= options[option] < float("inf"):
+            raise ExpressionError(f"{op}: {option}={options[option]} must be a number of at least 0")
+    mask = None if where is None else as_signal(where)
+    return Signal(op, as_signal(x), over=_keys(over), unit=unit, where=mask, **options)
+
+
+@register()
+def mean(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """Mean of x over each key, on every row of the key.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"group": [0, 0, 1], "reward": [1.0, 3.0, 5.0]})
+    >>> mean("reward", over="group").evaluate(turns)
+    array([2., 2., 5.])
+    """
+    return _statistic("mean", x, over, unit, where)
+
+
+@register()
+def total(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """Sum of x over each key; missing if nothing in the key was scored."""
+    return _statistic("total", x, over, unit, where)
+
+
+@register()
+def count(x: SignalLike = 1.0, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """Number of samples of x (missing ones do not count) in each key."""
+    return _statistic("count", x, over, unit, where)
+
+
+@register()
+def std(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, ddof: int = 1) -> Signal:
+    """Standard deviation, two-pass, divided by n - ddof; 0 where n <= ddof or the key is constant."""
+    return _statistic("std", x, over, unit, where, ddof=ddof)
+
+
+@register("lowest", "min")
+def lowest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """Minimum over each key (`min` in recipe text)."""
+    return _statistic("lowest", x, over, unit, where)
+
+
+@register("highest", "max")
+def highest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """Maximum over each key (`max` in recipe text)."""
+    return _statistic("highest", x, over, unit, where)
+
+
+@register()
+def quantile(x: SignalLike, q: float, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+    """The q-quantile over each key, linear between order statistics."""
+    if not 0 <= q <= 1:
+        raise ExpressionError(f"quantile: q={q} is outside [0, 1]")
+    return _statistic("quantile", x, over, unit, where, q=float(q))
+
+
+@register()
+def rank(
+    x: SignalLike,
+    *,
+    over: Keys,
+    ties: Ties = "average",
+    where: SignalLike | None = None,
+) -> Signal:
+    """Rank of x in its key from 1 (smallest); rows outside `where` have none. Ties as in scipy.stats.rankdata."""
+    _choice("rank", "ties", ties, Ties)
+    return Signal("rank", as_signal(x), over=_keys(over), where=None if where is None else as_signal(where), ties=ties)
+
+
+@register()
+def standardise(
+    x: SignalLike,
+    *,
+    over: Keys,
+    unit: Unit = "row",
+    where: SignalLike | None = None,
+    ddof: int = 1,
+    eps: float = 1e-6,
+    singleton: Singleton = "zero",
+) -> Signal:
+    """(x - mean) / (std + eps) over each key; a lone `raw` sample gives x / (1 + eps), as if mean and std were 0 and 1.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 0.0]})
+    >>> standardise("reward", over="group", eps=0).evaluate(turns)
+    array([ 1.5, -0.5, -0.5, -0.5])
+    """
+    return _statistic("standardise", x, over, unit, where, ddof=ddof, eps=eps, singleton=singleton)
+
+
+@register()
+def centre(
+    x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
+) -> Signal:
+    """x - mean over each key."""
+    return _statistic("centre", x, over, unit, where, singleton=singleton)
+
+
+@register()
+def leave_one_out(
+    x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
+) -> Signal:
+    """x - mean of the *other* samples of the key = n/(n-1) · (x - mean).
+
+    Rows outside `where` have all samples as others.
+    """
+    return _statistic("leave_one_out", x, over, unit, where, singleton=singleton)
+
+
+# -- along an episode -------------------------------------------------------------------------------------------------
+
+
+@register()
+def shift(x: SignalLike, n: int = 1, *, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
+    """The value n turns ago (n < 0: ahead) of the same agent, or of anyone with over="episode".
+
+    fill: what stands beyond the ends; missing if left out.
+    """
+    beyond = None if fill is None else float(fill)
+    return Signal("shift", as_signal(x), n=operator.index(n), over=_keys(over), fill=beyond)
+
+
+@register()
+def cumulative(
+    x: SignalLike,
+    *,
+    gamma: float = 1.0,
+    reverse: bool = False,
+    exclusive: bool = False,
+    over: Keys = ("episode", "agent"),
+) -> Signal:
+    """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
+
+    exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum, 0 at the end). Missing values add
+    nothing, and a sum over nothing but missing values is missing.
+    """
+    options: dict[str, Any] = {"gamma": float(gamma), "reverse": bool(reverse), "exclusive": bool(exclusive)}
+    return Signal("cumulative", as_signal(x), **options, over=_keys(over))

@@ -1,0 +1,372 @@
+"""The node of the algebra: `Signal`, its text, the registry of names, and what a leaf may be.
+
+A signal is an immutable tree. Evaluating it on a table gives one float64 per turn, or one per token (`Ragged`), or a
+boolean mask; a missing value is NaN inside and null in the table. The words of the algebra are in `signals`.
+
+Why not plain polars expressions: a statistic of a statistic must first finish the inner one. A nested polars window
+evaluates the inner window inside the outer one's rows, which silently changes the meaning. Here every node is
+evaluated once, on the whole table, before its parents (`kernels`). Statistics run over cached integer codes in NumPy:
+the result does not depend on the number of threads, to the bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ParamSpec
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.turns import Ragged, Turns
+from palaestra.errors import ExpressionError, MissingColumnError
+
+Value = np.ndarray | Ragged
+P = ParamSpec("P")
+
+
+class Signal:
+    """A node: `op` names its kernel, `inputs` are signals, `options` are plain values.
+
+    Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves).
+    Signals with equal text are evaluated once.
+
+    >>> 0.5 * col("reward") + 1
+    0.5 * col('reward') + 1.0
+    """
+
+    __slots__ = ("inputs", "label", "op", "options", "text")
+
+    def __init__(self, op: str, *inputs: Signal, label: str | None = None, **options: Any) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.options = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+        for key, value in self.options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ExpressionError(f"{op}: {key}={value} is not finite")
+        self.label = label
+        self.text = _text(self)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __bool__(self) -> bool:
+        raise ExpressionError(f"{self} has no truth value; use & | ~ and where(), not 'and', 'or', 'not', 'if'")
+
+    def evaluate(self, turns: Turns) -> Value:
+        """One float64 (or bool) per turn, or `Ragged`; NaN = missing.
+
+        Raises:
+            MissingColumnError: the table lacks a column that the signal needs.
+            ExpressionError: a division by zero, or per-token values of different lengths.
+            RewardError: a column holds NaN or infinity.
+        """
+        return evaluate(turns, self)[0]
+
+    def explain(self, turns: Turns | None = None) -> str:
+        """The tree, one node a line; with a table also, per statistic, key, samples per key and share of zeros."""
+        from palaestra.algebra.explain import explain
+
+        return explain(self, turns)
+
+    def contributions(self, turns: Turns) -> dict[str, float]:
+        """Share of each additive term: its mean absolute value over the sum of theirs."""
+        from palaestra.algebra.explain import contributions
+
+        return contributions(self, turns)
+
+    def needs(self) -> set[str]:
+        """Columns that the table must have, keys included."""
+        own = {key for key in self.options.get("over") or () if isinstance(key, str) and key != "row"}
+        if self.options.get("unit") == "episode":
+            own.add("episode")
+        if self.op in ("col", "is_in"):
+            own.add(self.options["name"])
+        if self.op == "expr":
+            own.update(self.options["expr"].meta.root_names())
+        return own.union(*(child.needs() for child in children(self)))
+
+    def __add__(self, other: SignalLike) -> Signal:
+        return _arithmetic("add", self, other)
+
+    def __radd__(self, other: SignalLike) -> Signal:
+        return _arithmetic("add", other, self)
+
+    def __sub__(self, other: SignalLike) -> Signal:
+        return _arithmetic("sub", self, other)
+
+    def __rsub__(self, other: SignalLike) -> Signal:
+        return _arithmetic("sub", other, self)
+
+    def __mul__(self, other: SignalLike) -> Signal:
+        return _arithmetic("mul", self, other)
+
+    def __rmul__(self, other: SignalLike) -> Signal:
+        return _arithmetic("mul", other, self)
+
+    def __truediv__(self, other: SignalLike) -> Signal:
+        return _arithmetic("div", self, other)
+
+    def __rtruediv__(self, other: SignalLike) -> Signal:
+        return _arithmetic("div", other, self)
+
+    def __pow__(self, other: SignalLike) -> Signal:
+        return _arithmetic("pow", self, other)
+
+    def __rpow__(self, other: SignalLike) -> Signal:
+        return _arithmetic("pow", other, self)
+
+    def __neg__(self) -> Signal:
+        if self.op == "neg":
+            return self.inputs[0]
+        return lit(-self.options["value"]) if self.op == "lit" else Signal("neg", self)
+
+    def __and__(self, other: SignalLike) -> Signal:
+        return Signal("and", self, as_signal(other))
+
+    def __or__(self, other: SignalLike) -> Signal:
+        return Signal("or", self, as_signal(other))
+
+    def __invert__(self) -> Signal:
+        return Signal("not", self)
+
+    def __lt__(self, other: SignalLike) -> Signal:
+        return Signal("lt", self, as_signal(other))
+
+    def __le__(self, other: SignalLike) -> Signal:
+        return Signal("le", self, as_signal(other))
+
+    def __gt__(self, other: SignalLike) -> Signal:
+        return Signal("gt", self, as_signal(other))
+
+    def __ge__(self, other: SignalLike) -> Signal:
+        return Signal("ge", self, as_signal(other))
+
+    def __eq__(self, other: object) -> Signal:  # type: ignore[override]
+        return Signal("eq", self, as_signal(other))
+
+    def __ne__(self, other: object) -> Signal:  # type: ignore[override]
+        return Signal("ne", self, as_signal(other))
+
+
+SignalLike = Signal | pl.Expr | str | float | int | bool
+Keys = str | Signal | pl.Expr | Sequence[str | Signal | pl.Expr]
+
+_FOLD = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow}
+
+
+def _arithmetic(op: str, left: SignalLike, right: SignalLike) -> Signal:
+    """Two constants are computed at once, as they are when their text is parsed."""
+    a, b = as_signal(left), as_signal(right)
+    if a.op == b.op == "lit":
+        try:
+            value = _FOLD[op](float(a.options["value"]), float(b.options["value"]))
+            return lit(value)
+        except (ArithmeticError, TypeError) as error:
+            raise ExpressionError(f"{a} {_INFIX[op]} {b}: {error}") from error
+    return Signal(op, a, b)
+
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "and": "&", "or": "|",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+
+def _text(node: Signal, show: Callable[[Signal], str] = str) -> str:
+    def inner(child: Signal) -> str:
+        text = show(child)
+        signed = child.op == "neg" or (node.op == "pow" and text[0] in "-~")  # ** binds tighter than a sign
+        return f"({text})" if (child.op in _INFIX or signed) and text != child.label else text
+
+    if node.op == "lit":
+        return repr(node.options["value"])
+    if node.op == "col":
+        return f"col({node.options['name']!r})"
+    if node.op == "expr":
+        return f"expr[{node.options['expr']} #{node.options['digest']}]"
+    if node.op in _INFIX:
+        left, right = node.inputs
+        loose = ("add", "mul") if node.op == "add" else ()  # a + b * c needs no parentheses
+        first = show(left) if left.op in loose else inner(left)
+        second = show(right) if right.op in loose[1:] else inner(right)
+        return f"{first} {_INFIX[node.op]} {second}"
+    if node.op in ("neg", "not"):
+        return ("-" if node.op == "neg" else "~") + inner(node.inputs[0])
+    options = [f"{name}={_option(value)}" for name, value in node.options.items() if value is not None]
+    return f"{node.op}({', '.join([show(child) for child in node.inputs] + options)})"
+
+
+def short(node: Signal) -> str:
+    """The text of a signal with named methods left unexpanded: `0.5 * grpo()`."""
+    return node.label or _text(node, short)
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_option(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    return str(value) if isinstance(value, Signal) else repr(value)
+
+
+# -- registry ---------------------------------------------------------------------------------------------------------
+
+REGISTRY: dict[str, Callable[..., Signal]] = {}
+"""Names that recipe text may use."""
+
+
+def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]]:
+    """Make a function that returns a signal usable in recipe text, under its own name or the given ones.
+
+    A user's own signals are added in the same way.
+    """
+
+    def decorate(function: Callable[P, Signal]) -> Callable[P, Signal]:
+        name = names[0] if names else function.__name__
+
+        @functools.wraps(function)
+        def labelled(*args: P.args, **kwargs: P.kwargs) -> Signal:
+            signal = function(*args, **kwargs)
+            if signal.op == name or signal.op in ("col", "lit"):
+                return signal
+            given = [str(a) if isinstance(a, Signal) else repr(a) for a in args]
+            given += [f"{k}={_option(v)}" for k, v in kwargs.items()]
+            return Signal(signal.op, *signal.inputs, label=f"{name}({', '.join(given)})", **signal.options)
+
+        for each in names or (name,):
+            REGISTRY[each] = labelled
+        return labelled
+
+    return decorate
+
+
+# -- leaves -----------------------------------------------------------------------------------------------------------
+
+
+@register()
+def col(name: str) -> Signal:
+    """A column of the table: numbers, booleans, or lists of numbers (per token)."""
+    if not isinstance(name, str):
+        raise ExpressionError(f"col({name!r}): the name of a column is text")
+    return Signal("col", name=name)
+
+
+@register()
+def is_in(name: str, values: str | Sequence[str]) -> Signal:
+    """Mask of the rows where a column of text holds one of these: is_in("agent", "solver"); missing where it is."""
+    given = (values,) if isinstance(values, str) else tuple(values)
+    if not isinstance(name, str) or not all(isinstance(value, str) for value in given):
+        raise ExpressionError(f"is_in({name!r}, {values!r}): give the name of a column and texts")
+    return Signal("is_in", name=name, values=given)
+
+
+def lit(value: float) -> Signal:
+    """A constant. A missing value is what `where(condition, then)` gives where the condition does not hold."""
+    return Signal("lit", value=bool(value) if isinstance(value, bool | np.bool_) else float(value))
+
+
+def as_signal(value: object) -> Signal:
+    """A signal from what people write: a column name, a number, a polars expression, or a signal.
+
+    Raises:
+        ExpressionError: the expression looks beyond its own row (a window, an aggregate, a shift …), which would
+            change its meaning inside another statistic and mix episodes and runs.
+    """
+    if isinstance(value, Signal):
+        return value
+    if isinstance(value, str):
+        return col(value)
+    if isinstance(value, pl.Expr):
+        return _expression(value)
+    if isinstance(value, int | float | np.number | np.bool_):
+        try:
+            return lit(value)  # type: ignore[arg-type]
+        except OverflowError as error:
+            raise ExpressionError(f"a constant is too large: {error}") from error
+    raise ExpressionError(f"{value!r} is not a signal: give a column name, a number, a polars expression or a Signal")
+
+
+_ACROSS_ROWS = {
+    "Agg", "CumCount", "CumMax", "CumMin", "CumProd", "CumSum", "Diff", "EwmMean", "EwmMeanBy", "EwmStd", "EwmVar",
+    "Explode", "FillNullWithStrategy", "Filter", "Gather", "Interpolate", "InterpolateBy", "IsDuplicated",
+    "IsFirstDistinct", "IsLastDistinct", "IsUnique", "Len", "Mode", "Over", "PctChange", "QCut", "Quantile", "RLEID",
+    "Random", "Rank", "Reverse", "Rolling", "RollingExpr", "RollingExprBy", "Shift", "Slice", "Sort", "SortBy",
+    "Window",
+}  # fmt: skip
+_WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "StructExpr", "TemporalExpr", "evaluation"}
+
+
+def _expression(expr: pl.Expr) -> Signal:
+    try:
+        tree = expr.meta.serialize(format="json")
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise ExpressionError(f"{expr}: polars cannot say what it does ({error}); use with_column() instead") from error
+    across = sorted(_ACROSS_ROWS.intersection(_polars_names(json.loads(tree))))
+    if across or expr.meta.has_multiple_outputs():
+        why = f"looks across rows ({', '.join(across)})" if across else "stands for several columns"
+        raise ExpressionError(
+            f"{expr}: a polars window or aggregate cannot be a leaf, and this one {why}; "
+            "use mean(), total(), shift(), cumulative() … with over="
+        )
+    return Signal("expr", expr=expr, digest=f"{zlib.crc32(tree.encode()):08x}")  # what polars prints is not the whole
+
+
+def _polars_names(node: Any) -> Iterator[str]:
+    """Names of nodes and functions in a serialised expression, without what stays inside one value."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, list):
+        for child in node:
+            yield from _polars_names(child)
+    elif isinstance(node, dict):
+        for name, child in node.items():
+            yield name
+            if name == "Alias":
+                yield from _polars_names(child[0])
+            elif name not in _WITHIN_ROWS:
+                yield from _polars_names(child)
+
+
+# -- evaluation and trees ---------------------------------------------------------------------------------------------
+
+
+def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
+    """Values of several signals on one table; what they have in common is evaluated once."""
+    from palaestra.algebra.kernels import Evaluation  # kernels know the tree; the tree knows them only when it is run
+
+    evaluation = Evaluation(turns)
+    values = []
+    for signal in signals:
+        try:
+            values.append(evaluation(signal))
+        except MissingColumnError as error:
+            raise MissingColumnError(f"{short(signal)}: {error}") from error
+        except RecursionError as error:
+            raise ExpressionError("expression is nested too deeply; put parts of it into columns first") from error
+    return values
+
+
+def walk(signal: Signal) -> Iterator[Signal]:
+    """Every node of the tree, parents first, masks and computed keys included."""
+    yield signal
+    for child in children(signal):
+        yield from walk(child)
+
+
+def children(signal: Signal) -> Iterable[Signal]:
+    """A node's inputs, then the signals among its options (`where=`, computed keys)."""
+    over = signal.options.get("over") or ()
+    extra = [signal.options.get("where"), *over]
+    return [*signal.inputs, *(value for value in extra if isinstance(value, Signal))]
+
+
+def signature(name: str) -> str:
+    """`name(parameters)` of a registered function, for messages."""
+    return f"{name}{inspect.signature(REGISTRY[name])}".replace("'", "")

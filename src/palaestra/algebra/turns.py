@@ -1,0 +1,367 @@
+"""`Turns`: all experience as one table, a row per turn of one agent.
+
+A thin, immutable wrapper around a polars DataFrame: a versioned schema that is checked, integer key codes that are
+computed once, Parquet in and out. Everything else that one may want to do to a table is polars' business:
+`turns.frame`.
+
+Two laws hold for keys everywhere:
+
+* a statistic never mixes training runs or iterations: every key is prefixed with `run` and `iteration` if the table has
+  them, so `over=()` is "the batch";
+* `episode` is a number inside its `group`, so the key `episode` is prefixed with `group` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
+from palaestra.algebra.files import whole
+from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError, nearest
+
+if TYPE_CHECKING:
+    from palaestra.algebra.tree import Signal
+
+SCHEMA_VERSION = 1
+_VERSION_KEY = "palaestra.schema"
+
+IDS = pl.List(pl.Int32)
+FLOATS = pl.List(pl.Float32)
+
+
+class Column(NamedTuple):
+    """A column of the schema: its type, its meaning, and how a table that lacks it can get it."""
+
+    dtype: pl.DataType | type[pl.DataType]
+    meaning: str
+    remedy: str = "it is filled by a rollout; for your own logs add it with with_column()"
+
+
+SCHEMA: dict[str, Column] = {
+    "run": Column(pl.String, "training run (its seed); statistics never mix runs"),
+    "iteration": Column(pl.Int32, "training iteration; statistics never mix iterations"),
+    "group": Column(pl.Int32, "same task and same initial state", "number the tasks, e.g. pl.col('uid').rank('dense')"),
+    "episode": Column(pl.Int32, "one play-through, numbered within its group", "number each group's play-throughs"),
+    "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number an episode's rows"),
+    "agent": Column(pl.Categorical, "the seat in the env", "name the role that acted in each row"),
+    "policy": Column(pl.Categorical, "who filled the seat"),
+    "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
+    "observation": Column(pl.String, "what it saw, as text"),
+    "action": Column(pl.String, "what it did, as text"),
+    "features": Column(FLOATS, "what it saw, as numbers"),
+    "legal": Column(pl.List(pl.Boolean), "which discrete actions were legal"),
+    "valid": Column(pl.Boolean, "the action could be parsed and was legal"),
+    "reward": Column(pl.Float64, "received between this turn and the agent's next; null = not scored"),
+    "terminated": Column(pl.Boolean, "the episode ended by the env's rules"),
+    "truncated": Column(pl.Boolean, "the episode was cut off"),
+    "error": Column(pl.String, "why the episode failed, null if it did not"),
+    "success": Column(pl.Boolean, "the episode succeeded (for this agent)"),
+    "task": Column(pl.String, "name of the task; trials of one task are compared"),
+    "prompt_ids": Column(IDS, "tokens the model was given", "only language-model policies have tokens"),
+    "action_ids": Column(IDS, "tokens it sampled", "only language-model policies have tokens"),
+    "logprobs": Column(FLOATS, "log-probabilities of the sample, nats", "use a policy that reports log-probabilities"),
+    "entropies": Column(FLOATS, "entropy at each sampled token, nats", "use a policy that reports entropies"),
+    "tokens_in": Column(pl.Int32, "prompt tokens"),
+    "tokens_out": Column(pl.Int32, "sampled tokens"),
+    "cost": Column(pl.Float64, "price of the call"),
+    "duration": Column(pl.Float64, "seconds of the policy call"),
+    "seed": Column(pl.UInt64, "seed of the env's reset"),
+    "metadata": Column(pl.String, "JSON, whatever else the env said"),
+}
+
+SCOPE = ("run", "iteration")
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Per-token values: `values` float64[tokens] of all rows in sequence, `lengths` int64[rows]."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    def to_series(self, name: str) -> pl.Series:
+        """As a list column; NaN becomes null."""
+        offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        values = pa.array(self.values, from_pandas=True)
+        return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), values)))
+
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """The table. `Turns(data)` takes a polars, pandas or Arrow table or a mapping of columns, and checks it.
+
+    A table need not have every column of `SCHEMA`; a signal that needs one which is missing says so. Columns of other
+    names are kept as they are.
+
+    Raises:
+        SchemaError: a known column has a type that cannot be converted without loss.
+
+    >>> Turns({"group": [0, 0], "episode": [0, 1], "reward": [1, 0]}).columns
+    ['group', 'episode', 'reward']
+    """
+
+    frame: pl.DataFrame
+    _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __init__(self, data: Any, *, _cache: dict[Any, Any] | None = None) -> None:
+        object.__setattr__(self, "frame", _conform(_to_frame(data)))
+        object.__setattr__(self, "_cache", _cache or {})
+
+    # -- what it holds ------------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return self.frame.columns
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def __getitem__(self, name: str) -> pl.Series:
+        return self.frame[self._require(name)]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Lets DuckDB, pandas, pyarrow and polars take the table as it is."""
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+    def _require(self, name: str, why: str = "") -> str:
+        if name not in self.frame.columns:
+            known = SCHEMA.get(name)
+            fix = f" ({known.meaning}); {known.remedy}" if known else nearest(name, self.frame.columns)
+            raise MissingColumnError(f"{why}column {name!r} is missing{fix}")
+        return name
+
+    # -- keys ---------------------------------------------------------------------------------------------------------
+
+    def key_columns(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """The columns that the keys stand for, scope included.
+
+        >>> Turns({"iteration": [0], "group": [0], "episode": [0]}).key_columns(["episode"])
+        ('iteration', 'group', 'episode')
+        """
+        columns = [name for name in SCOPE if name in self.frame.columns]
+        for key in keys:
+            if key == "episode" and "group" in self.frame.columns:
+                columns.append("group")
+            columns.append(self._require(key, f"key {key!r}: "))
+        return tuple(dict.fromkeys(columns))
+
+    def codes(self, *keys: str) -> Codes:
+        """Dense integer codes of a key, cached. No key means the batch; the key `row` makes every row its own."""
+        if "row" in keys:
+            return Codes(np.arange(len(self)), len(self))
+        return self._codes_of(self.key_columns(keys))
+
+    def _codes_of(self, columns: tuple[str, ...]) -> Codes:
+        if columns not in self._cache:
+            if len(columns) > 1:
+                known = next(n for n in range(len(columns) - 1, 0, -1) if n == 1 or columns[:n] in self._cache)
+                codes = combine(self._codes_of(columns[:known]), *(self._codes_of((c,)) for c in columns[known:]))
+            elif columns:
+                codes = code_column(self.frame[columns[0]])
+            else:
+                codes = Codes(np.zeros(len(self), np.int64), min(len(self), 1))
+            self._cache[columns] = codes
+        return self._cache[columns]  # type: ignore[no-any-return]
+
+    def segments(self, *keys: str) -> Segments:
+        """Rows by key in the order of play (`turn`, then position in the table), cached."""
+        codes = self.codes(*keys)
+        cached = ("segments", *self.key_columns(k for k in keys if k != "row"), "row" in keys)
+        if cached not in self._cache:
+            turn = self.frame["turn"].to_numpy() if "turn" in self.frame.columns else None
+            self._cache[cached] = order_rows(codes, turn)
+        return self._cache[cached]  # type: ignore[no-any-return]
+
+    def divergent_groups(self) -> pl.DataFrame:
+        """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""
+        for name in ("episode", "turn", "agent", "state"):
+            self._require(name, "divergent_groups: ")
+        keys = list(self.key_columns(["group"]))
+        opening = pl.col("turn") == pl.col("turn").min().over([*keys, "episode"])
+        first = self.frame.filter(opening, pl.col("agent").is_not_null())
+        starts = first.group_by([*keys, "agent"]).agg(pl.col("state").n_unique().alias("starts"))
+        return starts.filter(pl.col("starts") > 1).select(keys).unique(maintain_order=True)
+
+    def broken_prefixes(self) -> np.ndarray:
+        """bool[rows]: the row's prompt does not extend the same agent's previous prompt and action in its episode.
+
+        True for every later turn of a policy that is shown a fresh prompt each turn; then nothing learned from the
+        concatenated history would be what was sampled.
+        """
+        segments = self.segments("episode", "agent")
+        order = np.arange(len(self)) if segments.order is None else segments.order
+        prompts, actions = self["prompt_ids"].to_list(), self["action_ids"].to_list()
+        broken = np.zeros(len(self), bool)
+        starts = set(segments.starts.tolist())
+        for position, row in enumerate(order):
+            if position in starts or prompts[row] is None:
+                continue
+            before = order[position - 1]
+            seen = (prompts[before] or []) + (actions[before] or [])
+            broken[row] = prompts[row][: len(seen)] != seen
+        return broken
+
+    # -- new tables from old ------------------------------------------------------------------------------------------
+
+    def with_column(self, **columns: Signal | pl.Expr | pl.Series | np.ndarray | Ragged | Sequence[Any]) -> Turns:
+        """A table with these columns added or replaced. Signals share what they have in common; NaN becomes null.
+
+        >>> from palaestra.algebra.signals import col
+        >>> Turns({"reward": [1.0, 3.0]}).with_column(double=2 * col("reward"))["double"].to_list()
+        [2.0, 6.0]
+        """
+        from palaestra.algebra.tree import (  # the tree stands above this module; only this door looks up
+            Signal,
+            evaluate,
+        )
+
+        signals = {name: value for name, value in columns.items() if isinstance(value, Signal)}
+        values: dict[str, Any] = dict(columns) | dict(zip(signals, evaluate(self, *signals.values()), strict=True))
+        new = []
+        for name, value in values.items():
+            if isinstance(value, pl.Expr):
+                new.append(self.frame.with_columns(value.alias(name))[name])
+            elif isinstance(value, Ragged):
+                new.append(value.to_series(name))
+            elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                new.append(pl.Series(name, value).fill_nan(None))
+            else:
+                new.append(pl.Series(name, value))
+            if not isinstance(value, pl.Expr) and len(new[-1]) != len(self):
+                raise SchemaError(f"column {name!r} has {len(new[-1])} values for {len(self)} rows")
+        cache = {} if "turn" in columns else {k: v for k, v in self._cache.items() if not set(k) & set(columns)}
+        return Turns(self.frame.with_columns(new), _cache=cache)
+
+    def filter(self, condition: Signal | pl.Expr) -> Turns:
+        """The rows where the condition holds (missing counts as no)."""
+        from palaestra.algebra.tree import Signal, evaluate
+
+        if not isinstance(condition, Signal):
+            return Turns(self.frame.filter(condition))
+        mask = evaluate(self, condition)[0]
+        if isinstance(mask, Ragged):
+            raise SchemaError(f"filter needs one value per turn, {condition} has one per token; wrap it in per_turn()")
+        return Turns(self.frame.filter(pl.Series(np.nan_to_num(mask.astype(float)) != 0)))
+
+    @staticmethod
+    def concat(tables: Iterable[Turns]) -> Turns:
+        """One table below the other; a column that one of them lacks is null there."""
+        frames = [t.frame for t in tables]
+        try:
+            return Turns(pl.concat(frames, how="diagonal_relaxed") if frames else empty())
+        except pl.exceptions.PolarsError as error:
+            raise SchemaError(f"tables that do not fit together: {error}; rename or cast the column first") from error
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write one Parquet file (zstd), whole or not at all.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        path = Path(path)
+        try:
+            with whole(path) as temporary:
+                self.frame.write_parquet(temporary, compression="zstd", metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
+        except pl.exceptions.PolarsError as error:
+            raise StorageError(f"cannot write {path}: {error}") from error
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> Turns:
+        """Read a Parquet file, or every Parquet file below a directory.
+
+        Raises:
+            SchemaError: a file was written by another version of the schema, or a column has a wrong type.
+            DamagedFileError: a file is missing or damaged.
+        """
+        path = Path(path)
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not files:
+            raise DamagedFileError(f"{path}: no Parquet files in this directory")
+        return Turns.concat(_load_file(file) for file in files)
+
+
+def _load_file(path: Path) -> Turns:
+    try:
+        version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
+        frame = pl.read_parquet(path, hive_partitioning=False)
+    except FileNotFoundError as error:
+        raise DamagedFileError(f"{path}: no such file") from error
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise DamagedFileError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    if version not in (None, str(SCHEMA_VERSION)):
+        raise SchemaError(
+            f"{path}: written with schema version {version}, this release reads version {SCHEMA_VERSION}; "
+            "load it with the release that wrote it, or write its columns again without the version mark"
+        )
+    try:
+        return Turns(frame)
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
+
+
+def empty() -> pl.DataFrame:
+    """A frame with every column of the schema and no row."""
+    return pl.DataFrame(schema={name: column.dtype for name, column in SCHEMA.items()})
+
+
+def _to_frame(data: Any) -> pl.DataFrame:
+    if isinstance(data, Turns):
+        return data.frame
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, pl.LazyFrame):
+        return data.collect()
+    if isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes):
+        return pl.DataFrame(data, strict=False)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pl.DataFrame(data)
+    if hasattr(data, "__dataframe__"):
+        return pl.from_dataframe(data)
+    raise SchemaError(f"a table cannot be made of {type(data).__name__}: give a DataFrame, an Arrow table or columns")
+
+
+def _conform(frame: pl.DataFrame) -> pl.DataFrame:
+    casts = []
+    for name, dtype in frame.schema.items():
+        expected = SCHEMA.get(name)
+        if expected is None or dtype == expected.dtype:
+            continue
+        wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
+        try:
+            series = frame[name].cast(expected.dtype, strict=True)
+        except pl.exceptions.PolarsError as error:
+            fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
+            raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
+        if _cuts_numbers(frame[name], series):
+            raise SchemaError(f"{wrong}: its values would change")
+        casts.append(series)
+    return frame.with_columns(casts) if casts else frame
+
+
+def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
+    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value."""
+    if isinstance(before.dtype, pl.List) and isinstance(after.dtype, pl.List):
+        before, after = before.explode(), after.explode()
+    if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
+        return False
+    return not (after.cast(before.dtype) == before).all()
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, halves of a sign, which no table could hold.
+
+    >>> clean("half an emoji: \\ud83d")
+    'half an emoji: ?'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

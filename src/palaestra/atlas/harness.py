@@ -1,0 +1,122 @@
+"""Reproductions: one small experiment per system, with a claim, a measurement and a verdict.
+
+Each lives in a file of its own, `s<id>_<name>.py`, and is imported only when it is asked for. It measures, compares
+with its baseline and says whether its criterion holds; nothing that it reports is typed in. Left out on purpose: the
+scale of the papers. These are trials of a mechanism that run on a laptop, not of a paper's headline number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from palaestra.errors import InputError
+
+__all__ = ["Outcome", "Reproduction", "Result", "all_ids", "find", "reproduce", "reproduction"]
+
+_registry: dict[int, Reproduction] = {}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of an experiment found: numbers by name, and whether the criterion holds for them."""
+
+    measured: Mapping[str, float]
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """An experiment and what it is meant to show.
+
+    claim: the mechanism, in one sentence. baseline: what it is compared with. criterion: when it holds, in words and
+    numbers. seeds: independent repetitions by default. slow: more than some five seconds of CPU, so CI leaves it out.
+    """
+
+    id: int
+    claim: str
+    baseline: str
+    criterion: str
+    seeds: tuple[int, ...]
+    slow: bool
+    measure: Callable[[Sequence[int]], Outcome]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict on one system, as `palaestra reproduce ID --json` prints it."""
+
+    id: int
+    claim: str
+    baseline: str
+    measured: dict[str, float]
+    criterion: str
+    holds: bool
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values; a number that is not finite, which JSON cannot say, becomes null."""
+        finite = {name: value if math.isfinite(value) else None for name, value in self.measured.items()}
+        return asdict(self) | {"measured": finite}
+
+
+def reproduction(
+    id: int, *, claim: str, baseline: str, criterion: str, seeds: Sequence[int] = (0,), slow: bool = False
+) -> Callable[[Callable[[Sequence[int]], Outcome]], Reproduction]:
+    """Register a function of the seeds as the reproduction of system `id`."""
+
+    def register(measure: Callable[[Sequence[int]], Outcome]) -> Reproduction:
+        _registry[id] = Reproduction(id, claim, baseline, criterion, tuple(seeds), slow, measure)
+        return _registry[id]
+
+    return register
+
+
+def _modules() -> dict[int, str]:
+    """Module name by id, from the file names alone."""
+    package = importlib.import_module("palaestra.atlas.reproductions")
+    names = (module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+    return {int(match[1]): match[0] for match in (re.fullmatch(r".*\.s(\d+)_\w+", name) for name in names) if match}
+
+
+def all_ids() -> list[int]:
+    """Ids of the systems that have a reproduction.
+
+    >>> 62 in all_ids()
+    True
+    """
+    return sorted(_modules())
+
+
+def find(id: int) -> Reproduction:
+    """The reproduction of one system.
+
+    Raises:
+        InputError: the system has none.
+    """
+    modules = _modules()
+    if id not in modules:
+        raise InputError(f"system {id} has no reproduction; these have one: {', '.join(map(str, sorted(modules)))}")
+    importlib.import_module(modules[id])
+    return _registry[id]
+
+
+def reproduce(id: int, *, seeds: Sequence[int] | None = None) -> Result:
+    """Run the experiment of one system and judge it, by default with the seeds that its criterion was set for.
+
+    Raises:
+        InputError: the system has no reproduction.
+    """
+    experiment = find(id)
+    start = time.perf_counter()
+    outcome = experiment.measure(experiment.seeds if seeds is None else seeds)
+    seconds = time.perf_counter() - start
+    measured = {name: float(value) for name, value in outcome.measured.items()}
+    holds = bool(outcome.holds) and all(math.isfinite(value) for value in measured.values())
+    return Result(id, experiment.claim, experiment.baseline, measured, experiment.criterion, holds, round(seconds, 3))

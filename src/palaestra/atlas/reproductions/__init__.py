@@ -1,0 +1,1 @@
+"""Reproductions: one file per system, in a folder per family."""

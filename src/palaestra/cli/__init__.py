@@ -1,9 +1,0 @@
-"""The command line. Results go to stdout, progress and errors to stderr; exit codes: 0 done, 1 failure, 2 bad input.
-
-A command lives in a file of its own and joins by being imported here.
-"""
-
-from palaestra.cli import apply, audit, evaluate, rank, systems, train, triage
-from palaestra.cli.app import main
-
-__all__ = ["apply", "audit", "evaluate", "main", "rank", "systems", "train", "triage"]

@@ -1,0 +1,1 @@
+"""Exact references of the worlds: equilibria, best responses, markets, designs."""

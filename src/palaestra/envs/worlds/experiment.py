@@ -1,0 +1,137 @@
+"""`Experiment`: a scientist chooses experiments, then predicts (BoxingGym).
+
+The models and the oracle of what an experiment teaches are in `worlds.exact.design`. Left out: explanations to a
+novice (a workflow of two agents), and designs outside the grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.exact.design import MODELS, Belief, gains, prior
+from palaestra.errors import InputError, nearest
+
+
+@dataclass
+class _State:
+    truth: np.ndarray
+    belief: Belief
+    asked: list[int]  # designs that will be asked about
+    done: list[tuple[int | None, float]] = field(default_factory=list)  # None: no experiment was named
+    answers: list[float | None] = field(default_factory=list)
+    regret: list[float] = field(default_factory=list)
+
+
+class Experiment(NativeEnv):
+    """`scientist` runs `experiments` experiments; each pays the nats by which the truth became more probable.
+
+    That reward, log p(y | θ*) - log p(y | data), has the expected information gain as its mean. Questions then ask for
+    the mean outcome of designs, in free text; a prediction pays minus its error in standard deviations of the prior's
+    predictions. In the end info has `posterior_sd`, `regret` (per experiment: best gain minus the chosen one's, if
+    `regret`) and `errors` (of predictions, in the same unit).
+    """
+
+    agents: tuple[str, ...] = ("scientist",)
+
+    def __init__(
+        self,
+        model: str = "death_process",
+        *,
+        experiments: int = 5,
+        questions: int = 0,
+        particles: int = 500,
+        regret: bool = False,
+    ) -> None:
+        """Set up the laboratory.
+
+        Args:
+            model: a name in `worlds.exact.design.MODELS`.
+            experiments, questions: how many.
+            particles: of the belief that rewards and regret are computed from.
+            regret: also compute what the best design would have taught (exact or 300 x 200 draws per design).
+        """
+        if model not in MODELS:
+            raise InputError(f"Experiment: no model {model!r}{nearest(model, MODELS)}")
+        if min(experiments, questions) < 0 or experiments + questions < 1 or particles < 1:
+            raise InputError(
+                f"Experiment: experiments={experiments} and questions={questions} must be at least 0, one of them 1, "
+                f"and particles={particles} at least 1"
+            )
+        self.name, self.model = model, MODELS[model]()
+        self.experiments, self.questions, self.regret = experiments, questions, regret
+        self.prior = prior(self.model, particles)
+        self.moves = tuple("try " + " ".join(f"{x:g}" for x in design) for design in self.model.designs)
+        spread = [self.model.mean(self.prior.theta, design).std() for design in self.model.designs]
+        self.unit = float(max(np.mean(spread), 1e-9))
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw the truth (one of the particles) and the questions."""
+        truth = int(self.rng.integers(len(self.prior.theta)))
+        asked = [int(number) for number in self.rng.integers(len(self.moves), size=self.questions)]
+        return f"experiment:{self.name}:{truth}", _State(self.prior.theta[truth], self.prior, asked)
+
+    def look(self) -> dict[str, Observation]:
+        """All that was tried and seen; as numbers: how many experiments are left, posterior means and SDs."""
+        state = self.state
+        past = "".join(" | nothing" if n is None else f" | {self.moves[n]}: {y:.3g}" for n, y in state.done)
+        if len(state.done) < self.experiments:
+            left = self.experiments - len(state.done)
+            mean = state.belief.weights @ state.belief.theta
+            array = np.concatenate([[left], mean, state.belief.sd]).astype(np.float32)
+            return {"scientist": Observation(f"{self.name} {left} left{past}", self.moves, array=array)}
+        if len(state.answers) < self.questions:
+            move = self.moves[state.asked[len(state.answers)]]
+            text = f"{self.name}{past}\nWhat is the mean outcome of `{move}`? Answer with a number."
+            return {"scientist": Observation(text)}
+        return {}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """An experiment (what is none teaches nothing), or a prediction."""
+        state = self.state
+        action = chosen["scientist"]
+        info: dict[str, Any] = {}
+        if len(state.done) < self.experiments:
+            reward = self._experiment(action)
+        else:
+            answer = _number(action)
+            info["valid"] = {"scientist": answer is not None}
+            design = self.model.designs[state.asked[len(state.answers)]]
+            truth = float(self.model.mean(state.truth, design))
+            guess = self.prior.predict(self.model, design) if answer is None else answer
+            error = min(abs(guess - truth) / self.unit, 10.0)
+            state.answers.append(error)
+            reward = -error
+        if not self.look():
+            info |= {"posterior_sd": state.belief.sd.tolist(), "errors": list(state.answers)}
+            info |= {"regret": list(state.regret)} if self.regret else {}
+        return {"scientist": reward}, info
+
+    def _experiment(self, action: int | None) -> float:
+        state = self.state
+        if self.regret:
+            every = gains(self.model, state.belief)
+            state.regret.append(float(every.max() - (0.0 if action is None else every[action])))
+        if action is None:
+            state.done.append((None, float("nan")))
+            return 0.0
+        design = self.model.designs[action]
+        y = float(self.model.simulate(state.truth[None], design, self.rng)[0])
+        given = float(self.model.loglik(np.array(y), state.truth, design))
+        likelihood = np.exp(self.model.loglik(np.array(y), state.belief.theta, design))
+        expected = float(state.belief.weights @ likelihood)
+        state.belief = state.belief.update(self.model, design, y)
+        state.done.append((action, y))
+        return given - float(np.log(max(expected, 1e-300)))
+
+
+def _number(action: str | None) -> float | None:
+    try:
+        value = float(str(action))
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None

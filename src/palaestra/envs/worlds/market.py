@@ -1,0 +1,212 @@
+"""`Market`: customers with wishes, sellers with menus, proposals that arrive one by one (Magentic Marketplace).
+
+Sellers set prices, a search says which sellers a customer hears from, their proposals come in an order that has nothing
+to do with how good they are, and a customer pays one of them or waits for the next. Reference: the welfare of the best
+matches. Left out: free text between the parties, lexical search on descriptions, and manipulation in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.exact.economics import optimal_welfare
+from palaestra.errors import InputError, nearest
+
+SEARCHES = ("simple", "filtered", "optimal")
+
+
+@dataclass
+class _State:
+    menus: np.ndarray  # bool[sellers, items]
+    amenity: np.ndarray  # bool[sellers]
+    costs: np.ndarray  # list price of each seller per item
+    wishes: np.ndarray  # bool[customers, items]
+    needs: np.ndarray  # bool[customers], the amenity
+    heard: list[list[int]]  # sellers by customer, in order of arrival
+    markup: np.ndarray | None = None  # by seller, once set
+    arrived: list[int] = field(default_factory=list)  # proposals so far, by customer
+    paid: list[int | None] = field(default_factory=list)  # position of the paid proposal; -1: left; None: still there
+
+
+class Market(NativeEnv):
+    """`seller_0` … choose a markup all at once, then every `customer_0` … answers proposals as they arrive.
+
+    A customer's wishes are worth twice their list prices, counted once if one paid order has all of them and the
+    amenity, times patience^(proposals waited for); payments are subtracted. A seller earns what it is paid. In the end
+    info has `welfare`, `optimal`, `welfare_ratio`, and by customer `position` (of the paid proposal, from 1; null:
+    none). Success: welfare is at least `success` of the optimum.
+    """
+
+    def __init__(
+        self,
+        *,
+        customers: int = 2,
+        sellers: int = 3,
+        items: int = 3,
+        search: str = "simple",
+        proposals: int = 3,
+        patience: float = 1.0,
+        markups: Sequence[float] = (0.75, 1.0, 1.5),
+        success: float = 0.9,
+    ) -> None:
+        """Set up the market.
+
+        Args:
+            customers, sellers, items: how many there are.
+            search: "simple" hears from sellers at random, "filtered" from those that have all wished items, "optimal"
+                from those that meet every need, cheapest first; the order of arrival is random but for "optimal".
+            proposals: most that a customer hears.
+            patience: by which the wishes' worth shrinks with each proposal that one waits for.
+            markups: what sellers can multiply their list prices by.
+            success: see above.
+        """
+        if search not in SEARCHES:
+            raise InputError(f"Market: search={search!r}{nearest(search, SEARCHES)}")
+        if min(customers, sellers, items, proposals, len(markups)) < 1 or not 0 < patience <= 1:
+            raise InputError("Market: at least one customer, seller, item, proposal and markup; patience in (0, 1]")
+        if len(set(markups)) < len(markups) or not all(0 <= markup < np.inf for markup in markups):
+            raise InputError(f"Market: markups={list(markups)} must differ, and be at least 0")
+        self.search, self.patience, self.success, self.items = search, patience, success, items
+        self.proposals = min(proposals, sellers)
+        self.markups = tuple(float(m) for m in markups)
+        self.sellers = tuple(f"seller_{number}" for number in range(sellers))
+        self.customers = tuple(f"customer_{number}" for number in range(customers))
+        self.agents = self.sellers + self.customers
+        self.moves = (
+            *(f"markup {m:g}" for m in self.markups),
+            "wait",
+            *(f"pay {n + 1}" for n in range(self.proposals)),
+        )
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw menus, prices, wishes and orders of arrival."""
+        rng, sellers, customers = self.rng, len(self.sellers), len(self.customers)
+        menus = rng.random((sellers, self.items)) < 0.7
+        menus[np.arange(sellers), rng.integers(self.items, size=sellers)] = True
+        amenity, costs = rng.random(sellers) < 0.7, rng.integers(2, 5, size=sellers).astype(float)
+        wishes = rng.random((customers, self.items)) < 0.5
+        wishes[np.arange(customers), rng.integers(self.items, size=customers)] = True
+        needs = rng.random(customers) < 0.5
+        state = _State(menus, amenity, costs, wishes, needs, [])
+        meets = self._meets(state)
+        for customer in range(customers):
+            order = rng.permutation(sellers)
+            if self.search == "filtered":
+                order = order[(menus[order] | ~wishes[customer]).all(axis=1)]
+            elif self.search == "optimal":
+                order = np.argsort(costs, kind="stable")
+                order = order[meets[customer, order]]
+            state.heard.append([int(seller) for seller in order[: self.proposals]])
+        state.arrived, state.paid = [1] * customers, [None if heard else -1 for heard in state.heard]
+        facts = (*(x.tobytes() for x in (menus, amenity, costs, wishes, needs)), repr(state.heard).encode())
+        return f"market:{hashlib.blake2b(b''.join(facts), digest_size=6).hexdigest()}", state
+
+    def _meets(self, state: _State) -> np.ndarray:
+        """bool[customers, sellers]: the seller has all items and the amenity."""
+        items = (state.menus[None] | ~state.wishes[:, None]).all(axis=-1)
+        return np.asarray(items & (state.amenity[None] | ~state.needs[:, None]))
+
+    def _worth(self, state: _State) -> np.ndarray:
+        """float64[customers]: of the wishes, twice their list prices; the list price of an item is 3."""
+        return np.asarray(2 * 3.0 * state.wishes.sum(axis=1))
+
+    def look(self) -> dict[str, Observation]:
+        """All sellers, then all customers who have not decided."""
+        state, seen = self.state, {}
+        if state.markup is None:
+            mask = np.array([True] * len(self.markups) + [False] * (1 + self.proposals))
+            for number, seller in enumerate(self.sellers):
+                text = f"seller list {state.costs[number]:g} items {state.menus[number].sum()}"
+                text += " amenity" * bool(state.amenity[number])
+                seen[seller] = Observation(text, self.moves, mask)
+            return seen
+        meets, worth = self._meets(state), self._worth(state)
+        for number, customer in enumerate(self.customers):
+            if state.paid[number] is not None:
+                continue
+            arrived, heard = state.arrived[number], state.heard[number]
+            offers = [
+                f"{position + 1}: {'meets' if meets[number, seller] else 'misses'} {self._price(number, seller):g}"
+                for position, seller in enumerate(heard[:arrived])
+            ]
+            text = f"customer worth {worth[number]:g} | " + " | ".join(offers)
+            text += " | last" if arrived == len(heard) else ""
+            mask = np.array([False] * len(self.markups) + [True] + [n < arrived for n in range(self.proposals)])
+            seen[customer] = Observation(text, self.moves, mask)
+        return seen
+
+    def _price(self, customer: int, seller: int) -> float:
+        """Of those wished items that the seller has."""
+        state = self.state
+        count = (state.menus[seller] & state.wishes[customer]).sum()
+        return float(state.costs[seller] * state.markup[seller] * count)
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Markups; or everybody's payment or patience. A move that is none keeps the list price, or waits."""
+        state = self.state
+        if state.markup is None:
+            picked = [chosen[seller] for seller in self.sellers]
+            state.markup = np.array([1.0 if move is None else self.markups[move] for move in picked])
+            return self._close({}) if None not in state.paid else ({}, {})
+        rewards: dict[str, float] = {}
+        meets, worth = self._meets(state), self._worth(state)
+        for customer, move in chosen.items():
+            number = self.customers.index(customer)
+            position = -1 if move is None else move - len(self.markups) - 1
+            heard = state.heard[number]
+            if position >= 0:
+                seller = heard[position]
+                price = self._price(number, seller)
+                value = worth[number] * meets[number, seller] * self.patience ** (state.arrived[number] - 1)
+                rewards[customer] = float(value - price)
+                rewards[self.sellers[seller]] = rewards.get(self.sellers[seller], 0.0) + price
+                state.paid[number] = position
+            elif state.arrived[number] == len(heard):
+                state.paid[number] = -1
+            else:
+                state.arrived[number] += 1
+        return self._close(rewards) if None not in state.paid else (rewards, {})
+
+    def _close(self, rewards: dict[str, float]) -> tuple[dict[str, float], dict[str, Any]]:
+        """What the whole market was worth: wishes that were met; payments only move money."""
+        state, meets, worth = self.state, self._meets(self.state), self._worth(self.state)
+        welfare = 0.0
+        for number, position in enumerate(state.paid):
+            if position >= 0:
+                waited = self.patience ** (state.arrived[number] - 1)
+                welfare += worth[number] * meets[number, state.heard[number][position]] * waited
+        optimal = optimal_welfare(worth[:, None] * meets)
+        ratio = float(welfare / optimal) if optimal else 1.0
+        positions = [None if position == -1 else position + 1 for position in state.paid]
+        return rewards, {
+            "welfare": float(welfare), "optimal": optimal, "welfare_ratio": ratio, "success": ratio >= self.success,
+            "position": dict(zip(self.customers, positions, strict=True)),
+        }  # fmt: skip
+
+
+def first_proposal() -> Callable[[Any], str]:
+    """Scripted customers who pay whatever comes first; sellers at list price."""
+    return lambda request: "pay 1" if "pay 1" in request.observation.legal else "markup 1"
+
+
+def careful() -> Callable[[Any], str]:
+    """Scripted customers who hear all proposals and pay the cheapest that meets their needs; sellers at list price."""
+
+    def play(request: Any) -> str:
+        seen = request.observation
+        if seen.text.startswith("seller"):
+            return "markup 1"
+        if not seen.text.endswith("last"):
+            return "wait"
+        offers = [(float(price), move) for move, price in re.findall(r"(\d+): meets ([\d.]+)", seen.text)]
+        return f"pay {min(offers)[1]}" if offers else "wait"
+
+    return play

@@ -1,0 +1,154 @@
+"""Tasks from templates: a goal with slots, a state that says whether it was reached (AndroidWorld).
+
+`TaskTemplate` is what a user writes, `suite` makes instances of it, and `Desktop` plays a toy suite of eight settings.
+Success is read from the state and counts only if the agent also declared the task done. Left out: the emulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.exact.templates import seed_of
+from palaestra.errors import InputError
+
+
+class TaskTemplate(Protocol):
+    """A goal text with slots. complexity: the agent has int(10 × complexity) steps."""
+
+    @property
+    def name(self) -> str:
+        """Unique in a suite."""
+
+    @property
+    def complexity(self) -> float:
+        """In tens of steps."""
+
+    def params(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Values for the slots."""
+
+    def goal(self, params: Mapping[str, Any]) -> str:
+        """What is asked."""
+
+    def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
+        """Bring the state to where the task begins."""
+
+    def success(self, state: Mapping[str, Any], params: Mapping[str, Any]) -> float:
+        """How far the state meets the goal, in [0, 1]; composite tasks give fractions."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One task of a suite: its template, its number, and the seed of its parameters."""
+
+    template: TaskTemplate
+    number: int
+    seed: int
+
+    def params(self) -> dict[str, Any]:
+        """Drawn from the instance's own seed."""
+        return self.template.params(np.random.default_rng(self.seed))
+
+
+def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
+    """n instances of each template; an instance stays the same whatever else is in the suite."""
+    return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Set one thing to a value: the template of the toy desktop."""
+
+    name: str
+    values: int = 10
+    complexity: float = 0.3
+
+    def params(self, rng: np.random.Generator) -> dict[str, Any]:
+        """A value."""
+        return {"value": int(rng.integers(self.values))}
+
+    def goal(self, params: Mapping[str, Any]) -> str:
+        """In words."""
+        return f"set {self.name} to {params['value']}"
+
+    def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
+        """Nothing is set."""
+        state[self.name] = None
+
+    def success(self, state: Mapping[str, Any], params: Mapping[str, Any]) -> float:
+        """The value is there."""
+        return float(state[self.name] == params["value"])
+
+
+SETTINGS = tuple(Setting(name) for name in
+                 ("brightness", "volume", "alarm", "timer", "contacts", "calendar", "notes", "files"))  # fmt: skip
+
+
+@dataclass
+class _State:
+    instance: Instance
+    params: dict[str, Any]
+    values: dict[str, Any]
+    steps: int = 0
+    over: bool = False
+
+
+class Desktop(NativeEnv):
+    """`user_agent` sets the setting of its task to one of ten values, and then says `done` (or `infeasible`).
+
+    In the end info has `template`, `instance_id`, `goal`, `episode_length` and the `instance_seed`.
+    """
+
+    agents: tuple[str, ...] = ("user_agent",)
+
+    def __init__(self, *, instances: int = 10, seed: int = 30, show_goal: bool = True) -> None:
+        """Set up the suite.
+
+        Args:
+            instances: of each template; 1 trains on one fixed parameter per template.
+            seed: of the suite; another one has fresh parameters.
+            show_goal: whether the agent reads the slots, or only which template it is.
+        """
+        if instances < 1:
+            raise InputError(f"Desktop: instances={instances}, expected at least 1")
+        self.suite, self.show_goal = suite(SETTINGS, instances, seed), show_goal
+        self.moves = (*(f"set {value}" for value in range(10)), "done", "infeasible")
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw an instance."""
+        instance = self.suite[int(self.rng.integers(len(self.suite)))]
+        params = instance.params()
+        values: dict[str, Any] = {}
+        instance.template.init(values, params)
+        return f"{instance.template.name}:{instance.seed}", _State(instance, params, values)
+
+    def look(self) -> dict[str, Observation]:
+        """The goal and the state."""
+        state = self.state
+        if state.over:
+            return {}
+        template = state.instance.template
+        goal = template.goal(state.params) if self.show_goal else template.name
+        return {"user_agent": Observation(f"{goal} | now {state.values[template.name]}", self.moves)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Set, or declare; what is no move does nothing but costs a step."""
+        state, move = self.state, chosen["user_agent"]
+        template = state.instance.template
+        state.steps += 1
+        if move is not None and move < 10:
+            state.values[template.name] = move
+        done = move == 10
+        state.over = done or move == 11 or state.steps >= int(10 * template.complexity)
+        if not state.over:
+            return {}, {}
+        score = template.success(state.values, state.params) if done else 0.0
+        return {"user_agent": score}, {
+            "success": score == 1.0, "template": template.name, "instance_id": state.instance.number,
+            "instance_seed": state.instance.seed, "goal": template.goal(state.params), "episode_length": state.steps,
+        }  # fmt: skip

@@ -1,0 +1,101 @@
+"""Audits: what can be known of a reward from a table of play, before anything is trained on it.
+
+Each returns a `Finding`: a verdict, a sentence, numbers, and the rows that prove it. `audit` runs all of them on a
+table; `cheap` is what `palaestra train` runs on its first batch. `starc`, `epic` and `dard` compare rewards exactly,
+where the transition probabilities are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, PalaestraError, nearest
+from palaestra.evaluation.audits.components import component_columns, component_farming, paid, scale_sensitivity, shares
+from palaestra.evaluation.audits.cycles import cycle_gain, max_mean_cycle
+from palaestra.evaluation.audits.distance import canonicalise, dard, epic, epic_canonical, optimal_policy, regret, starc
+from palaestra.evaluation.audits.finding import Finding, per_turn, require
+from palaestra.evaluation.audits.order import compare_rewards, order_audit, value_order_correlation
+from palaestra.evaluation.audits.repeats import insert_copies, repeat_insertion
+from palaestra.evaluation.audits.telescoping import telescopes
+
+__all__ = [
+    "AUDITS",
+    "Finding",
+    "audit",
+    "canonicalise",
+    "cheap",
+    "compare_rewards",
+    "component_columns",
+    "component_farming",
+    "cycle_gain",
+    "dard",
+    "epic",
+    "epic_canonical",
+    "insert_copies",
+    "max_mean_cycle",
+    "optimal_policy",
+    "order_audit",
+    "paid",
+    "regret",
+    "repeat_insertion",
+    "scale_sensitivity",
+    "shares",
+    "starc",
+    "telescopes",
+    "value_order_correlation",
+]
+
+AUDITS: dict[str, Callable[..., Finding]] = {
+    "telescoping": telescopes,
+    "repeats": repeat_insertion,
+    "cycles": cycle_gain,
+    "scale": scale_sensitivity,
+    "order": order_audit,
+    "farming": component_farming,
+}
+DISCOUNTED = ("telescoping", "repeats", "cycles", "distance")
+
+
+def audit(
+    turns: Turns,
+    reward: Signal,
+    *,
+    gamma: float = 1.0,
+    only: tuple[str, ...] = (),
+    against: Signal | None = None,
+) -> list[Finding]:
+    """Every audit (or those named) of a reward on a table, and its `distance` from another one.
+
+    An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
+    the return that is learned from, and so of shaping.
+
+    Raises:
+        InputError: an unknown audit, or an empty table.
+        MissingColumnError, RewardError, ExpressionError: a reward fails on the table itself.
+    """
+    for name in only:
+        if name not in AUDITS:
+            raise InputError(f"audit {name!r} is unknown{nearest(name, AUDITS)}")
+    require(turns)
+    for signal in (reward, *([] if against is None else [against])):
+        for name in sorted(signal.needs()):
+            turns._require(name, f"{signal}: ")
+        per_turn(turns, signal)
+    chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS]
+    if against is not None:
+        chosen.append(("distance", partial(compare_rewards, turns, reward, against)))
+    findings = []
+    for name, run in chosen:
+        try:
+            findings.append(run(gamma=gamma) if name in DISCOUNTED else run())
+        except PalaestraError as error:
+            findings.append(Finding(name, "cannot tell", str(error)))
+    return findings
+
+
+def cheap(turns: Turns, reward: Signal) -> list[Finding]:
+    """What is worth a warning before training goes on: loops and repetition that pay."""
+    return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

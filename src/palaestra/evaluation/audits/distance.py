@@ -1,0 +1,173 @@
+"""[211] STARC, EPIC and DARD: how far apart two rewards are, whatever potential shaping hides.
+
+Arrays: R[s, a, s'] rewards, T[s, a, s'] probabilities, γ < 1. A canonicalisation is linear and removes potential
+shaping (and, for `val` and `minimal`, redistribution over s', which no policy can notice either). STARC (arXiv
+2309.15257) is half the distance of the normalised results; EPIC and DARD correlate them. Formulas follow the released
+code of STARC and EPIC; DARD's second-step states are successors of s' in both terms, as its authors have it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, mean, register, shift, where
+from palaestra.errors import InputError
+
+Method = Literal["val", "val_potential", "minimal", "minimal_potential", "epic", "dard", "none"]
+METHODS = ("val", "val_potential", "minimal", "minimal_potential", "epic", "dard", "none")
+
+
+def _checked(R: np.ndarray, T: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    R, T = np.asarray(R, float), np.asarray(T, float)
+    if T.ndim != 3 or T.shape[0] != T.shape[2]:
+        raise InputError(f"T has shape {T.shape}; give probabilities [states, actions, states]")
+    if R.shape == T.shape[:2]:
+        R = np.broadcast_to(R[:, :, None], T.shape)
+    if R.shape != T.shape:
+        raise InputError(
+            f"R has shape {R.shape}, T {T.shape}; give rewards [states, actions] or [states, actions, states]"
+        )
+    if not np.isfinite(R).all() or not np.allclose(T.sum(2), 1) or (T < 0).any():
+        raise InputError("R must be finite and every T[s, a] a distribution over states")
+    if not 0 <= gamma < 1:
+        raise InputError(f"gamma={gamma} must be in [0, 1)")
+    return R, T
+
+
+def policy_values(R: np.ndarray, T: np.ndarray, gamma: float, policy: np.ndarray) -> np.ndarray:
+    """V[s] of a policy[s, a]: the solution of V = r_π + γ P_π V."""
+    expected = (T * R).sum(2)
+    moves = np.einsum("sa,sat->st", policy, T)
+    values: np.ndarray = np.linalg.solve(np.eye(len(T)) - gamma * moves, (policy * expected).sum(1))
+    return values
+
+
+def canonicalise(R: np.ndarray, T: np.ndarray, gamma: float, method: Method = "val") -> np.ndarray:
+    """The representative [s, a, s'] of all rewards that differ from R by what the method ignores.
+
+    val: E_s'[R + γV(s') - V(s)] under the uniform policy. val_potential: the same without E_s'. minimal_potential: the
+    shaping of R of least L2 norm. minimal: of least norm over shaping and redistribution. epic: R + γE[R(s', A, S')] -
+    E[R(s, A, S')] - γE[R(S, A, S')], uniform S, A, S'. dard: the same with successors drawn from T.
+
+    Raises:
+        InputError: shapes that do not fit, T that is no distribution, gamma outside [0, 1), an unknown method.
+    """
+    R, T = _checked(R, T, gamma)
+    states, actions = T.shape[:2]
+    if method not in METHODS:
+        raise InputError(f"canonicalise: method {method!r} is unknown; known: {', '.join(METHODS)}")
+    if method == "none":
+        return R
+    if method in ("val", "val_potential"):
+        V = policy_values(R, T, gamma, np.full((states, actions), 1 / actions))
+        shaped = R + gamma * V - V[:, None, None]
+        return shaped if method == "val_potential" else np.broadcast_to((T * shaped).sum(2)[:, :, None], T.shape)
+    if method in ("minimal", "minimal_potential"):
+        return _least(R, T, gamma, redistribute=method == "minimal")
+    if method == "epic":
+        m = R.mean((1, 2))
+        return np.asarray(R + gamma * m - m[:, None, None] - gamma * R.mean())
+    step = (T * R).sum(2).mean(1)  # E[R(s, A, S')]
+    # E[R(S', A, S'')] with S' a successor of s and S'' one of s', all by the same action
+    across = np.einsum("sau,uat,vat->sv", T, R, T, optimize=True) / actions
+    return np.asarray(R + gamma * step - step[:, None, None] - gamma * across[:, None, :])
+
+
+def _least(R: np.ndarray, T: np.ndarray, gamma: float, *, redistribute: bool) -> np.ndarray:
+    """Least squares over the potential; a redistribution of given mean c over s' has least norm c·T/‖T‖²."""
+    states, actions = T.shape[:2]
+    leave = np.repeat(np.eye(states), actions, axis=0)
+    if redistribute:
+        norm = np.sqrt((T**2).sum(2)).ravel()[:, None]
+        design = (gamma * T.reshape(-1, states) - leave) / norm
+        target = (T * R).sum(2).ravel() / norm[:, 0]
+        residual: np.ndarray = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+        representative: np.ndarray = (residual / norm[:, 0]).reshape(states, actions, 1) * T
+        return representative
+    arrive = np.tile(np.eye(states), (states * actions, 1))
+    design = gamma * arrive - np.repeat(leave, states, axis=0)
+    residual = R.ravel() - design @ np.linalg.lstsq(design, R.ravel(), rcond=None)[0]
+    return residual.reshape(T.shape)
+
+
+def starc(
+    R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float, *, method: Method = "val", norm: float = 2
+) -> float:
+    """Half the distance of the canonicalised, normalised rewards: 0 equal up to what is ignored, 1 opposite.
+
+    >>> T = np.full((2, 2, 2), 0.5)
+    >>> R = np.array([[0.0, 1.0], [2.0, 0.0]])
+    >>> round(starc(R, 3 * R, T, 0.9), 6), round(starc(R, -R, T, 0.9), 6)
+    (0.0, 1.0)
+    """
+    first, second = (_canonical(R, T, gamma, method) for R in (R1, R2))
+    sizes = [np.linalg.norm(R, norm) or 1.0 for R in (first, second)]
+    return float(np.linalg.norm(first / sizes[0] - second / sizes[1], norm) / 2)
+
+
+def _canonical(R: np.ndarray, T: np.ndarray, gamma: float, method: Method) -> np.ndarray:
+    """The canonical form of R / max |R|, flat; what rounding leaves of a reward that is shaping alone is 0."""
+    R = np.asarray(R, float)
+    form = canonicalise(R / (np.abs(R).max(initial=0.0) or 1.0), T, gamma, method).ravel()
+    return form if np.abs(form).max(initial=0.0) > 1e-9 else np.zeros_like(form)
+
+
+def epic(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
+    """EPIC (arXiv 2006.13900): √((1 - ρ)/2) of the canonicalised rewards under uniform coverage."""
+    return _pearson_distance(*(_canonical(R, T, gamma, "epic") for R in (R1, R2)))
+
+
+def dard(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
+    """DARD (arXiv 2201.10081): as EPIC, with expectations over the transitions that can happen."""
+    return _pearson_distance(*(_canonical(R, T, gamma, "dard") for R in (R1, R2)))
+
+
+def _pearson_distance(first: np.ndarray, second: np.ndarray) -> float:
+    """√((1 - ρ)/2); a constant reward correlates with nothing, so ρ = 0."""
+    first, second = (x / (np.abs(x).max(initial=0.0) or 1.0) for x in (first, second))
+    first, second = first - first.mean(), second - second.mean()
+    size = np.linalg.norm(first) * np.linalg.norm(second)
+    rho = float(first @ second / size) if size > 1e-12 else 0.0
+    return float(np.sqrt(max(0.0, 1 - rho) / 2))
+
+
+def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
+    """A deterministic optimal policy [s, a], by policy iteration."""
+    R, T = _checked(R, T, gamma)
+    R = R / (np.abs(R).max() or 1.0)
+    expected = (T * R).sum(2)
+    choice = expected.argmax(1)
+    rows = np.arange(len(T))
+    while True:
+        policy: np.ndarray = np.eye(T.shape[1])[choice]
+        q = expected + gamma * T @ policy_values(R, T, gamma, policy)
+        better = q.argmax(1)
+        better = np.where(q[rows, better] > q[rows, choice] + 1e-10, better, choice)
+        if (better == choice).all():
+            return policy
+        choice = better
+
+
+def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
+    """What is lost on R1 by being optimal for R2, as a share of the best minus the worst return; uniform start."""
+    R1, T = _checked(R1, T, gamma)
+    best, worst, found = (
+        policy_values(R1, T, gamma, optimal_policy(R, T, gamma)).mean() for R in (R1, -R1, np.asarray(R2, float))
+    )
+    return float((best - found) / (best - worst)) if best - worst > 1e-12 * np.abs(R1).max() else 0.0
+
+
+@register()
+def epic_canonical(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
+    """EPIC's canonical form on a table: r + γ·m(s') - m(s) - γ·m, m(s) the mean reward of the rows in that state.
+
+    The coverage is the table's own; m of what follows a terminal row is 0. Two rewards that differ by potential shaping
+    have nearly equal forms: correlate them (`compare_rewards`).
+    """
+    r = as_signal(reward)
+    here = mean(r, over="state")
+    after = where(is_last(), 0.0, shift(here, -1))
+    return r + gamma * after - here - gamma * mean(r, over=())

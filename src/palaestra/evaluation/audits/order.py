@@ -1,0 +1,81 @@
+"""Value-order correlation: does a score rise along play that succeeds? And two rewards on one table: how far apart?"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from palaestra.algebra.signals import Signal, count, evaluate
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation.audits.distance import _pearson_distance, epic_canonical
+from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require, scores
+from palaestra.rewards.shaping.potential import voc
+
+
+def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np.ndarray]:
+    """`voc` of each (episode, agent) with three scored turns or more: values, numbers of the keys (arXiv 2512.23703).
+
+    1 for a score that always rises, -1 for the same play reversed, 0 where the score is constant.
+    """
+    segments = turns.segments("episode", "agent")
+    order = np.arange(len(turns)) if segments.order is None else segments.order
+    plain = turns.with_column(score=scores(turns, score))
+    found, number = (np.asarray(x) for x in evaluate(plain, voc("score"), count("score", over=("episode", "agent"))))
+    first = order[segments.starts[segments.lengths > 0]]
+    kept = np.flatnonzero(number[first] >= 3)
+    return found[first[kept]], kept
+
+
+def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
+    """Does the score rise with time where play succeeded? For a score of progress, not for a reward paid at the end.
+
+    numbers: `voc` (mean over agents' episodes), `low`, `high` (95 %, Student's t), `episodes`. Warns below `least`.
+
+    Raises:
+        MissingColumnError: `episode` or `agent` is missing.
+    """
+    require(turns, "episode", "agent")
+    solved = turns
+    if "success" in turns.columns and turns["success"].any():
+        solved = turns.filter(pl.col("success"))
+    found, kept = value_order_correlation(solved, reward)
+    if len(found) < 2:
+        which = "with three scored turns or more" + (" that succeeded" if solved is not turns else "")
+        return Finding("order", "cannot tell", f"it takes two episodes {which}, here are {len(found)}")
+    mean, half = (
+        float(found.mean()),
+        float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))),
+    )
+    numbers = {"voc": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half), "episodes": float(len(found))}
+    sentence = (
+        f"correlates with time at {mean:.2f} [{numbers['low']:.2f}, {numbers['high']:.2f}] over {len(found)} episodes"
+    )
+    if mean >= least:
+        return Finding("order", "pass", sentence, numbers)
+    segments = solved.segments("episode", "agent")
+    order = np.arange(len(solved)) if segments.order is None else segments.order
+    worst = int(kept[np.argmin(found)])
+    rows = order[segments.starts[worst] : segments.starts[worst] + segments.lengths[worst]][:5]
+    return Finding("order", "warn", sentence, numbers, prove(solved, rows, per_turn(solved, reward)))
+
+
+def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0) -> Finding:
+    """EPIC distance of two rewards on the table's own transitions, and how alike they order its episodes.
+
+    numbers: `epic` (0 equal up to shaping, .71 unrelated, 1 opposite; in (0, 1) it is an estimate from what was played)
+    and `rank` (Spearman correlation of episode sums). Warns above .5.
+
+    Raises:
+        MissingColumnError: `episode`, `agent` or `state` is missing.
+    """
+    require(turns, "episode", "agent", "state")
+    forms = [per_turn(turns, epic_canonical(reward, gamma=gamma)) for reward in (first, second)]
+    if not any(np.ptp(form) for form in forms):
+        return Finding("distance", "cannot tell", f"both pay the same everywhere on {len(turns)} transitions")
+    codes = turns.codes("episode")
+    sums = [np.bincount(codes.ids, per_turn(turns, reward), minlength=codes.size) for reward in (first, second)]
+    rank = float(stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0
+    numbers = {"epic": _pearson_distance(*forms), "rank": rank}
+    sentence = f"EPIC distance {numbers['epic']:.2f} on {len(turns)} transitions; episodes correlate at {rank:.2f}"
+    return Finding("distance", "warn" if numbers["epic"] > 0.5 else "pass", sentence, numbers)

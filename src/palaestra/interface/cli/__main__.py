@@ -1,0 +1,6 @@
+"""`python -m palaestra.interface.cli`."""
+
+from palaestra.interface.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""`palaestra rank`: from matches to an order, with intervals of scores and of ranks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from palaestra.interface.cli.app import Json, app, err, out, show
+
+
+@app.command(short_help="Rank systems from pairwise matches.")
+def rank(
+    matches: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MATCHES", help=".csv, .parquet or .jsonl: a, b and winner (a name or tie) or score; task if known"
+        ),
+    ],
+    method: Annotated[
+        str,
+        typer.Option(help="auto (Bradley-Terry unless a cycle is significant), elo, alpha_rank, nash, a voting rule …"),
+    ] = "auto",
+    resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 1000,
+    seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
+    report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
+    as_json: Json = False,
+) -> None:
+    """Rank systems from pairwise matches, and say whether there is an order at all."""
+    from palaestra.evaluation import ranking
+
+    played = ranking.read_matches(matches)
+    found = ranking.rank(played, method, resamples=resamples, seed=seed)
+    if report is not None:
+        from palaestra.interface.report.evaluation import write_evaluation
+
+        page = write_evaluation(report, ranking=found, matches=played, title="Ranking")
+        err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        test = {**vars(found.transitivity), "cycle": [_name(found, i) for i in found.transitivity.cycle]}
+        rows = [{name: _plain(x) for name, x in row.items()} for row in found.table.to_dicts()]
+        show({"method": found.method, "note": found.note, "transitivity": test, "ranking": rows})
+        return
+    table = Table("rank", "system", "score", "95 % interval", "matches", "won", "drawn", box=None)
+    digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo") else ".3f"
+    for row in found.table.to_dicts():
+        places = f"{row['rank_low']}-{row['rank_high']}" if row["rank_low"] < row["rank_high"] else str(row["rank_low"])
+        interval = f"{row['low']:{digits}} to {row['high']:{digits}}"
+        counts = (f"{row[name]:g}" for name in ("n", "wins", "draws"))
+        table.add_row(places, row["system"], f"{row['score']:{digits}}", interval, *counts)
+    out.print(table)
+    print(found.note)
+    if found.transitivity.cycle:
+        cycle = [_name(found, i) for i in found.transitivity.cycle]
+        print(f"strongest cycle: {' > '.join([*cycle, cycle[0]])} (p = {found.transitivity.cycle_p:.2g})")
+
+
+def _name(found: Any, index: int) -> str:
+    return str(sorted(found.table["system"].to_list())[index])
+
+
+def _plain(x: Any) -> Any:
+    return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -1,0 +1,102 @@
+"""`palaestra train`, `compare`, `report`, `recipes`: from a recipe to a proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, app, err, show
+from palaestra.interface.cli.app import out as console
+
+
+@app.command(short_help="Train a team and compare it with its start.")
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
+    jobs: Jobs = None,
+) -> None:
+    """Train a team, compare it with the team it started from, write the report."""
+    from palaestra.runs.recipe import load
+
+    loaded = load(recipe, overrides or [])
+    from palaestra.interface.library import (
+        train as run_train,
+    )  # takes seconds; what is wrong in the recipe is said first
+
+    directory = out or Path("runs") / loaded.name
+    summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
+    print(summary["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command(short_help="Train variants of a recipe side by side.")
+def compare(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
+    out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Train variants of a recipe under one budget and say which differences are real.
+
+    The same command again goes on where it was interrupted.
+    """
+    from palaestra.runs.recipe import load
+
+    load(recipe, overrides or [])
+    from palaestra.interface.library import compare as run_compare
+
+    directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
+    result = run_compare(recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err)
+    for pair in result["pairs"]:
+        print(pair["verdict"])
+    print(f"report: {directory / 'report.html'}")
+
+
+@app.command(short_help="Write the page of a run or a comparison.")
+def report(
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", exists=True, help="what `train` or `compare` wrote, or a folder of any logs"),
+    ],
+) -> None:
+    """Write the HTML report of a run, a comparison, or the evaluation of any logs."""
+    from palaestra.interface.report import write_comparison, write_report
+
+    ours = ("comparison.json", "recipe.yaml", "*/recipe.yaml", "summary.json", "seed-*")
+    if not any(any(directory.glob(name)) for name in ours):
+        from palaestra.interface.cli.evaluate import evaluation_page
+
+        folder = directory if directory.is_dir() else directory.parent
+        print(evaluation_page([str(directory)], folder / "report.html"))
+        return
+    write = write_comparison if (directory / "comparison.json").exists() else write_report
+    print(write(directory))
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the recipes that ship, or print one."""
+    from palaestra.runs.recipe import load, names
+
+    if name:
+        recipe = load(name)
+        show(recipe.model_dump(mode="json")) if as_json else print(recipe.dump(), end="")
+        return
+    rows = [(each, load(each).description) for each in names()]
+    if as_json:
+        show([{"name": each, "description": text} for each, text in rows])
+        return
+    table = Table("recipe", "what it trains and proves", box=None)
+    for each, text in rows:
+        table.add_row(each, " ".join(text.split()))
+    console.print(table)

@@ -1,0 +1,60 @@
+"""`palaestra triage`: which episodes of any log to read first, why, and a page to read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from palaestra.interface.cli.app import Json, app, err, out, show
+
+_SHOWN = 20
+
+
+@app.command(short_help="Choose the episodes most worth reading.")
+def triage(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH…", help="logs, tables of turns, folders of them, or a run; NAME=PATH names the system"
+        ),
+    ],
+    budget: Annotated[int, typer.Option(min=1, help="episodes that somebody will read")] = 100,
+    directory: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="where triage.parquet, .jsonl and .html go")
+    ] = Path("triage"),
+    random: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="share of the budget drawn blindly: it shows what signals miss")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="of ties and of what is drawn blindly")] = 0,
+    format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose the episodes that are most worth reading, say why, and write a page to read them."""
+    from palaestra.evaluation.triage import by_system, detect
+    from palaestra.evaluation.triage import triage as choose
+    from palaestra.interface.cli.evaluate import read
+    from palaestra.interface.report.triage import write_triage
+
+    turns = by_system(read(paths, format))
+    detections = detect(turns)
+    chosen = choose(turns, budget, detections=detections, random=random, seed=seed)
+    total = turns.codes("episode").size
+    page = write_triage(directory, turns, chosen, detections)
+    rows = chosen.drop("episode_code").to_dicts()
+    if as_json:
+        show(rows)
+    else:
+        table = Table("score", "episode", "turns", "quality", "why", box=None)
+        for row in rows[:_SHOWN]:
+            why = "drawn blindly" if row["drawn"] == "random" else row["why"] or "nothing found"
+            name = f"{row.get('task') or '–'} #{row['episode']}"
+            table.add_row(f"{row['score']:.1f}", name, str(row["turns"]), f"{row['quality']:.0f}", why)
+        out.print(table, markup=False, highlight=False)
+        if len(rows) > _SHOWN:
+            print(f"… and {len(rows) - _SHOWN} more")
+        quiet = sum(row["score"] == 0 for row in rows)
+        print(f"{len(rows)} of {total} episodes chosen; {quiet} of them show no sign of anything")
+    err.print(f"to read: {page}", markup=False, highlight=False, soft_wrap=True)

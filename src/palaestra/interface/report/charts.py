@@ -1,0 +1,158 @@
+"""Pictures of an evaluation and of rewards, in the style of `plots`: cost against success, calibration, histograms.
+
+Heat maps are tables of the page, not pictures: `heat`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from palaestra.interface.report.formatting import number
+from palaestra.interface.report.load import Interval
+from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _ticks, colour
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A system with its price. best: nobody is better at this price. hull: nor any mixture of two."""
+
+    name: str
+    cost: float
+    value: Interval
+    best: bool
+    hull: bool
+
+
+def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -> Markup:
+    """Cost against success: filled is on the frontier, the line is its upper hull."""
+    with _figure(230) as (figure, axes):
+        hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
+        axes.plot(
+            [row.cost for row in hull], [row.value.mean for row in hull], color=colour(0), linewidth=1.4, zorder=1
+        )
+        for row in rows:
+            tone = colour(0) if row.best else MUTED
+            if row.value.low is not None and row.value.high is not None:
+                axes.plot([row.cost] * 2, [row.value.low, row.value.high], color=tone, linewidth=1.6, alpha=0.55)
+            face = tone if row.best else PAPER
+            axes.plot([row.cost], [row.value.mean], "o", color=tone, markerfacecolor=face, markersize=6.5)
+            place = (row.cost, row.value.mean)
+            axes.annotate(_short(row.name, 18), place, (7, -11), textcoords="offset points", color=tone)
+        axes.margins(x=0.16, y=0.1)
+        axes.grid(color=RULE, linewidth=0.8)
+        axes.set_xlabel("cost of a trial")
+        _ticks(axes.yaxis, percent)
+        _ticks(axes.xaxis, False)
+        said = "; ".join(
+            f"{row.name}: cost {number(row.cost)}, {number(row.value.mean, percent=percent)}"
+            + (", on the frontier" if row.best else "")
+            for row in rows
+        )
+        return _svg(figure, f"Cost against {what}. {said}.")
+
+
+def calibration_plot(bins: Sequence[dict[str, Any]], *, what: str) -> Markup:
+    """Confidence against success per bin (`confidence, success, low, high, n`); dashed: a perfect forecaster."""
+    with _figure(240) as (figure, axes):
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1.0, linestyle="dashed", zorder=1)
+        most = max(row["n"] for row in bins)
+        for row in bins:
+            axes.plot([row["confidence"]] * 2, [row["low"], row["high"]], color=colour(0), linewidth=1.6, alpha=0.55)
+            size = 3.5 + 5 * np.sqrt(row["n"] / most)
+            axes.plot([row["confidence"]], [row["success"]], "o", color=colour(0), markersize=size)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(-0.02, 1.02)
+        axes.grid(color=RULE, linewidth=0.8)
+        axes.set_xlabel("confidence")
+        _ticks(axes.xaxis, True)
+        _ticks(axes.yaxis, True)
+        said = "; ".join(
+            f"said {number(row['confidence'], percent=True)}, was right {number(row['success'], percent=True)}"
+            f" (n = {row['n']})"
+            for row in bins
+        )
+        return _svg(figure, f"Calibration of {what}. {said}.")
+
+
+def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) -> Markup:
+    """Counts of float64[n], finite; on a logarithmic axis if one bar hides all others."""
+    with _figure(150) as (figure, axes):
+        low, high = float(values.min()), float(values.max())
+        few = np.unique(values)
+        if len(few) <= 12:  # these values alone, so the bars are narrow
+            reach = high - low or max(abs(low), 1.0)
+            gap = min(np.diff(few).min(), reach / 8) if len(few) > 1 else reach / 8
+            counts = np.array([(values == x).sum() for x in few])
+            axes.bar(few, counts, width=0.8 * gap, color=colour(index))
+            axes.set_xlim(low - 0.25 * reach, high + 0.25 * reach)
+        else:
+            counts, edges = np.histogram(values, bins=bins, range=(low, high))
+            axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=colour(index))
+        if counts.max() > 50 * np.median(counts[counts > 0]):
+            axes.set_yscale("log")
+        elif counts.max() < 5:
+            axes.set_ylim(0, 5)
+        if low < 0 < high:
+            axes.axvline(0, color=INK, linewidth=0.9)
+        axes.grid(axis="y", color=RULE, linewidth=0.8)
+        _ticks(axes.xaxis, False)
+        axes.tick_params(axis="y", which="minor", length=0)
+        if axes.get_yscale() == "linear":
+            _ticks(axes.yaxis, False, whole=True)
+        said = f"{len(values)} values from {number(low)} to {number(high)}, mean {number(float(values.mean()))}"
+        return _svg(figure, f"Histogram of {what}: {said}.")
+
+
+def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup:
+    """Ranks and their intervals. rows: (system, rank, first, last) that it may have."""
+    with _figure(40 + 27 * len(rows)) as (figure, axes):
+        for i, (_, rank, first, last) in enumerate(rows):
+            tone = colour(0) if last == 1 else MUTED
+            axes.plot([first, last], [i, i], color=tone, linewidth=2.2, solid_capstyle="round")
+            axes.plot([rank], [i], "o", color=tone, markersize=6)
+            text = f"{first}–{last}" if first < last else str(first)
+            axes.text(1.03, i, text, transform=axes.get_yaxis_transform(), va="center", color=tone)
+        axes.set_yticks(range(len(rows)), [_short(name) for name, *_ in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_xlim(0.7, len(rows) + 0.3)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=RULE, linewidth=0.8)
+        _ticks(axes.xaxis, False, whole=True)
+        if len(rows) <= 12:
+            axes.set_xticks(range(1, len(rows) + 1))
+        said = "; ".join(f"{name}: {rank}, from {first} to {last}" for name, rank, first, last in rows)
+        return _svg(figure, f"Intervals of ranks by {what}. {said}.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a heat map. shade: -1 … 1. note: what stands below the number and in the tooltip."""
+
+    text: str
+    shade: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A matrix with names; `margin`: the last row and column are means over the others."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    margin: bool = False
+
+
+def heat_of(
+    title: str, note: str, rows: Sequence[str], columns: Sequence[str], cells: dict[tuple[str, str], Cell],
+    *, margin: bool = False,
+) -> Heat:  # fmt: skip
+    """A heat map; cells that are not there are empty."""
+    body = tuple((row, tuple(cells.get((row, column), Cell("")) for column in columns)) for row in rows)
+    return Heat(title, note, tuple(columns), body, margin)

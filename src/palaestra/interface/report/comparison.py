@@ -1,0 +1,134 @@
+"""The page of `palaestra compare`: several variants of one recipe, with the same pieces as the report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palaestra.algebra.files import read_object
+from palaestra.errors import InputError, StorageError
+from palaestra.interface.report.health import Health, health
+from palaestra.interface.report.limits import comparison_limits
+from palaestra.interface.report.load import Interval, Run, load_run
+from palaestra.interface.report.page import render, write_page
+from palaestra.interface.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
+from palaestra.interface.report.plots import intervals, legend
+from palaestra.interface.report.sections import Result, contributions, facts, result
+
+GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One arm of the comparison. link: its own report, relative to the page; None if there is none."""
+
+    name: str
+    run: Run
+    result: Result | None
+    facts: dict[str, str]
+    health: Health
+    link: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """a − b, with its interval, its p-value corrected for the number of pairs (Holm), and how many seeds would tell."""
+
+    a: str
+    b: str
+    difference: Interval | None
+    p_holm: Any
+    verdict: str
+    seeds_needed: Any = None
+
+
+def write_comparison(directory: Path) -> Path:
+    """Write `directory/report.html` from `directory/comparison.json` and the run directories that it names.
+
+    comparison.json: `{"variants": {name: run directory}, "pairs": [{"a", "b", "difference", "p_holm", "verdict",
+    "seeds_needed"}]}`; run directories are absolute or relative to `directory`.
+
+    Raises:
+        InputError: there is no comparison.json, or a run directory is missing.
+        StorageError: a file is damaged, or the page cannot be written.
+    """
+    directory = Path(directory)
+    source = directory / "comparison.json"
+    content = read_object(source)
+    if content is None:
+        raise InputError(f"{source}: no such file; give the directory that `palaestra compare --out` wrote")
+    variants, pairs = _variants(content, source, directory), _pairs(content, source)
+    measured = next((v.result for v in variants if v.result), None)
+    percent = measured.percent if measured else True
+    teams = [(v.name, v.run.seeds) for v in variants]
+    page = render(
+        "comparison.html",
+        title=str(content.get("recipe") or directory.resolve().name),
+        description=content.get("description"),
+        variants=variants,
+        pairs=pairs,
+        measure=measured.measure if measured else "success",
+        percent=percent,
+        legend=legend([v.name for v in variants]),
+        forests=_forests(variants, pairs, measured.measure if measured else "success", percent),
+        progress=progress(teams),
+        policies=by_variant(teams, ZERO_CREDIT | GRADIENT | POLICY_PANELS),
+        limits=comparison_limits([(v.name, v.run) for v in variants]),
+        shares=[(v.name, shares) for v in variants if (shares := contributions(v.run.seeds))],
+    )
+    return write_page(directory / "report.html", page)
+
+
+def _variants(content: Mapping[str, Any], source: Path, directory: Path) -> list[Variant]:
+    named = content.get("variants")
+    if not isinstance(named, Mapping) or not named:
+        raise StorageError(f"{source}: 'variants' should map names to run directories")
+    variants = []
+    for name, folder in named.items():
+        run = load_run(directory / str(folder))
+        page = run.path / "report.html"
+        inside = page.exists() and page.resolve().is_relative_to(directory.resolve())
+        link = page.resolve().relative_to(directory.resolve()).as_posix() if inside else None
+        variants.append(Variant(name, run, result(run), dict(facts(run)), health(run.seeds), link))
+    return variants
+
+
+def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
+    rows = content.get("pairs") or []
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise StorageError(f"{source}: 'pairs' should be a list of objects")
+    return [
+        Pair(
+            a=str(row.get("a")),
+            b=str(row.get("b")),
+            difference=Interval.read(row.get("difference"), f"{source}: pairs[{i}].difference"),
+            p_holm=row.get("p_holm"),
+            verdict=str(row.get("verdict") or ""),
+            seeds_needed=row.get("seeds_needed"),
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Panel]:
+    """Where each variant ended, what each gained, and how the pairs differ."""
+    after = [(v.name, v.result.after) for v in variants if v.result and v.result.after]
+    gained = [(v.name, v.result.difference) for v in variants if v.result and v.result.difference]
+    apart = [(f"{p.a} − {p.b}", p.difference) for p in pairs if p.difference]
+    wanted = [
+        (f"{measure.capitalize()} after training", after, False),
+        ("Gain over its own start", gained, True),
+        ("Difference within pairs", apart, True),
+    ]
+    colours = {v.name: i for i, v in enumerate(variants)}
+    return [
+        Panel(
+            title,
+            "points" if zero and percent else "95% interval",
+            intervals(rows, what=title.lower(), percent=percent, zero=zero, colours=colours),
+        )
+        for title, rows, zero in wanted
+        if rows
+    ]

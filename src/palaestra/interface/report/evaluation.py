@@ -1,0 +1,284 @@
+"""The page of any evaluation: one builder that takes what there is and shows those sections.
+
+Rows of a comparison give the table and the forest plots; trials with costs the frontier, tasks with families the
+matrix; turns with confidences the calibration, with words the episodes to read; a ranking its intervals and the wins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation import calibration, cost_per_success, frontier, matrix_table, mean_interval, success_interval
+from palaestra.evaluation.calibration import Calibration
+from palaestra.evaluation.pivot import ALL
+from palaestra.evaluation.ranking import Matches, Ranking, win_table
+from palaestra.evaluation.triage import by_system, detect, triage
+from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
+from palaestra.interface.report.formatting import number, span
+from palaestra.interface.report.load import Interval
+from palaestra.interface.report.page import render, write_page
+from palaestra.interface.report.panels import Panel
+from palaestra.interface.report.plots import intervals
+from palaestra.interface.report.sections import Row, row_of, shared_k
+from palaestra.interface.report.triage import Read, episodes_to_read
+
+FAMILIES = 24
+"""A matrix has at most so many columns."""
+READ = 10
+MOST_ROWS = 50_000
+"""Turns beyond which a page does not look for episodes to read; `palaestra triage` does."""
+
+
+@dataclass(frozen=True)
+class Sure:
+    """How well the confidences of one system are calibrated."""
+
+    system: str
+    found: Calibration
+    panel: Panel
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a system costs: a trial, a success, and how many trials have no known cost."""
+
+    point: Priced
+    success: Interval | None
+    unknown: int
+
+
+def write_evaluation(
+    path: Path,
+    *,
+    rows: Sequence[Mapping[str, Any]] = (),
+    trials: pl.DataFrame | None = None,
+    turns: Turns | None = None,
+    ranking: Ranking | None = None,
+    matches: Matches | None = None,
+    title: str = "Evaluation",
+) -> Path:
+    """Write the page to `path`; returns it.
+
+    rows: of `comparison_table`, as `palaestra evaluate --json` prints them, with `verdict`. trials: from
+    `palaestra.evaluation.trials`. turns: the table that they are made of. ranking, matches: from
+    `palaestra.evaluation.ranking`.
+
+    Raises:
+        StorageError: the page cannot be written.
+    """
+    systems = [row_of(row, f"rows[{i}]") for i, row in enumerate(rows)]
+    measured, priced = _prices(trials)
+    page = render(
+        "evaluation.html",
+        title=title,
+        headline=_headline(systems, ranking),
+        systems=systems,
+        hat=shared_k(systems),
+        forests=_forests(systems),
+        priced=priced,
+        prices=_price_panel(priced, measured),
+        measured=measured,
+        sure=_sure(turns),
+        matrix=_matrix(trials, [row.system for row in systems]),
+        ranking=ranking,
+        ranks=_ranks(ranking),
+        wins=_wins(ranking, matches),
+        cycle=_cycle(ranking),
+        read=_read(turns),
+        limits=_limits(systems, trials, ranking),
+    )
+    return write_page(Path(path), page)
+
+
+def _headline(systems: Sequence[Row], ranking: Ranking | None) -> str:
+    compared = [row for row in systems if row.difference]
+    if len(compared) == 1:
+        return f"{compared[0].system}: {compared[0].verdict}"
+    if compared:
+        return f"{len(systems)} systems compared"
+    if ranking is not None:
+        said = ranking.note.partition(" (")[0]
+        return said[:1].upper() + said[1:] if said.startswith("cannot") else said
+    return f"{len(systems)} system{'' if len(systems) == 1 else 's'} evaluated"
+
+
+def _forests(systems: Sequence[Row]) -> list[Panel]:
+    drawn = []
+    for name, percent in (("success", True), ("score", False)):
+        values = [(row.system, value) for row in systems if (value := getattr(row, name))]
+        if values and not (name == "score" and _same_as_success(systems)):
+            svg = intervals(values, what=f"{name} by system", percent=percent)
+            drawn.append(Panel(name.capitalize(), "95% interval", svg))
+    apart = [(row.system, row.difference) for row in systems if row.difference]
+    if apart:
+        percent = systems[0].percent
+        svg = intervals(apart, what="difference from the baseline", percent=percent, zero=True)
+        base = next((row.system for row in systems if not row.difference), "the baseline")
+        drawn.append(Panel(f"Difference from {base}", "points" if percent else "in score", svg))
+    return drawn
+
+
+def _same_as_success(systems: Sequence[Row]) -> bool:
+    return all(row.success and row.score and abs(row.success.mean - row.score.mean) < 1e-12 for row in systems)
+
+
+def _prices(trials: pl.DataFrame | None) -> tuple[str, list[Price]]:
+    """What is bought (success or score), and what it costs, the cheapest system first."""
+    if trials is None or trials["cost"].null_count() == len(trials):
+        return "success", []
+    per_trial = trials.filter(pl.col("cost").is_not_null()).group_by("system").agg(pl.col("cost").mean())
+    measured = "success" if trials["success"].null_count() < len(trials) else "score"
+    estimate = success_interval if measured == "success" else mean_interval
+    values = {
+        system: Interval.read(estimate(part, value=measured).to_dict(), "trials")
+        for (system,), part in trials.group_by("system")
+    }
+    table = per_trial.with_columns(
+        score=pl.Series([(v.mean if (v := values[s]) else None) for s in per_trial["system"]], dtype=pl.Float64)
+    )
+    each = {row["system"]: row for row in cost_per_success(trials).to_dicts()} if measured == "success" else {}
+    found = []
+    for row in frontier(table).to_dicts():
+        value, paid = values[row["system"]], each.get(row["system"], {})
+        if value is None:
+            continue
+        paid_for = {"mean": paid.get("cost_per_success"), "low": paid.get("low"), "high": paid.get("high")}
+        price = Interval.read(paid_for, "cost per success")
+        point = Priced(row["system"], row["cost"], value, row["frontier"], row["hull"])
+        found.append(Price(point, price, int(paid.get("unknown") or 0)))
+    return measured, found
+
+
+def _price_panel(priced: Sequence[Price], measured: str) -> list[Panel]:
+    if len(priced) < 2:
+        return []
+    svg = frontier_plot([price.point for price in priced], what=measured, percent=measured == "success")
+    return [Panel(f"Cost and {measured}", "● best at its price, 95% interval", svg)]
+
+
+def _sure(turns: Turns | None) -> list[Sure]:
+    """Calibration of each system that says how sure it is: the last confidence of an episode, and its success."""
+    if turns is None or not {"confidence", "success", "episode"} <= set(turns.columns):
+        return []
+    told = by_system(turns)
+    extra = [name for name in ("system", "task") if name in told.columns]
+    frame = told.frame.select(*extra, "confidence", "success", code=pl.Series(told.codes("episode").ids))
+    episodes = frame.group_by("code", maintain_order=True).agg(
+        *(pl.col(name).first() for name in extra),
+        pl.col("confidence").drop_nulls().last(),
+        pl.col("success").drop_nulls().min(),  # every agent's; null, not True, where nobody said
+    )
+    episodes = episodes.drop_nulls(["confidence", "success"]).filter(pl.col("confidence").is_between(0, 1))
+    if "system" not in extra:
+        episodes = episodes.with_columns(system=pl.lit("system"))
+    found = []
+    for (system,), part in episodes.group_by("system", maintain_order=True):
+        if len(part) < 10:
+            continue
+        result = calibration(part["confidence"], part["success"], task=part["task"] if "task" in extra else None)
+        svg = calibration_plot(result.bins.to_dicts(), what=str(system))
+        found.append(Sure(str(system), result, Panel(str(system), "95% interval; dashed: perfect", svg)))
+    return found
+
+
+def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
+    """Systems by families of tasks, where the names of tasks say a family (`algebra/12`, `alarm:7`, `alarm#7`)."""
+    if trials is None or trials["success"].null_count() == len(trials):
+        return None
+    family = pl.col("task").str.extract(r"^([^/:#]+)[/:#]")
+    keyed = trials.with_columns(family=family)
+    if keyed["family"].null_count() or not 2 <= keyed["family"].n_unique() <= FAMILIES:
+        return None
+    table = matrix_table(keyed, rows="system", columns="family")
+    cells = {
+        (row["row"], row["column"]): Cell(
+            number(row["mean"], percent=True), row["mean"] or 0.0,
+            f"{span(Interval(row['mean'], row['low'], row['high']), percent=True)}\n{row['tasks']} tasks",
+        )
+        for row in table.to_dicts() if row["mean"] is not None
+    }  # fmt: skip
+    rows = [*order] or sorted(set(table["row"]) - {ALL})
+    rows = rows if len(rows) == 1 else [*rows, ALL]
+    columns = [*sorted(set(table["column"]) - {ALL}), ALL]
+    note = "Success, its 95% interval and the number of tasks; margins are over tasks, not over cells."
+    return heat_of("Success by family of tasks", note, rows, columns, cells, margin=True)
+
+
+def _ranks(ranking: Ranking | None) -> list[Panel]:
+    if ranking is None:
+        return []
+    rows = ranking.table.to_dicts()
+    spans = [(row["system"], row["rank"], row["rank_low"], row["rank_high"]) for row in rows]
+    scored = [(row["system"], Interval(row["score"], _finite(row["low"]), _finite(row["high"]))) for row in rows]
+    return [
+        Panel("Rank", "95% interval", rank_plot(spans, what=ranking.method)),
+        Panel("Score", f"{ranking.method.replace('_', ' ')}, 95% interval", intervals(scored, what="score")),
+    ]
+
+
+def _finite(x: float | None) -> float | None:
+    return x if x is not None and math.isfinite(x) else None
+
+
+def _wins(ranking: Ranking | None, matches: Matches | None) -> Heat | None:
+    if ranking is None or matches is None or len(matches.names) > FAMILIES:
+        return None
+    order = ranking.table["system"].to_list()
+    cells = {
+        (row["system"], row["opponent"]): Cell(
+            number(row["share"], percent=True), 2 * row["share"] - 1,
+            f"{span(Interval(row['share'], row['low'], row['high']), percent=True)}\n{row['n']:g} matches",
+        )
+        for row in win_table(matches).to_dicts()
+    }  # fmt: skip
+    note = "Share of points that the row took from the column, draws half."
+    return heat_of("Who beats whom", note, order, order, cells)
+
+
+def _cycle(ranking: Ranking | None) -> list[str]:
+    if ranking is None or not ranking.transitivity.cycle:
+        return []
+    names = sorted(ranking.table["system"].to_list())
+    cycle = [names[i] for i in ranking.transitivity.cycle]
+    return [*cycle, cycle[0]]
+
+
+def _read(turns: Turns | None) -> list[Read]:
+    if turns is None or len(turns) > MOST_ROWS or not {"episode", "action"} <= set(turns.columns):
+        return []
+    told = by_system(turns)
+    found = detect(told)
+    chosen = triage(told, READ, detections=found)
+    chosen = chosen.filter(pl.col("score") > 0)
+    return episodes_to_read(told, chosen, found)
+
+
+def _limits(systems: Sequence[Row], trials: pl.DataFrame | None, ranking: Ranking | None) -> list[str]:
+    said = []
+    if any(row.difference for row in systems):
+        said.append(
+            "An interval that contains 0 means that these trials cannot tell two systems apart, not that they are "
+            "equal."
+        )
+    sizes = {row.system: row.n_tasks for row in systems if isinstance(row.n_tasks, int)}
+    if sizes and min(sizes.values()) < 30:
+        few = min(sizes, key=lambda name: sizes[name])
+        said.append(f"{few} has {sizes[few]} tasks; intervals of so few are rough.")
+    if trials is not None and trials["run"].n_unique() == 1:
+        said.append(
+            "There is one run of each system: what a new run, or a new seed of training, would change is not in the "
+            "intervals."
+        )
+    if trials is not None and 0 < trials["cost"].null_count() < len(trials):
+        said.append(f"The cost of {trials['cost'].null_count()} trials is unknown; they are left out of every price.")
+    if ranking is not None:
+        said.append("A rank is one among these systems and these opponents; another field may give another order.")
+    said.append("The intervals are about tasks like these. They do not know whether the tasks are the right ones.")
+    return said

@@ -1,0 +1,73 @@
+"""How numbers look: one place, so that the tables, the headline and the plots agree."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from palaestra.interface.report.load import Interval
+
+ABSENT = "–"
+
+
+def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
+    """Three significant digits, or a percentage with one decimal; a true minus sign; a dash for what is not a number.
+
+    >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
+    ('0.523', '52.3%', '−0.02', '12,345')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ABSENT
+    if percent:
+        text = f"{100 * value:{'+' if signed else ''}.1f}%"
+    elif value == int(value) or abs(value) >= 999.5:  # beyond it three digits are written 1e+03
+        text = f"{round(value):{'+' if signed and value else ''},d}"
+    else:
+        text = f"{value:{'+' if signed else ''}.3g}"
+    return text.replace("-", "−")
+
+
+def points(value: Any, *, percent: bool = True) -> str:
+    """A difference: in percentage points if the measure is a share.
+
+    >>> points(0.214), points(-1.5, percent=False)
+    ('+21.4', '−1.5')
+    """
+    return number(value, percent=True, signed=True).removesuffix("%") if percent else number(value, signed=True)
+
+
+def span(value: Interval | None, *, percent: bool = False, difference: bool = False) -> str:
+    """The interval's ends, `15.2 to 27.3`; empty if there are none."""
+    if value is None or value.low is None or value.high is None:
+        return ""
+    if difference:
+        return f"{points(value.low, percent=percent)} to {points(value.high, percent=percent)}"
+    low, high = number(value.low, percent=percent), number(value.high, percent=percent)
+    return f"{low.removesuffix('%')} to {high}"
+
+
+def seconds(value: Any) -> str:
+    """A duration as people say it.
+
+    >>> seconds(4.21), seconds(192), seconds(7260)
+    ('4.2 s', '3 min 12 s', '2 h 1 min')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ABSENT
+    if value < 59.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def p_value(value: Any) -> str:
+    """A p-value with three decimals.
+
+    >>> p_value(0.00002), p_value(0.034)
+    ('< 0.001', '0.034')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ABSENT
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

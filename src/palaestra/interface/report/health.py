@@ -1,0 +1,69 @@
+"""How calm the training of a variant was: share of rows without credit, and spikes of the gradient's norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.interface.report.load import Seed
+
+SPIKE = 5.0
+"""A norm is a spike if it is more than so many median absolute deviations above the median of its seed and policy."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """zero_credit: mean over policies, iterations and seeds, weighted by rows; None if nothing was learned.
+
+    spikes: iterations in which some policy's gradient norm was a spike. iterations: those of all seeds.
+    """
+
+    zero_credit: float | None
+    spikes: int
+    iterations: int
+
+
+def health(seeds: Sequence[Seed]) -> Health:
+    """Over all seeds of a variant; each seed and policy is measured against itself."""
+    shares = [
+        (policy["zero_credit"], policy.get("rows") or 1)
+        for seed in seeds for row in seed.metrics for policy in row["policies"].values()
+        if _is_number(policy.get("zero_credit"))
+    ]  # fmt: skip
+    rows = sum(weight for _, weight in shares)
+    return Health(
+        zero_credit=sum(share * weight for share, weight in shares) / rows if rows else None,
+        spikes=sum(len(set(_spiking(seed))) for seed in seeds),
+        iterations=sum(len(seed.metrics) for seed in seeds),
+    )
+
+
+def spikes(norms: np.ndarray) -> np.ndarray:
+    """bool[n]: which are above median + 5 · median |x - median|.
+
+    >>> spikes(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 9.0])).tolist()
+    [False, False, False, False, False, True]
+    """
+    middle = np.median(norms)
+    limit = middle + SPIKE * np.median(np.abs(norms - middle))
+    return np.asarray(norms > limit + 1e-9 * abs(middle))
+
+
+def _spiking(seed: Seed) -> Iterator[int]:
+    for name in dict.fromkeys(name for row in seed.metrics for name in row["policies"]):
+        known = [
+            (row["iteration"], row["policies"][name]["grad_norm"])
+            for row in seed.metrics
+            if name in row["policies"] and _is_number(row["policies"][name].get("grad_norm"))
+        ]
+        if known:
+            at, norms = zip(*known, strict=True)
+            yield from (int(i) for i in np.array(at)[spikes(np.array(norms, float))])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,118 @@
+"""Learning curves as titled panels; the same ones serve a run (a line per policy) and a comparison (per variant)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from palaestra.interface.report.load import Seed
+from palaestra.interface.report.plots import curves, over_seeds
+
+Row = dict[str, Any]
+Source = tuple[str, Sequence[Seed], Callable[[Row], Any]]
+"""A line: its label, the seeds it is pooled over, and how to read its value off one iteration's metrics."""
+
+Quantities = dict[str, tuple[str, str, bool]]
+"""Per metric of a policy: the panel's title, its note, and whether it is a share."""
+
+Teams = Sequence[tuple[str, Sequence[Seed]]]
+"""Labels and their seeds."""
+
+POLICY_PANELS = {
+    "entropy": ("Entropy", "nats per sampled token", False),
+    "kl": ("KL to the reference", "nats", False),
+    "illegal": ("Illegal actions", "share of its turns", True),
+    "distinct_actions": ("Distinct actions", "share of its turns", True),
+}
+OPTIMISER_PANELS = {
+    "loss": ("Loss", "", False),
+    "grad_norm": ("Gradient norm", "before clipping", False),
+    "clip_fraction": ("Clipped ratios", "share of samples", True),
+}
+ZERO_CREDIT = {"zero_credit": ("Zero credit", "share of rows that teach nothing", True)}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture with its title and a word on what is drawn."""
+
+    title: str
+    note: str
+    svg: Markup
+
+
+def panel(
+    title: str, note: str, sources: Sequence[Source], *, percent: bool = False, marks: bool = False
+) -> Panel | None:
+    """Curves of one quantity; None if no line has a finite value."""
+    lines = [
+        over_seeds(label, i, [[(row["iteration"], read(row)) for row in seed.metrics] for seed in seeds])
+        for i, (label, seeds, read) in enumerate(sources)
+    ]
+    drawn = [line for line in lines if line is not None]
+    return Panel(title, note, curves(drawn, what=title, percent=percent, marks=marks)) if drawn else None
+
+
+def progress(teams: Teams) -> list[Panel]:
+    """Training reward and success, held-out success and score at the looks, and every extra metric. A line per team."""
+
+    def sources(read: Callable[[Row], Any]) -> list[Source]:
+        return [(label, seeds, read) for label, seeds in teams]
+
+    def look(field: str) -> Callable[[Row], Any]:
+        return lambda row: (row.get("evaluation") or {}).get(field)
+
+    def metric(name: str) -> Callable[[Row], Any]:
+        return lambda row: row["metrics"].get(name)
+
+    extra = sorted({name for _, seeds in teams for seed in seeds for row in seed.metrics for name in row["metrics"]})
+    return [
+        drawn
+        for drawn in (
+            panel("Held-out success", "at the looks", sources(look("success")), percent=True, marks=True),
+            panel("Held-out score", "at the looks", sources(look("score")), marks=True),
+            *(panel(_title(name), "", sources(metric(name)), marks=True) for name in extra),
+            panel("Training reward", "mean per episode", sources(lambda row: row.get("reward"))),
+            panel("Training success", "with exploration", sources(lambda row: row.get("success")), percent=True),
+        )
+        if drawn
+    ]
+
+
+def by_policy(seeds: Sequence[Seed], quantities: Quantities) -> list[Panel]:
+    """A panel per quantity with a line per policy."""
+
+    def read(name: str, field: str) -> Callable[[Row], Any]:
+        return lambda row: (row["policies"].get(name) or {}).get(field)
+
+    return _panels(quantities, lambda field: [(name, seeds, read(name, field)) for name in policies(seeds)])
+
+
+def by_variant(teams: Teams, quantities: Quantities) -> list[Panel]:
+    """A panel per quantity with a line per team: the mean over its policies."""
+
+    def mean(field: str) -> Callable[[Row], Any]:
+        def read(row: Row) -> float | None:
+            values = [p[field] for p in row["policies"].values() if isinstance(p.get(field), int | float)]
+            return sum(values) / len(values) if values else None
+
+        return read
+
+    return _panels(quantities, lambda field: [(label, seeds, mean(field)) for label, seeds in teams])
+
+
+def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> list[Panel]:
+    drawn = (panel(title, note, sources(name), percent=p) for name, (title, note, p) in quantities.items())
+    return [item for item in drawn if item]
+
+
+def policies(seeds: Sequence[Seed]) -> list[str]:
+    """Names of the policies in the metrics, in the order in which they first appear."""
+    return list(dict.fromkeys(name for seed in seeds for row in seed.metrics for name in row["policies"]))
+
+
+def _title(name: str) -> str:
+    return name[:1].upper() + name[1:].replace("_", " ")

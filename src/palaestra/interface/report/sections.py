@@ -1,0 +1,289 @@
+"""What the numbered sections of a page say, as plain values for the template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from palaestra.errors import StorageError
+from palaestra.interface.report.formatting import ABSENT, number, seconds
+from palaestra.interface.report.load import Interval, Run, Seed
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one run: what `summary.json` says, checked. percent: the measure is a share."""
+
+    measure: str
+    percent: bool
+    verdict: str
+    before: Interval | None
+    after: Interval | None
+    difference: Interval | None
+    controls: dict[str, Interval]
+    notes: dict[str, str]
+    rows: list[Row]
+    per_seed: list[tuple[str, Interval | None, Interval | None, Interval | None]]
+    games: dict[str, list[tuple[str, float, float]]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the comparison table. percent: its difference is one of shares (success), not of scores."""
+
+    system: str
+    percent: bool
+    n_tasks: Any
+    trials: Any
+    success: Interval | None
+    score: Interval | None
+    difference: Interval | None
+    p: Any
+    detectable: Any
+    errors: int
+    verdict: str
+    pass_at: dict[str, Interval] = field(default_factory=dict)
+    pass_hat: dict[str, Interval] = field(default_factory=dict)
+
+
+def result(run: Run) -> Result | None:
+    """The checked content of the summary; None if the run has none.
+
+    Raises:
+        StorageError: a field has a shape that cannot be shown.
+    """
+    if run.summary is None:
+        return None
+    summary, where = run.summary, str(run.path / "summary.json")
+    table = _list(summary, "table", where)
+    measure = str(summary.get("measure") or (table[0].get("value") if table else None) or "success")
+    controls = _object(summary, "controls", where)
+    games = {
+        name: [
+            (str(row.get("seed")), float(row["before"]), float(row["after"]))
+            for row in _list({name: rows}, name, f"{where}: metrics")
+            if all(isinstance(row.get(k), int | float) for k in ("before", "after"))
+        ]
+        for name, rows in _object(summary, "metrics", where).items()
+    }
+
+    def interval(value: Any, place: str) -> Interval | None:
+        return Interval.read(value, f"{where}: {place}")
+
+    return Result(
+        measure=measure,
+        percent=measure == "success",
+        verdict=str(summary.get("verdict") or ""),
+        before=interval(summary.get("before"), "before"),
+        after=interval(summary.get("after"), "after"),
+        difference=interval(summary.get("difference"), "difference"),
+        controls={name: read for name, value in controls.items() if (read := interval(value, f"controls.{name}"))},
+        notes={
+            name: str(value["note"])
+            for name, value in controls.items()
+            if isinstance(value, Mapping) and value.get("note")
+        },
+        rows=[row_of(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
+        per_seed=[
+            (
+                str(row.get("seed")),
+                interval(row.get("before"), "per_seed.before"),
+                interval(row.get("after"), "per_seed.after"),
+                interval(row.get("difference"), "per_seed.difference"),
+            )
+            for row in _list(summary, "per_seed", where)
+        ],
+        games={name: rows for name, rows in games.items() if rows},
+    )
+
+
+def row_of(row: Mapping[str, Any], where: str) -> Row:
+    """From the keys of the summary, or of `palaestra.evaluation.SystemResult.to_dict()` (p inside the difference)."""
+    errors = row.get("errors") or 0
+    difference = row.get("difference")
+    apart = difference if isinstance(difference, Mapping) else {}
+    return Row(
+        system=str(row.get("system")),
+        percent=(row.get("value") or "success") == "success",
+        n_tasks=row.get("n_tasks", row.get("tasks")),
+        trials=row.get("trials"),
+        success=Interval.read(row.get("success"), f"{where}.success"),
+        score=Interval.read(row.get("score"), f"{where}.score"),
+        difference=Interval.read(difference, f"{where}.difference"),
+        p=row.get("p", apart.get("p")),
+        detectable=row.get("detectable", apart.get("detectable")),
+        errors=sum(errors.values()) if isinstance(errors, Mapping) else int(errors),
+        verdict=str(row.get("verdict") or ""),
+        pass_at=_by_k(_object(row, "pass_at_k", where), where),
+        pass_hat=_by_k(_object(row, "pass_hat_k", where), where),
+    )
+
+
+def shared_k(rows: Sequence[Row]) -> str | None:
+    """The largest k > 1 for which every system has pass^k; the first one's largest if they share none."""
+    if not rows or len(rows[0].pass_hat) < 2:
+        return None
+    common = set(rows[0].pass_hat).intersection(*(row.pass_hat for row in rows)) - {"1"}
+    return max(common or rows[0].pass_hat, key=int)
+
+
+def _by_k(values: Mapping[str, Any], where: str) -> dict[str, Interval]:
+    read = {k: Interval.read(values[k], f"{where}.pass[{k}]") for k in sorted(values, key=lambda k: (len(k), k))}
+    return {k: value for k, value in read.items() if value}
+
+
+def _object(parent: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = parent.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise StorageError(f"{where}: {key!r} should be an object, found {type(value).__name__}")
+    return value
+
+
+def _list(parent: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, Any]]:
+    value = parent.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
+        raise StorageError(f"{where}: {key!r} should be a list of objects")
+    return value
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """What was run, as label and value."""
+    summary = run.summary or {}
+    rows = [seed.metrics for seed in run.seeds if seed.metrics]
+    total = {name: sum(r.get(name) or 0 for seed in rows for r in seed) for name in ("episodes", "turns")}
+    # seeds may have been trained one after the other or side by side: only their sum is a fact
+    spent = {name: sum(seed[-1].get(name) or 0 for seed in rows) for name in ("wall_seconds", "cpu_seconds")}
+    names = [seed.name for seed in run.seeds] or [str(s) for s in summary.get("seeds") or []]
+    listed = f"{len(names)} ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ABSENT
+    sampled = summary.get("measure", "success") in ("success", "score")  # what is exact needs no proof by play
+    items = [
+        ("Seeds", listed),
+        ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials")
+        if summary.get("n_tasks")
+        else None,
+        ("Iterations per seed", number(max(len(seed) for seed in rows))) if rows else None,
+        ("Training episodes", number(total["episodes"])) if total["episodes"] else None,
+        ("Training turns", number(total["turns"])) if total["turns"] else None,
+        ("Wall time", seconds(summary.get("wall_seconds") or spent["wall_seconds"] or None)),
+        ("CPU time", seconds(summary.get("cpu_seconds") or spent["cpu_seconds"] or None)),
+        ("CPU time to proof", proof(summary.get("seconds_to_proof"))) if summary and sampled else None,
+    ]
+    return [item for item in items if item]
+
+
+def proof(value: Any) -> str:
+    """`seconds_to_proof`, one per seed: the median of the seeds that got there, and how many did.
+
+    >>> proof({"0": 12.0, "1": 20.0, "2": None})
+    '16.0 s (2 of 3 seeds)'
+    """
+    per_seed = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    reached = sorted(v for v in per_seed if isinstance(v, int | float))
+    if not reached:
+        return "not reached"
+    middle = (reached[(len(reached) - 1) // 2] + reached[len(reached) // 2]) / 2
+    return seconds(middle) + (f" ({len(reached)} of {len(per_seed)} seeds)" if len(per_seed) > 1 else "")
+
+
+def versions(run: Run) -> list[tuple[str, str]]:
+    """Versions and platform, nested objects flattened to dotted names."""
+
+    def flatten(prefix: str, value: Any) -> list[tuple[str, str]]:
+        if isinstance(value, Mapping):
+            return [item for key, inner in value.items() for item in flatten(f"{prefix}{key}.", inner)]
+        return [(prefix.rstrip("."), str(value))]
+
+    source = run.environment or (run.summary or {}).get("versions") or {}
+    return [(name.removeprefix("versions."), value) for name, value in flatten("", source)]
+
+
+@dataclass(frozen=True)
+class Share:
+    """An additive term of the credit and its share, mean and range over seeds."""
+
+    term: str
+    mean: float
+    low: float
+    high: float
+
+
+def contributions(seeds: Sequence[Seed]) -> list[Share]:
+    """Share of the credit per additive term, largest first, over the seeds whose last batch had any credit."""
+    seeds = [seed for seed in seeds if any(seed.contributions.values())]
+    terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
+    shares = []
+    for term in terms:
+        values = [float(s.contributions[term]) for s in seeds if term in s.contributions]
+        shares.append(Share(term, sum(values) / len(values), min(values), max(values)))
+    return sorted(shares, key=lambda s: -s.mean)
+
+
+@dataclass(frozen=True)
+class ErrorKind:
+    """Failed episodes at one boundary, with the most frequent message among those that are on file."""
+
+    boundary: str
+    training: int
+    evaluation: int
+    message: str
+
+
+def error_kinds(seeds: Sequence[Seed]) -> list[ErrorKind]:
+    """Errors by boundary over all seeds."""
+    training: dict[str, int] = {}
+    for seed in seeds:
+        for row in seed.metrics:
+            for boundary, count in (row["errors"] or {}).items():
+                training[boundary] = training.get(boundary, 0) + int(count)
+    evaluation: dict[str, int] = {}
+    messages: dict[str, dict[str, int]] = {}
+    for seed in seeds:
+        for frame, counts in ((seed.training, None), (seed.evaluation, evaluation)):
+            if frame is None or "error" not in frame.columns:
+                continue
+            key = [k for k in ("system", "iteration", "group", "episode") if k in frame.columns]
+            for text in frame.filter(pl.col("error").is_not_null()).unique(key, maintain_order=True)["error"]:
+                boundary, _, message = text.partition(": ")
+                kind = messages.setdefault(boundary, {})
+                kind[message] = kind.get(message, 0) + 1
+                if counts is not None:
+                    counts[boundary] = counts.get(boundary, 0) + 1
+    found = {**training, **evaluation}
+    kinds = [
+        ErrorKind(
+            b, training.get(b, 0), evaluation.get(b, 0), max(m, key=m.__getitem__) if (m := messages.get(b)) else ""
+        )
+        for b in found
+    ]
+    return sorted((k for k in kinds if k.training or k.evaluation), key=lambda k: -(k.training + k.evaluation))
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A warning of the trainer: how often, in which seeds, from which iteration to which."""
+
+    text: str
+    count: int
+    seeds: tuple[str, ...]
+    first: int
+    last: int
+
+
+def alarms(seeds: Sequence[Seed]) -> list[Alarm]:
+    """Alarms that differ in nothing but their numbers together, in the words of the first."""
+    raised: dict[str, list[tuple[str, str, int]]] = {}
+    for seed in seeds:
+        for row in seed.metrics:
+            for text in row.get("alarms") or []:
+                kind = re.sub(r"(?<!\w)[-+]?\d[\d.,e+-]*", "#", str(text))
+                raised.setdefault(kind, []).append((str(text), seed.name, row["iteration"]))
+    return [
+        Alarm(
+            at[0][0], len(at), tuple(dict.fromkeys(s for _, s, _ in at)), min(i for *_, i in at), max(i for *_, i in at)
+        )
+        for at in raised.values()
+    ]

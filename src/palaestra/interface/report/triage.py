@@ -1,0 +1,183 @@
+"""The page of `palaestra triage`: the chosen episodes, turn by turn, with what the detectors saw beside the turn.
+
+Whatever a log says is text here: everything is escaped, and the page forbids scripts besides. Of a long episode the
+turns around a detection are shown, with its beginning and its end; the table has the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.files import whole
+from palaestra.algebra.turns import Turns
+from palaestra.interface.report.episodes import Text
+from palaestra.interface.report.page import render, write_page
+
+WHOLE, ENDS, AROUND = 40, 6, 3
+"""Turns of an episode that is shown whole; else turns at both ends, and around a detection."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One detection. kind: the first word of its type below the layer, which decides its colour."""
+
+    name: str
+    kind: str
+    confidence: float
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the table, or, with `skipped`, so many rows that are not shown."""
+
+    number: int
+    who: str
+    heard: Text | None
+    said: Text | None
+    call: Text | None
+    signs: tuple[Sign, ...]
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class Read:
+    """One chosen episode. outcome: success | failure | error | played."""
+
+    rank: int
+    name: str
+    system: str
+    outcome: str
+    score: float
+    why: str
+    bucket: str
+    quality: float
+    turns: int
+    error: str | None
+    lines: tuple[Line, ...]
+
+
+def write_triage(directory: Path, turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> Path:
+    """Write `triage.parquet`, `triage.jsonl` and `triage.html` into `directory`; returns the path of the page.
+
+    chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table.
+
+    Raises:
+        StorageError: the directory cannot be written.
+    """
+    directory = Path(directory)
+    table = chosen.drop("episode_code").with_row_index("rank", 1)
+    page = triage_page(turns, chosen, detections)
+    with whole(directory / "triage.parquet") as temporary:
+        table.write_parquet(temporary)
+    lines = (json.dumps(row, ensure_ascii=False) for row in table.to_dicts())
+    write_page(directory / "triage.jsonl", "".join(f"{line}\n" for line in lines))
+    return write_page(directory / "triage.html", page)
+
+
+def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> str:
+    """The HTML page."""
+    read = episodes_to_read(turns, chosen, detections)
+    total = turns.codes("episode").size
+    owner = pl.Series(turns.codes("episode").ids[detections["row"].to_numpy()], dtype=pl.Int64)
+    kinds = (
+        detections.with_columns(episode=owner)
+        .group_by("type")
+        .agg(pl.len().alias("n"), pl.col("episode").n_unique().alias("episodes"))
+        .sort("episodes", "type", descending=[True, False])
+    )
+    found = [(_name(row["type"]), _kind(row["type"]), row["n"], row["episodes"]) for row in kinds.to_dicts()]
+    blind = int((chosen["drawn"] == "random").sum())
+    return render("triage.html", title="Triage", total=total, read=read, kinds=found, blind=blind)
+
+
+def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
+    """The chosen episodes in their order, with the turns that are shown."""
+    signs: dict[int, list[Sign]] = {}
+    for row in detections.to_dicts():
+        sign = Sign(_name(row["type"]), _kind(row["type"]), row["confidence"], row["evidence"])
+        signs.setdefault(row["row"], []).append(sign)
+    segments = turns.segments("episode")
+    order = np.arange(len(turns)) if segments.order is None else segments.order
+    codes = turns.codes("episode").ids
+    spans = zip(segments.starts, segments.starts + segments.lengths, strict=True)
+    place = {int(codes[order[start]]): (start, stop) for start, stop in spans}
+    result = []
+    for rank, row in enumerate(chosen.to_dicts(), 1):
+        rows = order[slice(*place[row["episode_code"]])].tolist()
+        success = row.get("success")
+        outcome = "error" if row.get("error") else {True: "success", False: "failure"}.get(success, "played")  # type: ignore[arg-type]
+        why = "drawn without looking" if row["drawn"] == "random" else row["why"] or "nothing found"
+        result.append(
+            Read(
+                rank=rank,
+                name=str(row.get("task") or f"episode {row['episode']}"),
+                system=str(row.get("system") or ""),
+                outcome=outcome,
+                score=row["score"],
+                why=why,
+                bucket=row["bucket"],
+                quality=row["quality"],
+                turns=row["turns"],
+                error=row.get("error"),
+                lines=tuple(_lines(turns.frame, rows, signs)),
+            )
+        )
+    return result
+
+
+def _lines(frame: pl.DataFrame, rows: Sequence[int], signs: dict[int, list[Sign]]) -> list[Line]:
+    shown = set(range(len(rows)))
+    if len(rows) > WHOLE:
+        near = {j for i, row in enumerate(rows) if row in signs for j in range(i - AROUND, i + AROUND + 1)}
+        shown = near | set(range(ENDS)) | set(range(len(rows) - ENDS, len(rows)))
+    kept = [i for i in range(len(rows)) if i in shown]
+    wanted = [n for n in ("turn", "agent", "role", "observation", "action", "tool", "arguments", "tool_error")
+              if n in frame.columns]  # fmt: skip
+    records = frame.select(wanted)[[rows[i] for i in kept]].to_dicts()
+    lines: list[Line] = []
+    before = -1
+    for i, record in zip(kept, records):
+        if i > before + 1:
+            lines.append(Line(0, "", None, None, None, (), skipped=i - before - 1))
+        before = i
+        call = None
+        if record.get("tool"):
+            failed = f" ✗ {record['tool_error']}" if record.get("tool_error") else ""
+            call = f"{record['tool']}({_plain(record.get('arguments'))}){failed}"
+        lines.append(
+            Line(
+                number=int(record["turn"] if record.get("turn") is not None else i),
+                who=str(record.get("role") or record.get("agent") or ""),
+                heard=_text(record.get("observation")),
+                said=_text(record.get("action")),
+                call=_text(call),
+                signs=tuple(signs.get(rows[i], ())),
+            )
+        )
+    if len(rows) > before + 1:
+        lines.append(Line(0, "", None, None, None, (), skipped=len(rows) - before - 1))
+    return lines
+
+
+def _text(value: Any) -> Text | None:
+    return Text.of(str(value)) if value not in (None, "") else None
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _name(type: str) -> str:
+    return type.split(".", 1)[-1].replace(".", ": ").replace("_", " ")
+
+
+def _kind(type: str) -> str:
+    return [*type.split("."), "own"][1]

@@ -1,0 +1,242 @@
+"""Rewards that are programs, written by a model or by hand: run in the sandbox over the turns of any table.
+
+A program is a function of one turn (a dict of the columns that it declares), and of a memory if it takes a second
+argument: a dict that lasts for one agent's episode. It returns a number, None (not scored), or a list of factors. Who
+writes programs, and how they are checked, is in `writing`. Left out: programs that look ahead, and whole-table ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import joined
+from palaestra.algebra.signals import Keys, Signal, SignalLike, col, register
+from palaestra.algebra.turns import Turns
+from palaestra.errors import ExpressionError, RewardError, StorageError, nearest
+from palaestra.judges.sandbox import Limits, Outcome, read, run_table
+from palaestra.rewards.memory import sign_scale
+
+EPISODE: Keys = ("episode", "agent")
+_PROGRAMS: dict[str, RewardProgram] = {}
+"""Programs that a signal's text stands for, by digest; so a signal means what its file said when it was built."""
+
+
+@dataclass(frozen=True)
+class RewardProgram:
+    """A program and what it sees.
+
+    source: its text. function: the one that is called, once a turn. columns: those of the turn's dict; left empty, the
+    program says `COLUMNS = ["observation", "action"]` itself. limits: what it may use.
+
+    >>> program = RewardProgram("def reward(turn): return -turn['cost']", columns=("cost",))
+    >>> program.score(Turns({"cost": [1.0, None, 0.5]}), over=())[0]  # -None is an error, and missing
+    array([-1. ,  nan, -0.5])
+    """
+
+    source: str
+    function: str = "reward"
+    columns: tuple[str, ...] = ()
+    limits: Limits | None = None
+
+    @staticmethod
+    def load(path: str | Path, **options: Any) -> RewardProgram:
+        """The program in a file.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        try:
+            return RewardProgram(Path(path).read_text(encoding="utf-8"), **options)
+        except (OSError, UnicodeError) as error:
+            raise StorageError(f"{path}: the reward program cannot be read ({error})") from error
+
+    @property
+    def digest(self) -> str:
+        """Equal for programs that say the same of the same columns."""
+        text = "\0".join([self.source, self.function, *self.sees])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """The columns: those given, else those that the program declares."""
+        return self.columns or declared_columns(self.source)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it takes a memory: a second argument without a default."""
+        return _arguments(self.source, self.function) == 2
+
+    def run(self, turns: Turns, *, over: Keys = EPISODE) -> list[Outcome]:
+        """What each row came to; memories last for a key of `over`, whose rows are played in order.
+
+        Raises:
+            MissingColumnError: the table lacks a column that the program sees.
+        """
+        keys = joined(over)
+        name = ("program", self.digest, *map(str, keys), *self.sees)
+        if name not in turns._cache:
+            turns._cache[name] = self._run(turns, keys)
+        found: list[Outcome] = turns._cache[name]
+        return found
+
+    def _run(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[Outcome]:
+        for column in self.sees:
+            turns._require(column, "reward program: ")
+        rows = turns.frame.select(self.sees).to_dicts()
+        if not self.remembers:
+            return run_table(self.source, self.function, [[_plain(row)] for row in rows], limits=self.limits)
+        segments = Evaluation(turns).segments(keys)
+        order = np.arange(len(rows)) if segments.order is None else segments.order
+        owner = np.repeat(np.arange(len(segments.lengths)), segments.lengths).tolist()
+        calls = [[_plain(rows[row])] for row in order]
+        found = run_table(self.source, self.function, calls, keys=owner, limits=self.limits)
+        outcomes = [Outcome()] * len(rows)
+        for row, outcome in zip(order, found, strict=True):
+            outcomes[row] = outcome
+        return outcomes
+
+    def score(
+        self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE
+    ) -> tuple[np.ndarray, list[str | None]]:
+        """float64[rows], missing where there is no score, and why; item: of a program that returns lists."""
+        outcomes = self.run(turns, over=over)
+        values, problems = np.full(len(outcomes), np.nan), [outcome.error for outcome in outcomes]
+        for row, outcome in enumerate(outcomes):
+            value = outcome.value
+            if isinstance(value, list):
+                if item is None or not -len(value) <= item < len(value):
+                    problems[row] = f"result: a list of {len(value)}; choose an item of it"
+                    continue
+                value = value[item]
+            values[row] = np.nan if value is None else value
+        return values, problems
+
+
+def declared_columns(source: str) -> tuple[str, ...]:
+    """The names in a program's `COLUMNS = [...]`; empty if it has none."""
+    try:
+        body = read(source).body
+    except SyntaxError:
+        return ()
+    for node in body:
+        if isinstance(node, ast.Assign) and [getattr(target, "id", None) for target in node.targets] == ["COLUMNS"]:
+            try:
+                names = ast.literal_eval(node.value)
+            except ValueError:
+                return ()
+            return tuple(map(str, names)) if isinstance(names, list | tuple) else (str(names),)
+    return ()
+
+
+def _arguments(source: str, function: str) -> int:
+    """How many arguments a function must be given; 1 if it cannot be found."""
+    try:
+        body = read(source).body
+    except SyntaxError:
+        return 1
+    found = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return len(found[-1].posonlyargs) + len(found[-1].args) - len(found[-1].defaults) if found else 1
+
+
+def _plain(value: Any) -> Any:
+    """As JSON knows it: NaN and infinity are None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def annotate(turns: Turns, program: RewardProgram, name: str, *, over: Keys = EPISODE) -> Turns:
+    """The table with the column `r_<name>` (`name_0`, `name_1` … of a program that returns lists), and why it failed.
+
+    The text column `r_<name>_error` (`name_error`) is null where nothing did. A list that is shorter than the longest
+    leaves the rest missing.
+
+    >>> program = RewardProgram("def reward(turn): return [turn['cost'], 1]", columns=("cost",))
+    >>> annotate(Turns({"cost": [1.0, 0.5]}), program, "factor", over=())["factor_0"].to_list()
+    [1.0, 0.5]
+    """
+    outcomes = program.run(turns, over=over)
+    lists = [outcome.value for outcome in outcomes if isinstance(outcome.value, list)]
+    problems = pl.Series([outcome.error for outcome in outcomes], dtype=pl.String)
+    if not lists:
+        scores: dict[str, Any] = {f"r_{name}": program.score(turns, over=over)[0], f"r_{name}_error": problems}
+        return turns.with_column(**scores)
+    matrix = np.full((len(outcomes), max(map(len, lists))), np.nan)
+    for row, outcome in enumerate(outcomes):
+        if isinstance(outcome.value, list):
+            matrix[row, : len(outcome.value)] = [np.nan if each is None else each for each in outcome.value]
+    columns: dict[str, Any] = {f"{name}_{number}": values for number, values in enumerate(matrix.T)}
+    return turns.with_column(**columns | {f"{name}_error": problems})
+
+
+# -- as signals -------------------------------------------------------------------------------------------------------
+
+
+@register()
+def program(
+    path: str, *columns: str, function: str = "reward", item: int | None = None, over: Keys = EPISODE
+) -> Signal:
+    """What the reward program in a file says of each turn; missing where it fails or returns None.
+
+    columns: what it sees, if its `COLUMNS` does not say. item: of a program that returns lists, e.g. LaRe's factors:
+    redistribute(program("factors.py", item=0), program("factors.py", item=1), 1). A table is scored once.
+
+    Raises:
+        StorageError: the file cannot be read. ExpressionError: the program does not say which columns it sees.
+        RewardError: it fails on every row.
+    """
+    return program_signal(RewardProgram.load(path, function=function, columns=tuple(columns)), item=item, over=over)
+
+
+def program_signal(program: RewardProgram, *, item: int | None = None, over: Keys = EPISODE) -> Signal:
+    """The same for a program in hand."""
+    if not program.sees:
+        raise ExpressionError('program: which columns does it see? Let it say COLUMNS = ["observation", "action"]')
+    _PROGRAMS[program.digest] = program
+    return program_values(*program.sees, digest=program.digest, item=item, over=over)
+
+
+@register()
+def program_values(*columns: SignalLike, digest: str, item: int | None = None, over: Keys = EPISODE) -> Signal:
+    """The node of `program`: a program that was loaded in this process, by the digest of its text and columns.
+
+    Raises:
+        ExpressionError: no such program was loaded.
+    """
+    if digest not in _PROGRAMS:
+        raise ExpressionError(f"program_values: no program {digest!r} was loaded{nearest(digest, _PROGRAMS)}")
+    inputs = [each if isinstance(each, Signal) else col(str(each)) for each in columns]
+    return Signal("program_values", *inputs, digest=digest, item=item, over=joined(over))
+
+
+def _program_values(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    program = _PROGRAMS[node.options["digest"]]
+    values, problems = program.score(evaluation.turns, item=node.options["item"], over=node.options["over"])
+    if len(values) and all(problems):
+        raise RewardError(f"the reward program fails on every row, on the first with: {problems[0]}")
+    return values
+
+
+KERNELS["program_values"] = _program_values
+
+
+@register()
+def auto_mc_reward(sparse: SignalLike = "r_sparse", dense: SignalLike = "r_dense", *, weight: float = 0.1) -> Signal:
+    """[34] Auto MC-Reward (arXiv 2312.09238): sgn(sparse) + 0.1 · sgn(dense); of what a model wrote only signs count.
+
+    sparse, dense: columns that `annotate` added, or program("reward.py", function="sparse"). From secondary text.
+    """
+    return sign_scale(sparse) + sign_scale(dense, weight)

@@ -1,0 +1,137 @@
+"""What a model is told that is to write a reward: the task, what a turn has, what is wanted, what was wrong.
+
+Plain templates. `NameMap` lets it write in general names, of which it has read much, and translates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from palaestra.algebra.turns import SCHEMA, Turns
+from palaestra.errors import InputError
+
+if TYPE_CHECKING:
+    from palaestra.judges.writing import Issue
+
+RULES = (
+    "Answer with one Python code block. Only math, statistics, re, json, collections, itertools, functools and numpy "
+    "may be imported; names and attributes with two underscores, getattr, eval and str.format are not available."
+)
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a model is told. task: what the agent is to do. seen: `describe(turns, columns)`. hints: on structure."""
+
+    task: str
+    seen: str
+    hints: Sequence[str] = field(default_factory=tuple)
+
+    def auto_mc(self) -> str:
+        """[34]: two functions, of which only the sign counts; reasons first, memory allowed."""
+        return self._prompt(
+            "Write `dense(turn, memory)` and `sparse(turn, memory)`. sparse tells whether the task was done (positive) "
+            "or has failed (negative), dense whether this turn was a step towards it. Only their signs count: the "
+            "reward is sgn(sparse) + 0.1 sgn(dense). memory is a dict that lasts for the episode. First give reasons "
+            "in comments, then the code."
+        )
+
+    def text2reward(self, shots: Sequence[tuple[str, str]] = ()) -> str:
+        """[216]: one dense function, staged where that helps; shots: (instruction, code) of other tasks."""
+        shown = "".join(f"\nInstruction: {text}\n```python\n{code}\n```\n" for text, code in shots)
+        return self._prompt(
+            "Write `compute_dense_reward(turn)`, a number. Typical parts: the distance to an object, the error between "
+            "an object and its goal, a price for actions, further constraints; stages by if and else."
+            + (f"\nExamples:\n{shown}" if shown else "")
+        )
+
+    def factors(self) -> str:
+        """[51]: a function that returns latent factors of a step."""
+        return self._prompt(
+            "Write `evaluation_func(turn)` that returns a list of numbers, always equally many: a few factors by which "
+            "a step can be judged."
+        )
+
+    def _prompt(self, wanted: str) -> str:
+        hints = "".join(f"\n- {hint}" for hint in self.hints)
+        return (
+            f"You write reward functions.\n\nTask: {self.task}{hints}\n\nA turn is:\n{self.seen}\n\n{wanted}\n{RULES}"
+        )
+
+
+def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
+    """The prompt again, with the code that was refused and why."""
+    reasons = "\n".join(f"- {issue}" for issue in issues)
+    return f"{prompt}\n\nThis was refused:\n```python\n{code}\n```\nbecause of\n{reasons}\nWrite it again without that."
+
+
+def revise_prompt(prompt: str, code: str, summary: str) -> str:
+    """The prompt again, with the last program and what training with it came to."""
+    return f"{prompt}\n\nWith this reward\n```python\n{code}\n```\nthe trained agent did this:\n{summary}\nImprove it."
+
+
+def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
+    """What a program sees, as the class-like text that a model is shown: name, type, meaning, range or examples.
+
+    >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
+    class Turn(TypedDict):
+        cost: float  # price of the call; from 0.5 to 1.0
+    """
+    lines = ["class Turn(TypedDict):"]
+    for name in columns:
+        series = turns[name]
+        known = (notes or {}).get(name) or (SCHEMA[name].meaning if name in SCHEMA else "")
+        if series.dtype.is_numeric() and series.count():
+            low, high = map(str, (series.min(), series.max()))
+            seen = f"from {low} to {high}"
+        else:
+            seen = "such as " + ", ".join(repr(each)[:60] for each in series.drop_nulls().cast(pl.String).head(2))
+        lines.append(f"    {name}: {_python_type(series.dtype)}  # {'; '.join(filter(None, [known, seen]))}")
+    return "\n".join(lines)
+
+
+def _python_type(dtype: pl.DataType) -> str:
+    if isinstance(dtype, pl.List):
+        return f"list[{_python_type(dtype.inner)}]"  # type: ignore[arg-type]
+    names = {"integer": dtype.is_integer(), "float": dtype.is_float(), "bool": dtype == pl.Boolean}
+    return next((name.replace("integer", "int") for name, holds in names.items() if holds), "str")
+
+
+@dataclass(frozen=True)
+class NameMap:
+    """[216] Text2Reward's two vocabularies: general names, which a model knows, and those of the table.
+
+    names: general -> specific. Longest first, and whole names only, so that `key` leaves `key_pos` alone.
+
+    >>> NameMap({"key": "k", "key_pos": "k_xy"}).to_specific("turn['key_pos'] - turn['key']")
+    "turn['k_xy'] - turn['k']"
+    """
+
+    names: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if len(set(self.names.values())) < len(self.names):
+            raise InputError(f"NameMap: two general names stand for one specific name in {self.names}")
+        if both := set(self.names) & set(self.names.values()):
+            raise InputError(f"NameMap: {sorted(both)} are general and specific names at once; there is no way back")
+
+    def to_specific(self, text: str) -> str:
+        """Text in the table's names."""
+        return _rename(text, self.names)
+
+    def to_general(self, text: str) -> str:
+        """The inverse, for what was made by `to_specific`."""
+        return _rename(text, {specific: general for general, specific in self.names.items()})
+
+
+def _rename(text: str, names: dict[str, str]) -> str:
+    if not names:
+        return text
+    longest_first = sorted(names, key=len, reverse=True)
+    pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, longest_first)) + r")(?!\w)")
+    return pattern.sub(lambda match: names[match[0]], text)

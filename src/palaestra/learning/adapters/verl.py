@@ -1,0 +1,118 @@
+"""verl: any signal as an advantage estimator. Written against verl 0.9.1.
+
+    register("dr_grpo_palaestra", dr_grpo())          # then: algorithm.adv_estimator=dr_grpo_palaestra
+
+What verl 0.9.1 passes to an estimator that it does not know by name (`trainer.ppo.ray_trainer.compute_advantage`):
+`token_level_rewards`, `response_mask`, `config`, `index` (the uid of each row's prompt) and, if the batch has them,
+`reward_baselines`. Nothing else of the batch: a signal with keys such as agent, turn or state needs `apply(data, ...)`
+in place of that call, which sees all of `data.non_tensor_batch`. The trainer of `trainer.use_v1` fetches no more than
+the uid either, and rows of one session stay separate samples for every estimator but verl's own GRPO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Ragged
+from palaestra.errors import InputError, RewardError, missing_extra
+from palaestra.learning.adapters import spread, table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Estimator = Callable[..., "tuple[Tensor, Tensor]"]
+
+
+def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Estimator:
+    """Make `signal` verl's advantage estimator `name`; gives the function that verl will call.
+
+    Registering the same again changes nothing, so the module that does it may be imported in every process
+    (`VERL_USE_EXTERNAL_MODULES=my_module`). columns: see `advantage`.
+
+    Raises:
+        MissingExtraError: verl is not installed.
+        InputError: verl, or somebody else, already has an estimator of that name.
+    """
+    try:
+        from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+    except ImportError as error:
+        raise missing_extra("verl", "verl") from error
+
+    def estimator(
+        token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray | None = None, **fields: Any
+    ) -> tuple[Tensor, Tensor]:
+        given = dict(fields.pop("non_tensor_batch", None) or {}) | fields
+        if index is not None:
+            given["uid"] = index
+        return advantage(signal, token_level_rewards, response_mask, given, columns=columns)
+
+    marked: Any = estimator
+    marked.made_of = (str(signal), dict(columns or {}))
+    known = ADV_ESTIMATOR_REGISTRY.get(name)
+    if known is None:
+        register_adv_est(name)(estimator)
+        return estimator
+    if getattr(known, "made_of", None) != marked.made_of:
+        raise InputError(f"verl already has an advantage estimator {name!r}: register {signal} under another name")
+    return known  # type: ignore[no-any-return]
+
+
+def apply(data: Any, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Any:
+    """Write `advantages` and `returns` into a `DataProto`, in place of verl's `compute_advantage(data, ...)`.
+
+    Every array of `data.non_tensor_batch` can be a column: `columns={"agent": "role", "episode": "traj_uid"}`.
+    """
+    batch = data.batch
+    batch["advantages"], batch["returns"] = advantage(
+        signal, batch["token_level_rewards"], batch["response_mask"], data.non_tensor_batch, columns=columns
+    )
+    return data
+
+
+def advantage(
+    signal: Signal,
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    fields: Mapping[str, Any],
+    *,
+    columns: Mapping[str, str] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(advantages, returns), both the signal's value on the tokens of the mask: [rows, length], 0 elsewhere.
+
+    The table has a row per response: `group` from the field `uid`, `reward` = the sum of its token rewards (all of
+    them, as verl's estimators do), `token_rewards` = those under the mask, `agent` = "policy". Other fields become
+    columns of their own name when the signal needs them, or of the name that `columns={column: field}` gives them. A
+    missing advantage becomes 0, as verl cannot leave a response out.
+
+    Raises:
+        MissingColumnError: the signal needs a column that no field gives.
+        RewardError: a response's reward is not finite; names the rows.
+        ExpressionError: an advantage is not finite.
+        LearnerError: there are more or fewer values per token than tokens.
+    """
+    rewards = token_level_rewards.detach().double().cpu().numpy()
+    mask = response_mask.detach().cpu().numpy() > 0
+    broken = np.flatnonzero(~np.isfinite(rewards).all(1))
+    if len(broken):
+        raise RewardError(f"token_level_rewards are not finite in {len(broken)} rows, first {broken[:5].tolist()}")
+    known = {name: array for name, entries in fields.items() if (array := _per_row(entries, len(mask))) is not None}
+    given = {
+        "agent": ["policy"] * len(mask),
+        "reward": rewards.sum(1),
+        "token_rewards": Ragged(rewards[mask], mask.sum(1)).to_series("token_rewards"),
+    }
+    if "uid" in known:
+        given["group"] = np.array([str(uid) for uid in known["uid"]], dtype=object)
+    turns = table(signal, given, known, columns or {})
+    placed = token_level_rewards.new_tensor(spread(signal.evaluate(turns), mask))
+    return placed, placed
+
+
+def _per_row(entries: Any, rows: int) -> np.ndarray | None:
+    """A field as an array, if it has one entry per row."""
+    array = entries.detach().cpu().numpy() if hasattr(entries, "detach") else entries
+    return array if isinstance(array, np.ndarray) and array.shape == (rows,) else None

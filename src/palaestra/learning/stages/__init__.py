@@ -1,0 +1,1 @@
+"""Stages: what stands between play and learning."""

@@ -1,0 +1,1 @@
+"""Play: envs × team → `Turns`, behind executors."""

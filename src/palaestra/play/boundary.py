@@ -1,0 +1,224 @@
+"""Where foreign code meets a rollout: whatever an env or a policy returns is checked and copied here, or refused.
+
+The functions on the env's side change nothing that the rollout owns, so a call that hangs can be abandoned at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents.base import Decision
+from palaestra.algebra.turns import clean
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.errors import EnvError, PolicyError, RewardError
+from palaestra.play.recording import Row
+from palaestra.play.watchdog import Failure
+
+LONGEST_MESSAGE = 300
+
+_log = logging.getLogger("palaestra.play.rollout")
+
+Seen = tuple[str, Observation, Row]
+"""An agent, what it sees, and the row that its turn will become."""
+
+Success = bool | dict[str, bool | None] | None
+"""Of all agents, or of each; None where the env does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A checked `StepResult`. seen is empty iff the episode is over."""
+
+    seen: list[Seen]
+    rewards: dict[str, float | None]
+    terminated: bool
+    truncated: bool
+    valid: dict[str, bool]
+    success: Success
+    metadata: str | None
+
+
+def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, list[Seen]]:
+    """Reset the env (a new one if there is none): the env, the name of its task, who acts first.
+
+    Raises:
+        EnvError: nobody acts, or something is not what the protocol says.
+        Exception: whatever the env raises.
+    """
+    if env is None:
+        env = factory()
+    seen = _look(env, env.reset(seed))
+    if not seen:
+        raise EnvError("reset returned no observations, so nobody can act")
+    return env, clean(str(env.task)), seen
+
+
+def step(env: Env, actions: Mapping[str, Action]) -> Outcome:
+    """Let the env take the actions.
+
+    Raises:
+        EnvError: the result is not what the protocol says.
+        RewardError: a reward is not a finite number.
+        Exception: whatever the env raises.
+    """
+    result = env.step(actions)
+    if not isinstance(result, StepResult):
+        raise EnvError(f"step returned {type(result).__name__}, expected StepResult")
+    info = result.info
+    valid, success = info.get("valid") or {}, info.get("success")
+    if not isinstance(valid, Mapping):
+        raise EnvError(f"info['valid'] is {valid!r}, expected {{agent: bool}}")
+    over = result.terminated or result.truncated or not result.observations
+    return Outcome(
+        seen=[] if over else _look(env, result.observations),
+        rewards={agent: None if value is None else _finite(agent, value) for agent, value in result.rewards.items()},
+        terminated=bool(result.terminated or (over and not result.truncated)),
+        truncated=bool(result.truncated),
+        valid={agent: bool(value) for agent, value in valid.items()},
+        success={agent: _flag(value) for agent, value in success.items()}
+        if isinstance(success, Mapping)
+        else _flag(success),
+        metadata=_to_json(info) if info else None,
+    )
+
+
+def _look(env: Env, observations: Mapping[str, Observation]) -> list[Seen]:
+    agents = list(observations)
+    for agent in agents:
+        if agent not in env.agents:
+            raise EnvError(f"agent {agent!r} was observed, but the env's agents are {env.agents}")
+    if len(agents) > 1:
+        agents.sort(key=env.agents.index)
+    return [(agent, observations[agent], _row(agent, observations[agent])) for agent in agents]
+
+
+def _row(agent: str, observation: Observation) -> Row:
+    if not isinstance(observation, Observation):
+        raise EnvError(f"{agent!r} observed {type(observation).__name__}, expected Observation")
+    array, mask = observation.array, observation.mask
+    return Row(
+        agent,
+        observation.text,
+        observation.key(),
+        None if array is None else np.array(array, np.float32).reshape(-1),
+        None if mask is None else np.array(mask, np.bool_).reshape(-1),
+    )
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _finite(agent: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise RewardError(f"{agent!r} received {value!r}, expected a number or None") from None
+    if not math.isfinite(number):
+        raise RewardError(f"{agent!r} received {number}, expected a finite number or None")
+    return number
+
+
+def _to_json(info: Mapping[str, Any]) -> str | None:
+    rest = {str(key): value for key, value in info.items() if key not in ("valid", "success")}
+    if not rest:
+        return None
+    try:
+        return json.dumps(rest, default=_plain)
+    except (TypeError, ValueError, RecursionError):  # keys that are not texts, or a cycle
+        return json.dumps({key: repr(value) for key, value in rest.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)
+
+
+def accept(decision: Decision, observation: Observation, row: Row, seconds: float) -> str | None:
+    """Copy a decision into its row; returns the policy's own error, if it reports one.
+
+    Args:
+        decision: what the policy answered.
+        observation: what it answered to.
+        row: is filled.
+        seconds: duration of the call per request, unless the decision knows better.
+
+    Raises:
+        PolicyError: the decision is malformed.
+    """
+    if not isinstance(decision, Decision):
+        raise PolicyError(f"act answered {row.agent!r} with {type(decision).__name__}, expected Decision")
+    prompt, tokens = decision.prompt_ids, decision.action_ids
+    if prompt is not None:
+        row.prompt_ids = prompt = _vector("prompt_ids", prompt, np.int32)
+        row.tokens_in = len(prompt)
+    if tokens is not None:
+        row.action_ids = tokens = _vector("action_ids", tokens, np.int32)
+        row.tokens_out = len(tokens)
+    if decision.logprobs is not None:
+        row.logprobs = _aligned("logprobs", decision.logprobs, tokens)
+    if decision.entropies is not None:
+        row.entropies = _aligned("entropies", decision.entropies, tokens)
+    if decision.tokens_in is not None:
+        row.tokens_in = int(decision.tokens_in)
+    if decision.tokens_out is not None:
+        row.tokens_out = int(decision.tokens_out)
+    if decision.cost is not None:
+        row.cost = float(decision.cost)
+    row.duration = seconds if decision.duration is None else float(decision.duration)
+    if decision.error is not None:
+        return describe("policy", str(decision.error))
+    row.action = _action_text(decision.action, observation)
+    return None
+
+
+def _vector(name: str, values: Any, dtype: Any) -> np.ndarray:
+    array = values if type(values) is np.ndarray and values.dtype == dtype else np.asarray(values, dtype)
+    if array.ndim != 1:
+        raise PolicyError(f"{name} has shape {array.shape}, expected one dimension")
+    return array
+
+
+def _aligned(name: str, values: Any, tokens: np.ndarray | None) -> np.ndarray:
+    array = _vector(name, values, np.float32)
+    if tokens is not None and len(array) != len(tokens):
+        raise PolicyError(f"{name} has {len(array)} numbers for {len(tokens)} action_ids")
+    return array
+
+
+def _action_text(action: Action, observation: Observation) -> str:
+    if isinstance(action, str):
+        return clean(action)
+    try:
+        index = int(action)
+    except (TypeError, ValueError):
+        raise PolicyError(f"the action is {action!r}, expected text or a number") from None
+    choices = observation.choices
+    if choices is None or not 0 <= index < len(choices) or index != action:
+        return str(index if index == action else action)
+    return clean(str(choices[index]))
+
+
+def describe(boundary: str, message: str) -> str:
+    """`"boundary: message"` on one line of bounded length."""
+    text = clean(" ".join(message.split()))
+    return f"{boundary}: {text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + ' …'}"
+
+
+def describe_failure(boundary: str, failure: Failure) -> str:
+    """`"boundary: Type: message"`; a time-out and a bad reward name boundaries of their own. It is logged."""
+    error = failure.error
+    if failure.hung:
+        boundary += "-timeout"
+    elif boundary == "env" and isinstance(error, RewardError):
+        boundary = "reward"
+    _log.debug("%s failed", boundary, exc_info=error)
+    return describe(boundary, f"{type(error).__name__}: {error}")

@@ -1,0 +1,102 @@
+"""Attribution: one outcome of an episode spread over the turns that made it, by what a judge says of each.
+
+The outcome and the judge's numbers are columns; here is only how they become a reward per turn. Left out: the judge,
+and the reward model that Sotopia-RL fits to these rewards.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Literal
+
+from palaestra.algebra.keys import is_first
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    cumulative,
+    fill_missing,
+    highest,
+    ratio,
+    register,
+    shift,
+    total,
+    where,
+)
+from palaestra.credit.weights import minmax
+from palaestra.errors import ExpressionError, nearest
+
+How = Literal["importance", "normalised", "discount", "key", "progress", "uniform"]
+AGENT: Keys = ("episode", "agent")
+
+
+@register()
+def attribute(
+    outcome: SignalLike,
+    weight: SignalLike | None = None,
+    *,
+    how: How = "importance",
+    top: float | None = None,
+    gamma: float = 0.9,
+    over: Keys = AGENT,
+) -> Signal:
+    """The episode's outcome, which stands on each row, as a reward of each turn; [169] Sotopia-RL (arXiv 2508.03905).
+
+    importance: weight/top · outcome, weight in 0 … top; a weight of -1 (harmful) earns -1. normalised: weight / Σ
+    weight · outcome, 0 if Σ = 0. discount: γ^(turns that follow) · outcome. key: the outcome for the turn of largest
+    weight (the first of equals), 0 for others. progress: (weight - weight before)/top · outcome, weight the progress so
+    far, before the first turn 0. uniform: the outcome for each turn. top: the judge's largest weight; default 3, for
+    progress 10. over: whose turns they are. Checked against the released code, in which a weight that the judge did not
+    give is 0; here it is missing.
+
+    Raises:
+        ExpressionError: `how` is unknown, or needs a weight and has none.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "weight": [3, 1, 0, -1], "score": [8] * 4})
+    >>> attribute("score", "weight").evaluate(turns).round(3)
+    array([ 8.   ,  2.667,  0.   , -1.   ])
+    """
+    known = ("importance", "normalised", "discount", "key", "progress", "uniform")
+    if how not in known:
+        raise ExpressionError(f"attribute: how={how!r}{nearest(str(how), known)}")
+    score = as_signal(outcome)
+    if how == "uniform":
+        return 1.0 * score
+    if how == "discount":
+        following = cumulative(1.0, reverse=True, over=over) - 1.0
+        return as_signal(gamma) ** following * score
+    if weight is None:
+        raise ExpressionError(f"attribute: how={how!r} needs a weight per turn, e.g. attribute('score', 'importance')")
+    a, top = as_signal(weight), (10.0 if how == "progress" else 3.0) if top is None else float(top)
+    if how == "importance":
+        return where(a == -1.0, -1.0, a / top * score)
+    if how == "normalised":
+        return ratio(a, total(a, over=over)) * score
+    if how == "progress":
+        return (a - where(is_first(over=over), 0.0, shift(a, 1, over=over))) / top * score
+    largest = 1.0 * (a == highest(a, over=over))
+    before = cumulative(fill_missing(largest, 0.0), exclusive=True, over=over)
+    return largest * (before == 0.0) * score
+
+
+@register()
+def sotopia_reward(
+    dimension: tuple[SignalLike, SignalLike],
+    *others: tuple[SignalLike, SignalLike],
+    how: How = "importance",
+    top: float | None = None,
+    over: Keys = AGENT,
+    scope: Keys = (),
+) -> Signal:
+    """[169] Sotopia-RL: 10 · mean over the dimensions of their attributed reward, each brought to [0, 1] over `scope`.
+
+    dimensions: (outcome, weight) of each, e.g. ("goal", "goal_importance"), ("knowledge", "knowledge_importance").
+    """
+    parts = []
+    for each in (dimension, *others):
+        if not isinstance(each, tuple) or len(each) != 2:
+            raise ExpressionError(f"sotopia_reward: {each!r} is not a dimension (outcome, weight)")
+        parts.append(minmax(attribute(*each, how=how, top=top, over=over), over=scope))
+    return 10.0 * reduce(Signal.__add__, parts) / float(len(parts))

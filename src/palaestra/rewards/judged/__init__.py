@@ -1,0 +1,1 @@
+"""Judged: what somebody's verdicts, votes, feelings or preferences become."""

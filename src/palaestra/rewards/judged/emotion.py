@@ -1,0 +1,42 @@
+"""[194] RLVER: the emotion of a simulated user as the reward; see `palaestra.envs.roles.SimulatedUser`."""
+
+from __future__ import annotations
+
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, clip, cumulative, register, where
+
+
+@register()
+def emotion(
+    delta: SignalLike = "delta", *, start: float = 40.0, limit: float = 10.0, over: Keys = ("episode", "agent")
+) -> Signal:
+    """The user's emotion after each turn, 0 to 100: start + Σ of the changes, each clipped to ± limit.
+
+    The dialogue ends at 0 and at 100; a table that goes on beyond has the clipped sum.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> emotion().evaluate(Turns({"episode": [0] * 3, "agent": ["a"] * 3, "delta": [5, -20, 3]}))
+    array([45., 35., 38.])
+    """
+    return clip(start + cumulative(clip(as_signal(delta), -limit, limit), over=over), 0.0, 100.0)
+
+
+@register()
+def rlver_reward(
+    delta: SignalLike = "delta",
+    *,
+    start: float = 40.0,
+    limit: float = 10.0,
+    turnwise: bool = False,
+    over: Keys = ("episode", "agent"),
+) -> Signal:
+    """[194] RLVER (arXiv 2507.03112): emotion / 100 on the last turn. The simulator's rules checked against its code.
+
+    delta: what each reply changed, a column. turnwise: as a potential, each turn gets what it changed of emotion / 100;
+    the sum is less by start / 100.
+    """
+    felt = emotion(delta, start=start, limit=limit, over=over) / 100.0
+    if turnwise:
+        return potential_difference(felt, first=start / 100.0, over=over)
+    return where(is_last(over=over), felt, 0.0)

@@ -1,0 +1,219 @@
+"""Tool calls against those that would have been right: names, parameters, values, each a component of its own.
+
+Calls are JSON in text columns, `[{"name": ..., "arguments": {...}}, ...]`; `parameters` is read as well, and arguments
+that are JSON in a text themselves, as endpoints give them. Left out: how calls are parsed out of an action;
+`tag_format` says whether there is anything to parse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from scipy.optimize import linear_sum_assignment
+
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, clip, is_missing, register, where
+from palaestra.errors import ExpressionError, InputError, nearest
+from palaestra.rewards.match.words import column, texts
+
+Call = Mapping[str, Any]
+Part = Literal["score", "name", "keys", "values", "calls", "exact"]
+PARTS = ("score", "name", "keys", "values", "calls", "exact")
+METHODS = ("optimal", "greedy")
+UNREADABLE = object()
+
+
+@dataclass(frozen=True)
+class MatchReport:
+    """How well calls match the gold ones.
+
+    name: multiset Jaccard index of the names. keys, values: over matched pairs, the sum of the Jaccard indices of the
+    parameter names and the number of equal values. calls: gold calls that were made to the letter. exact: all of them
+    were, and nothing else. best: the largest possible name + keys + values; number: gold calls.
+    """
+
+    name: float
+    keys: float
+    values: float
+    calls: int
+    exact: bool
+    best: float
+    number: int
+
+    @property
+    def score(self) -> float:
+        """(name + keys + values) / best, in [0, 1]."""
+        return 1.0 if self.exact else (self.name + self.keys + self.values) / self.best
+
+
+def match_calls(
+    gold: Sequence[Call], pred: Sequence[Call], method: Literal["optimal", "greedy"] = "optimal"
+) -> MatchReport:
+    """Match each gold call with at most one predicted call of the same name; ToolRL (arXiv 2504.13958).
+
+    A pair scores the Jaccard index of its parameter names plus the number of gold parameters with an equal value; best
+    = 1 + Σ(1 + parameters) over the gold calls. optimal: the assignment of largest sum, as in the paper. greedy: gold
+    calls take their best free partner one after the other, as in the released code.
+
+    Raises:
+        InputError: the method is unknown.
+
+    >>> gold = [{"name": "search", "arguments": {"q": "cats", "k": 3}}, {"name": "calc", "arguments": {"e": "1+1"}}]
+    >>> report = match_calls(gold, [{"name": "search", "arguments": {"q": "cats", "k": 5}}])
+    >>> report.name, report.keys, report.values, report.best
+    (0.5, 1.0, 1.0, 6.0)
+    """
+    if method not in METHODS:
+        raise InputError(f"match_calls: method={method!r}{nearest(str(method), METHODS)}")
+    wanted, given = [_frozen(call) for call in gold], [_frozen(call) for call in pred]
+    names = (Counter(name for name, _ in wanted), Counter(name for name, _ in given))
+    same, both = (names[0] & names[1]).total(), (names[0] | names[1]).total()
+    made = (Counter(map(repr, wanted)) & Counter(map(repr, given))).total()
+    pairs = np.array([[_pair(one, other) for other in given] for one in wanted], float).reshape(len(wanted), -1, 2)
+    chosen = pairs[_assign(pairs.sum(axis=2), method)].sum(axis=0) if pairs.size else np.zeros(2)
+    best = 1.0 + sum(1 + len(parameters) for _, parameters in wanted)
+    exact = made == len(wanted) == len(given)
+    keys, values = map(float, chosen)
+    return MatchReport(same / both if both else 1.0, keys, values, made, exact, best, len(wanted))
+
+
+def _frozen(call: Call) -> tuple[str, dict[str, Hashable]]:
+    given = call.get("arguments", call.get("parameters")) or {}
+    given = json.loads(given) if isinstance(given, str) else given
+    return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}
+
+
+def _plain(value: Any) -> str:
+    """Values are equal iff their JSON is; 1, 1.0 and True differ in what they mean to a tool."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _pair(gold: tuple[str, dict[str, Hashable]], pred: tuple[str, dict[str, Hashable]]) -> tuple[float, float]:
+    if gold[0] != pred[0]:
+        return 0.0, 0.0
+    together, shared = gold[1].keys() | pred[1].keys(), gold[1].keys() & pred[1].keys()
+    return len(shared) / len(together) if together else 1.0, float(sum(gold[1][key] == pred[1][key] for key in shared))
+
+
+def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
+    if method == "optimal":
+        rows, columns = linear_sum_assignment(score, maximize=True)
+        return rows, columns
+    free, taken = score.copy(), []
+    for row in range(min(score.shape)):
+        taken.append(int(free[row].argmax()))
+        free[:, taken[-1]] = -1.0
+    return np.arange(len(taken)), np.array(taken)
+
+
+@register()
+def call_match(
+    calls: str, gold: str, *, part: Part = "score", method: Literal["optimal", "greedy"] = "optimal"
+) -> Signal:
+    """A part of `match_calls` of each row: score, name, keys, values, calls or exact; 0 for unreadable calls.
+
+    Missing where there are no gold calls (null or an empty list); null calls are unreadable, `[]` is not.
+
+    Raises:
+        ExpressionError: the part or the method is unknown, or something is not a column.
+        InputError: the gold calls of a row are not readable.
+    """
+    for name, value, known in (("part", part, PARTS), ("method", method, METHODS)):
+        if value not in known:
+            raise ExpressionError(f"call_match: {name}={value!r}{nearest(str(value), known)}")
+    return Signal("call_match", column(calls), column(gold), part=part, method=method)
+
+
+def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    both, gold_column = texts(evaluation, node), node.inputs[1].options["name"]
+    distinct = both.unique(maintain_order=True)  # a group shares its gold calls and often its answers
+    part, method = node.options["part"], node.options["method"]
+
+    @cache
+    def wanted(text: str) -> Any:
+        calls = _read(text)
+        if calls is UNREADABLE:
+            form = '[{"name": "f", "arguments": {}}]'
+            raise InputError(f"call_match: column {gold_column!r} holds {text[:80]!r}, not a list of calls like {form}")
+        return calls
+
+    found: list[float | None] = []
+    for given, gold in distinct.iter_rows():
+        right = wanted(gold) if gold else []
+        made: Any = _read(given) if given is not None else UNREADABLE
+        if not right:
+            found.append(None)
+        elif made is UNREADABLE:
+            found.append(0.0)
+        else:
+            report = match_calls(right, made, method)
+            value = getattr(report, part)
+            found.append(float((report.name + value) / (1 + report.number) if part == "calls" else value))
+    scored = distinct.with_columns(pl.Series("found", found, pl.Float64))
+    return both.join(scored, on=["0", "1"], how="left", nulls_equal=True, maintain_order="left")["found"].to_numpy()
+
+
+KERNELS["call_match"] = _call_match
+
+
+def _read(text: str) -> Any:
+    try:
+        calls = [dict(call) for call in json.loads(text)]
+        return calls if all("name" in call and (_frozen(call) or True) for call in calls) else UNREADABLE
+    except (ValueError, TypeError, AttributeError, RecursionError):  # a model may write "[" a thousand times
+        return UNREADABLE
+
+
+@register()
+def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
+    """1 if the text is exactly `<tag>…</tag>` for each of the tags, in this order and each once, else 0.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"action": ["<think>a</think> <answer>b</answer>", "<answer>b</answer>"]})
+    >>> tag_format("action", ("think", "answer")).evaluate(turns)
+    array([ True, False])
+    """
+    content = pl.col(text).cast(pl.String).fill_null("")
+    whole = content.str.contains(r"(?s)^\s*" + r"\s*".join(f"<{tag}>.*</{tag}>" for tag in tags) + r"\s*$")
+    marks = [f"<{end}{tag}>" for tag in tags for end in ("", "/")]
+    return as_signal(pl.all_horizontal(whole, *(content.str.count_matches(mark, literal=True) == 1 for mark in marks)))
+
+
+@register()
+def length_reward(text: str, *, words: int = 512) -> Signal:
+    """Number of words over `words`, at most 1: ToolRL's length reward, of which its ablation finds that it hurts."""
+    count = as_signal(pl.col(text).cast(pl.String).fill_null("").str.count_matches(r"\S+").cast(pl.Float64))
+    return clip(count / words, high=1.0)
+
+
+@register()
+def tool_rl_reward(
+    calls: str,
+    gold: str,
+    *,
+    format: SignalLike = 0.0,
+    scale: SignalLike = 3.0,
+    format_scale: SignalLike = 1.0,
+    granularity: Literal["fine", "call", "all"] = "fine",
+    method: Literal["optimal", "greedy"] = "optimal",
+) -> Signal:
+    """[215] ToolRL (arXiv 2504.13958): format_scale · format + scale · (2·S/S_max - 1).
+
+    S/S_max is the score of `match_calls`: fine; with granularity="call" only calls to the letter count (S_max = 1 +
+    n), with "all" it is all or nothing. Unreadable calls get -scale, turns that should call nothing 0. format: a mask,
+    e.g. `tag_format("action", ("think", "tool_call"))`. scale, format_scale: numbers or schedules; the paper's dynamic
+    scale is 2 + t/150 up to 3, and 2 - t/150 down to 1. method="greedy" is the released code. Checked against it.
+    """
+    parts = {"fine": "score", "call": "calls", "all": "exact"}
+    if granularity not in parts:
+        raise ExpressionError(f"tool_rl_reward: granularity={granularity!r}{nearest(str(granularity), parts)}")
+    share = call_match(calls, gold, part=parts[granularity], method=method)  # type: ignore[arg-type]
+    correct = where(is_missing(share), 0.0, as_signal(scale) * (2.0 * share - 1.0))
+    return as_signal(format_scale) * as_signal(format) + correct

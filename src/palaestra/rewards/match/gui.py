@@ -1,0 +1,158 @@
+"""Rewards of a step on a screen: action type, coordinates, content, format; each a component of its own.
+
+Boxes and their overlap are in `graded`. Left out: how an action is read out of text, and what a screen looks like.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    clip,
+    fill_missing,
+    highest,
+    mean,
+    register,
+    where,
+)
+from palaestra.errors import ExpressionError
+from palaestra.rewards.match.graded import hit, tier
+from palaestra.rewards.match.words import matrix, point_in_box, token_f1
+
+
+@register()
+def same_text(one: str, other: str) -> Signal:
+    """1 where two columns of text are equal, else 0; nothing given is not equal to anything."""
+    return as_signal((pl.col(one).cast(pl.String) == pl.col(other).cast(pl.String)).fill_null(False))
+
+
+@register()
+def distance(point: SignalLike, gold: SignalLike) -> Signal:
+    """Euclidean distance of two points, list columns (x, y); missing without one."""
+    return Signal("distance", as_signal(point), as_signal(gold))
+
+
+def _distance(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    one, other = (matrix(evaluation, child, 2, node) for child in node.inputs)
+    return np.asarray(np.hypot(*(one - other).T))
+
+
+KERNELS["distance"] = _distance
+
+
+@register()
+def ui_r1_reward(
+    action: str,
+    gold_action: str,
+    point: SignalLike,
+    box: SignalLike,
+    *,
+    format: SignalLike = 0.0,
+    clicks: tuple[str, ...] = ("click",),
+    scale: SignalLike = 1.0,
+) -> Signal:
+    """[173] UI-R1 (arXiv 2503.21620): R_type + R_coord + R_format, each 0 or 1.
+
+    R_type: the action's type is right. R_coord: then 1, for a click only if its point lies in the gold box (edges
+    included). format: a mask, e.g. `tag_format("action", ("think", "answer"))`. Checked against the released code.
+    """
+    right = same_text(action, gold_action)
+    inside = fill_missing(point_in_box(point, box, scale=scale), 0.0)
+    click = as_signal(pl.col(gold_action).cast(pl.String).is_in(list(clicks)).fill_null(False))
+    return right + where(right, where(click, inside, 1.0), 0.0) + as_signal(format)
+
+
+@register()
+def length_aware(
+    reward: SignalLike, *, length: SignalLike = "tokens_out", best: float = 3.0, over: Keys = "group"
+) -> Signal:
+    """UI-R1's efficient variant: reward + max(0.5 - 0.5·λ, 0.1) for a full reward, + min(0.9·λ - 0.1, -0.1) for others.
+
+    λ = (L - L_b)/L_b; L_b = p·L_r + (1 - p)·L_max, p the share of full rewards in the group, L_r their mean length.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"group": [0] * 4, "reward": [3, 3, 2, 1], "tokens_out": [40, 80, 60, 100]})
+    >>> length_aware("reward").evaluate(turns)
+    array([3.75 , 3.5  , 1.675, 0.9  ])
+    """
+    r, size = as_signal(reward), as_signal(length)
+    full = r >= best
+    share = mean(full, over=over)
+    bound = share * fill_missing(mean(size, over=over, where=full), 0.0) + (1.0 - share) * highest(size, over=over)
+    excess = (size - bound) / bound
+    return r + where(full, clip(0.5 - 0.5 * excess, low=0.1), clip(0.9 * excess - 0.1, high=-0.1))
+
+
+@register()
+def ui_venus_grounding(
+    box: SignalLike, target: SignalLike, *, format: SignalLike = 0.0, weights: tuple[float, float] = (0.1, 0.9)
+) -> Signal:
+    """[193] UI-Venus (arXiv 2508.10833), grounding: w1 · format + w2 · 1[the box's centre lies in the gold box]."""
+    return weights[0] * as_signal(format) + weights[1] * fill_missing(hit(box, target), 0.0)
+
+
+@register()
+def scroll_reward(start: SignalLike, end: SignalLike, direction: SignalLike, *, value: float = 1.0) -> Signal:
+    """1.5 · value if start, end and direction are right, value without the end, value/2 for start or direction, else 0.
+
+    All three are masks.
+    """
+    begun, ended, way = (as_signal(each) != 0.0 for each in (start, end, direction))
+    return value * where(begun & way, where(ended, 1.5, 1.0), where(begun | way, 0.5, 0.0))
+
+
+@register()
+def ui_venus_navigation(
+    action: str,
+    gold_action: str,
+    *,
+    coordinates: SignalLike = 0.0,
+    content: SignalLike = 0.0,
+    format: SignalLike = 0.0,
+    weights: tuple[float, float] = (0.1, 0.9),
+) -> Signal:
+    """[193] UI-Venus, navigation: w1 · format + w2 · (R_type + R_coord + R_content); the last two if the type is right.
+
+    coordinates: `stepwise_point(...)` for clicks, `scroll_reward(...)` for scrolls; content: `content_reward(...)`.
+    The paper does not give its weights and thresholds; those here are reconstructions. Formulas from its text.
+    """
+    right = same_text(action, gold_action)
+    detail = fill_missing(coordinates, 0.0) + fill_missing(content, 0.0)
+    return weights[0] * as_signal(format) + weights[1] * (right + where(right, detail, 0.0))
+
+
+@register()
+def stepwise_point(
+    point: SignalLike, gold: SignalLike, *, near: float = 10.0, far: float = 40.0, value: float = 1.0
+) -> Signal:
+    """value within `near` of the gold point, half of it within `far`, else 0: a slope where a box gives a cliff."""
+    return value * tier(distance(point, gold), edges=(near, far), levels=(1.0, 0.5))
+
+
+@register()
+def content_reward(text: str, gold: str, *, enough: float = 0.5, value: float = 1.0) -> Signal:
+    """value if the F1 of the words is at least `enough`, else 0."""
+    return value * (token_f1(text, gold) >= enough)
+
+
+@register()
+def hybrid_reward(
+    rule: SignalLike, judge: SignalLike, needs_judge: SignalLike, *, weights: tuple[float, float] = (1.0, 1.0)
+) -> Signal:
+    """[204] CRAFT-GUI (arXiv 2508.11360): w_r · rule, and w_j · judge for tasks that no rule decides.
+
+    rule: components of the action, 0 where there is none. judge: a score in [0, 1], missing where the judge failed,
+    which leaves the row without a reward. Reconstruction from the abstract.
+
+    Raises:
+        ExpressionError: a weight is negative.
+    """
+    if min(weights) < 0:
+        raise ExpressionError(f"hybrid_reward: weights={weights} must not be negative")
+    return weights[0] * fill_missing(rule, 0.0) + where(needs_judge, weights[1] * as_signal(judge), 0.0)

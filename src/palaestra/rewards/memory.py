@@ -1,0 +1,144 @@
+"""Bounds: what keeps a score from being farmed once it is a reward.
+
+A score per turn that is simply added up pays for more turns. Each function here makes the sum over an episode bounded,
+by another rule: only bad steps count, only differences, only the sign, only the first time, only up to a limit. Left
+out: the scores (they are columns), and the audits that show whether a reward needs a bound.
+"""
+
+from __future__ import annotations
+
+from palaestra.algebra.keys import is_last, joined
+from palaestra.algebra.potentials import potential_difference
+from palaestra.algebra.signals import (
+    Keys,
+    Signal,
+    SignalLike,
+    as_signal,
+    clip,
+    cumulative,
+    fill_missing,
+    register,
+    shift,
+    sign,
+    where,
+)
+from palaestra.errors import ExpressionError
+
+AGENT: Keys = ("episode", "agent")
+
+
+@register()
+def clip_above(score: SignalLike, eta: float) -> Signal:
+    """min(score - η, 0): a step that scores at least η earns nothing, a worse one is punished; no sum is above 0.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> clip_above("score", 0.8).evaluate(Turns({"score": [0.9, 0.6]})).round(9)
+    array([ 0. , -0.2])
+    """
+    return clip(as_signal(score) - eta, high=0.0)
+
+
+@register()
+def delta(score: SignalLike, *, over: Keys = AGENT) -> Signal:
+    """score_k - score_{k+1}; the last step but one keeps its score, the last, which is the outcome's, earns 0.
+
+    The return-to-go from step k is score_k and the whole sum score_1, whatever lies between: with the last score taken
+    as 0 this is potential-based shaping with its sign turned. Under credit that knows only the sum (GRPO) it collapses
+    to the first score. An episode of one step has 0.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "score": [0.9, 0.6, 0.95, 0.9]})
+    >>> delta("score").evaluate(turns).round(9)
+    array([ 0.3 , -0.35,  0.95,  0.  ])
+    """
+    return 0.0 - potential_difference(where(is_last(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
+
+
+@register()
+def clip_and_delta(
+    score: SignalLike = "score",
+    success: SignalLike = "success",
+    *,
+    alpha: float = 0.5,
+    eta: float = 0.8,
+    clipped: bool = True,
+    differences: bool = True,
+    over: Keys = AGENT,
+) -> Signal:
+    """[26] (arXiv 2410.15115): α · delta(min(score - η, 0)), and success on the agent's last turn.
+
+    score: of a process reward model, per turn. clipped, differences: leave out one of the two, or both (the plain sum,
+    which is farmed by repeating a good step). To be used with `return_to_go`, not with a sum over the episode. α and η
+    are those of the trial here; the formulas are from a secondary text that agrees with the abstract.
+    """
+    step = clip_above(score, eta) if clipped else as_signal(score)
+    step = delta(step, over=over) if differences else step
+    return alpha * step + where(is_last(over=over), as_signal(success), 0.0)
+
+
+@register()
+def sign_scale(x: SignalLike, size: float = 1.0) -> Signal:
+    """size · sgn(x): only the sign counts, so whoever writes the reward cannot choose its scale.
+
+    [34] Auto MC-Reward (arXiv 2312.09238): sign_scale(sparse) + sign_scale(dense, 0.1), one of 0, ±0.1, ±0.9, ±1, ±1.1.
+    """
+    return size * sign(x)
+
+
+@register()
+def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
+    """x where it is not 0 for the first time in the episode, 0 afterwards; with a key, once for each of its values.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "room": [1, 2, 1, 2], "reward": [0.0, 1.0, 1.0, 1.0]})
+    >>> once("reward", key="room").evaluate(turns)
+    array([0., 1., 1., 0.])
+    """
+    value = as_signal(x)
+    return where(cumulative(value != 0.0, exclusive=True, over=joined(over, key)) > 0.0, 0.0 * value, value)
+
+
+@register()
+def cap(x: SignalLike, limit: float, *, over: Keys = AGENT) -> Signal:
+    """x until its running sum reaches the limit, then what keeps it there: the sum is min(Σ x, limit) at every turn.
+
+    What was earned beyond the limit is a cushion for later losses. A missing x adds nothing.
+
+    Raises:
+        ExpressionError: the limit is negative.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> cap("reward", 2).evaluate(Turns({"episode": [0] * 4, "agent": ["a"] * 4, "reward": [1.5, 1.0, 1.0, -0.5]}))
+    array([1.5, 0.5, 0. , 0. ])
+    """
+    value, limit = as_signal(x), float(limit)
+    if limit < 0:
+        raise ExpressionError(f"cap: limit={limit} is negative; before the first turn the sum is 0")
+    spent = cumulative(fill_missing(value, 0.0), over=over)
+    free = (spent <= limit) & (shift(spent, 1, over=over, fill=0.0) <= limit)
+    held = clip(spent, high=limit)
+    return where(free, value, held - shift(held, 1, over=over, fill=0.0) + 0.0 * value)
+
+
+@register()
+def first_satisfied(
+    item: SignalLike, depends_on: SignalLike | tuple[SignalLike, ...] = (), *, over: Keys = AGENT
+) -> Signal:
+    """1 on the turn from which on the item, and all it depends on, has been true at some time; 0 on every other turn.
+
+    item, depends_on: masks or verdicts per turn; a missing one counts as no. An item that was true before what it
+    depends on is credited when that is.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"episode": [0] * 3, "agent": ["a"] * 3, "found": [1, 0, 0], "asked": [0, 1, 0]})
+    >>> first_satisfied("found", "asked").evaluate(turns)
+    array([0., 1., 0.])
+    """
+    needed = depends_on if isinstance(depends_on, tuple) else (depends_on,)
+    if any(isinstance(each, tuple) for each in needed):
+        raise ExpressionError(f"first_satisfied: depends_on={depends_on!r}; give signals")
+    met = fill_missing(1.0 * (as_signal(item) != 0.0), 0.0)
+    met = 1.0 * (cumulative(met, over=over) > 0.0)
+    for each in needed:
+        met = met * (cumulative(fill_missing(1.0 * (as_signal(each) != 0.0), 0.0), over=over) > 0.0)
+    return met - shift(met, 1, over=over, fill=0.0)

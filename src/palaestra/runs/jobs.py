@@ -1,0 +1,269 @@
+"""Many seeds: `train` one recipe, `compare` variants of it.
+
+Seeds run in processes of their own, one core each, and every process writes to its own directory; this module starts
+them, shows their progress, and has what they wrote turned into a summary, a verdict and a report. A process whose
+parent is gone ends itself.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from palaestra.algebra.files import read_object, read_text, write_json, write_text
+from palaestra.errors import InputError, PalaestraError, RecipeError
+from palaestra.learning import checkpoints
+from palaestra.runs import build
+from palaestra.runs.proof import pairs, summarise
+from palaestra.runs.recipe import Recipe, alone, load
+from palaestra.runs.seed import Clock, check, run_seed
+
+
+class Job(NamedTuple):
+    """One seed of one recipe."""
+
+    recipe: Recipe
+    seed: int
+    directory: Path
+    title: str
+
+
+# -- train ------------------------------------------------------------------------------------------------------------
+
+
+def train(
+    recipe: Recipe, directory: Path, *, resume: bool = False, jobs: int | None = None, console: Console | None = None
+) -> dict[str, Any]:
+    """Train every seed, compare with the start and the controls, write the summary, and return it.
+
+    A run that is finished is left as it is.
+
+    Raises:
+        InputError: the directory holds another run, or a run and `resume` is False; or the recipe asks for something
+            that cannot be made. Nothing was played.
+        StorageError: the directory cannot be written.
+        PalaestraError: what stopped a seed.
+    """
+    _open(recipe, directory, resume)
+    finished = read_object(directory / "summary.json")
+    if finished is not None:
+        return finished
+    clock = Clock(directory / "clock.json", resume=resume)
+    seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
+    results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
+    return _summary(recipe, directory, results, clock.read()["wall_seconds"])
+
+
+def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
+    """Make the directory ready, or refuse before anything is played."""
+    stored = read_text(directory / "recipe.yaml")
+    if stored is not None:
+        if not resume:
+            raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
+        if stored != recipe.dump():
+            raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
+    check(recipe)
+    checkpoints.check_writable(directory, 0)
+    write_text(directory / "recipe.yaml", recipe.dump())
+    write_json(directory / "environment.json", build.versions())
+
+
+def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    summary = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": build.versions()}
+    write_json(directory / "summary.json", summary)
+    return summary
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def run_jobs(
+    work: Sequence[Job], *, resume: bool, jobs: int | None, console: Console | None, clock: Clock | None = None
+) -> list[dict[str, Any]]:
+    """Run every job, as many at once as there are cores, with one progress bar each.
+
+    Raises:
+        PalaestraError: the first error of a job, after the running ones have been stopped.
+    """
+    jobs = min(jobs or os.cpu_count() or 1, len(work))
+    others = set(multiprocessing.active_children())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console or Console(stderr=True)) as bars:
+        tasks = [
+            bars.add_task(job.title, total=job.recipe.train.iterations, now="waiting", warned=set(), start=False)
+            for job in work
+        ]
+        with _pool(jobs) as pool:
+            futures, workers = [], set[multiprocessing.process.BaseProcess]()
+            for job in work:
+                futures.append(pool.submit(_run_job, job, resume))
+                workers |= set(multiprocessing.active_children()) - others
+            pending = set(futures)
+            while pending:
+                done, pending = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_EXCEPTION)
+                for job, task, future in zip(work, tasks, futures):
+                    _show(bars, task, job, future)
+                if clock is not None:
+                    clock.keep()
+                for future in done:
+                    future.result()
+                # the pool overlooks a process that is gone before it began to watch it
+                if pending and any(worker.exitcode is not None for worker in workers):
+                    raise BrokenProcessPool
+    return [future.result() for future in futures]
+
+
+@contextlib.contextmanager
+def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    """Processes that are stopped at once if anything goes wrong here, an interruption included."""
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context, initializer=_follow_parent)
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+            process.join()
+        if isinstance(error, BrokenProcessPool):
+            raise PalaestraError(
+                "the process of a seed was killed (out of memory?); go on from its last checkpoint with --resume"
+            ) from error
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _follow_parent() -> None:
+    """Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _run_job(job: Job, resume: bool) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(job.recipe.train.threads)
+    try:
+        return run_seed(job.recipe, job.seed, job.directory, resume=resume)
+    except PalaestraError as error:
+        raise type(error)(f"{job.title}: {error}") from error
+    except Exception as error:  # as text, for not every exception finds its way from one process to another
+        raise PalaestraError(f"{job.title}: {type(error).__name__}: {error}") from error
+
+
+def _show(bars: Progress, task: TaskID, job: Job, future: concurrent.futures.Future[Any]) -> None:
+    if not future.running() and not future.done():
+        return
+    bars.start_task(task)
+    path = job.directory / "metrics.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    shown = bars.tasks[task]
+    _warn(bars.console, job.title, lines[int(shown.completed) :], shown.fields["warned"])
+    if future.done():
+        now = "done"
+    elif not lines:
+        now = "warming up"
+    else:
+        now = "training" if len(lines) < job.recipe.train.iterations else "comparing"
+    bars.update(task, completed=len(lines), now=now)
+
+
+def _warn(console: Console, title: str, lines: list[bytes], kinds: set[str]) -> None:
+    """Print the alarms of new lines, each kind once; the report counts them all."""
+    for line in map(json.loads, lines):
+        for alarm in line.get("alarms", []):
+            kind = re.sub(r"[\d.]+", "", alarm)
+            if kind not in kinds:
+                said = f"{title}, iteration {line['iteration']}: {alarm}"
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
+            kinds.add(kind)
+
+
+# -- compare ----------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    name: str | Path,
+    overrides: Sequence[str],
+    *,
+    vary: str,
+    seeds: int,
+    directory: Path,
+    jobs: int | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """Train every variant under the same budget and seeds, and say of each pair which is better.
+
+    What is there already is not done again.
+    """
+    field, values = _variants(vary)
+    recipes = {value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"])) for value in values}
+    folders = {value: f"variant-{number}" for number, value in enumerate(values)}
+    for value, recipe in recipes.items():
+        _open(recipe, directory / folders[value], resume=True)
+    work = [
+        Job(recipe, seed, directory / folders[value] / f"seed-{seed}", f"{field}={value} seed {seed}")
+        for seed in range(seeds)
+        for value, recipe in recipes.items()
+    ]
+    done = run_jobs(work, resume=True, jobs=jobs, console=console)
+    results = {
+        value: [result for job, result in zip(work, done) if job.recipe is recipe] for value, recipe in recipes.items()
+    }
+    for value, recipe in recipes.items():
+        own = results[value]
+        _summary(recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own))
+    first = recipes[values[0]]
+    comparison = {
+        "recipe": first.name,
+        "description": first.description,
+        "vary": field,
+        "seeds": seeds,
+        "variants": folders,
+        "pairs": pairs(first, directory, folders, results),
+    }
+    write_json(directory / "comparison.json", comparison)
+    return comparison
+
+
+def _variants(vary: str) -> tuple[str, list[str]]:
+    """`credit=grpo,gigpo(gamma=0.9, weight=2)` -> field and values; commas inside brackets do not split."""
+    field, equals, text = vary.partition("=")
+    values, depth, start = [], 0, 0
+    for position, sign in enumerate(text + ","):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth == 0:
+            values.append(text[start:position].strip())
+            start = position + 1
+    values = [value for value in dict.fromkeys(values) if value]
+    if not equals or len(values) < 2:
+        raise RecipeError(f"--vary {vary!r}: write FIELD=VALUE,VALUE with two values or more, e.g. credit=grpo,dr_mas")
+    return field, values

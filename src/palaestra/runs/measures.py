@@ -1,0 +1,104 @@
+"""Exact measures of a team in small games, computed from its probabilities rather than from play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents.base import Policy
+from palaestra.agents.team import Team
+from palaestra.envs.base import EnvFactory
+from palaestra.envs.worlds.exact.exploitability import (
+    InformationState,
+    average_policy,
+    expected_returns,
+    exploitability,
+    nash_conv,
+    policy_table,
+    uniform_policy,
+)
+from palaestra.errors import RecipeError, nearest
+
+Table = Mapping[str, Mapping[int, float]]
+Measure = Callable[[str, Table], float]
+AVERAGE = "average_"
+"""`average_exploitability` is that of the average policy over the iterations, later ones weighing more."""
+
+
+def table_of(factory: EnvFactory, team: Team) -> tuple[str, dict[str, dict[int, float]]]:
+    """The name of an OpenSpiel game and the team's exact play in it, illegal tokens left out and renormalised."""
+    env = _playable(factory())
+
+    def probabilities(states: Sequence[InformationState]) -> list[np.ndarray]:
+        answers: list[np.ndarray] = [np.empty(0)] * len(states)
+        seats: dict[int, list[int]] = {}
+        for number, state in enumerate(states):
+            seats.setdefault(state.player, []).append(number)
+        for player, numbers in seats.items():
+            policy = _with_probabilities(team.for_agent(env.agents[player]))
+            observed = [env.look(states[number].state, player) for number in numbers]
+            chosen, _ = policy.choice_probabilities(observed)
+            for number, row in zip(numbers, chosen, strict=True):
+                answers[number] = row[list(states[number].legal)]
+        return answers
+
+    return env.name, policy_table(env.name, probabilities)
+
+
+def check(names: Sequence[str], factory: EnvFactory, team: Team) -> None:
+    """Try the measures on uniform play, which costs next to nothing.
+
+    Raises:
+        RecipeError: there is no such measure, or the env or a policy of the team does not allow exact ones.
+        InputError: the measure has no meaning in this game.
+    """
+    for policy in team.policies.values() if names else ():
+        _with_probabilities(policy)
+    for name in names:
+        game = _playable(factory()).name
+        measure(name, game, [uniform_policy(game)])
+
+
+def _playable(env: Any) -> Any:
+    if not hasattr(env, "look"):
+        raise RecipeError("evaluation.metrics: exact measures need an env of OpenSpiel (openspiel/NAME)")
+    return env
+
+
+def _with_probabilities(policy: Policy) -> Any:
+    if not hasattr(policy, "choice_probabilities"):
+        raise RecipeError(f"evaluation.metrics: policy {policy.name!r} cannot tell its probabilities exactly")
+    return policy
+
+
+def _expected_return(game: str, table: Table) -> float:
+    """Exact expected return of the first seat (of everybody, in a game with one common return)."""
+    return float(expected_returns(game, table)[0])
+
+
+MEASURES: dict[str, Measure] = {
+    "exploitability": exploitability,
+    "nash_conv": nash_conv,
+    "expected_return": _expected_return,
+}
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether a team improves when this measure falls."""
+    return name.removeprefix(AVERAGE) in ("exploitability", "nash_conv")
+
+
+def measure(name: str, game: str, tables: Sequence[Table]) -> float:
+    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 …
+
+    Raises:
+        RecipeError: there is no measure of that name.
+    """
+    bare = name.removeprefix(AVERAGE)
+    if bare not in MEASURES:
+        raise RecipeError(f"evaluation.metrics: unknown measure {name!r}{nearest(bare, MEASURES)}")
+    if name.startswith(AVERAGE) and len(tables) > 1:
+        return MEASURES[bare](game, average_policy(game, tables, [float(n) for n in range(1, len(tables) + 1)]))
+    return MEASURES[bare](game, tables[-1])

@@ -1,0 +1,405 @@
+"""Recipes: a YAML file that says what is played, by whom, how credit is given and how the result is proved.
+
+A recipe is validated before anything runs. Every field can be overridden on the command line, `train.iterations=20`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import textwrap
+import types
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from palaestra.algebra.parse import parse
+from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class EnvPart(_Part):
+    """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
+
+    make: str
+    options: dict[str, Any] = {}
+    roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
+    pipeline: dict[str, Any] = Field({}, description="options of the pipeline")
+
+
+class PolicyPart(_Part):
+    """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
+
+    kind: Literal["tiny", "lm", "chat", "tabular", "mlp", "random", "script"]
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> PolicyPart:
+        needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(self.kind)
+        if needed and needed not in self.options:
+            raise ValueError(f"kind {self.kind!r} needs options.{needed}")
+        return self
+
+
+class WarmStartPart(_Part):
+    """Supervised learning on scripted play before reinforcement learning."""
+
+    teacher: str = Field("random", description="a registered teacher, or module:function")
+    options: dict[str, Any] = {}
+    groups: int = Field(256, ge=1, description="episodes of scripted play")
+    steps: int = Field(300, ge=0)
+    batch: int = Field(64, ge=1)
+    lr: float = Field(3e-3, gt=0)
+
+
+class AuxiliaryPart(_Part):
+    """Lucy-SKG's [21] heads on the trunk of an `mlp` policy; see `palaestra.learning.auxiliary`."""
+
+    reward: float = Field(1.0, ge=0, description="weight of predicting the sign of the reward")
+    reconstruction: float = Field(1.0, ge=0, description="weight of giving the observation back")
+    sequence: int = Field(20, ge=1, description="turns from which the reward is predicted")
+    zero: float = Field(0.005, ge=0, description="a reward of at most this size counts as zero")
+
+
+class LearnPart(_Part):
+    """How an advantage moves a policy; see `palaestra.learning.PolicyGradient`."""
+
+    lr: float | dict[str, float] = 1e-3
+    ratio: Literal["token", "sequence"] = "token"
+    clip: float | tuple[float, float] = 0.2
+    aggregate: Literal["token-mean", "sequence-mean", "constant"] = "token-mean"
+    constant: float | None = Field(None, gt=0, description="of `aggregate: constant`, the tokens of the longest answer")
+    kl: float = Field(0.0, ge=0)
+    kl_estimator: Literal["exact", "k3"] = "exact"
+    entropy: float = 0.0
+    corridor: tuple[float, float] | None = Field(
+        None, description="EPO [166]: hold entropy between so many times its past mean; `entropy` is the weight"
+    )
+    corridor_smooth: float = Field(1.0, ge=0, description="EPO's α, how much leaving the corridor costs")
+    corridor_decay: float = Field(1.0, ge=0, description="EPO's γ, how fast that cost falls from twice to once")
+    sequential: Literal["turn", "agent"] | None = Field(
+        None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
+    )
+    order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
+    auxiliary: AuxiliaryPart | None = None
+    epochs: int = Field(1, ge=1)
+    minibatch: int | None = Field(None, ge=1)
+    max_grad_norm: float = Field(1.0, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+
+    @model_validator(mode="after")
+    def _corridor_holds_something(self) -> LearnPart:
+        if self.corridor is not None:
+            low, high = self.corridor
+            if not 0 <= low <= 1 <= high:
+                raise ValueError(f"corridor: expected [low, high] with 0 <= low <= 1 <= high, found {[low, high]}")
+            if not self.entropy > 0:
+                raise ValueError(f"corridor: needs learn.entropy above 0, its weight, found {self.entropy}")
+        return self
+
+    @field_validator("lr")
+    @classmethod
+    def _is_a_rate(cls, value: float | dict[str, float]) -> float | dict[str, float]:
+        if min(value.values(), default=0.0) < 0 if isinstance(value, dict) else value < 0:
+            raise ValueError(f"a learning rate is at least 0, found {value}")
+        return value
+
+
+class TrainPart(_Part):
+    """How much is played and how often one looks."""
+
+    iterations: int = Field(50, ge=0)
+    groups: int = Field(16, ge=1, description="tasks per iteration")
+    group_size: int = Field(8, ge=1, description="episodes per task")
+    evaluate_every: int = Field(10, ge=1)
+    checkpoint_every: int = Field(10, ge=1)
+    save_turns: Literal["none", "last", "all"] = "last"
+    concurrency: int = Field(256, ge=1)
+    timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
+    retries: int = Field(1, ge=0, description="times a failed episode is played again")
+    incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
+    threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
+
+
+class ControlPart(_Part):
+    """A system that the trained team is compared with: other policies in the same seats, or a training of its own."""
+
+    policies: dict[str, PolicyPart] | None = None
+    teacher: str | None = Field(None, description="the scripted team of a warm start")
+    options: dict[str, Any] = {}
+    train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> ControlPart:
+        if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
+            raise ValueError("give one of policies, teacher and train")
+        return self
+
+
+class EvaluationPart(_Part):
+    """How the difference is proved: the same held-out tasks for every system, several trials each."""
+
+    tasks: int = Field(200, ge=2)
+    trials: int = Field(4, ge=1)
+    look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
+    look_trials: int = Field(2, ge=1)
+    agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
+    measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
+    metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
+    controls: dict[str, ControlPart] = {}
+
+
+class Recipe(_Part):
+    """A run, whole."""
+
+    name: str
+    description: str = ""
+    imports: tuple[str, ...] = Field((), description="your modules that register signals, envs or teachers")
+    env: EnvPart
+    policies: dict[str, PolicyPart]
+    team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
+    warm_start: WarmStartPart | None = None
+    reward: str | dict[str, str] | None = Field(
+        None,
+        description="replaces the env's reward: a signal, or signals by name, whose sum is the reward; each stays in "
+        "the table as r_<name>",
+    )
+    repair: tuple[str, ...] = Field(
+        (), description="table functions between play and credit, e.g. replay(k=1), one or a list; see credit.tables"
+    )
+    credit: str = "grpo()"
+    learn: LearnPart = LearnPart()
+    train: TrainPart = TrainPart()
+    evaluation: EvaluationPart = EvaluationPart()
+    seeds: tuple[int, ...] = (0,)
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count(cls, value: Any) -> Any:
+        """`seeds: 5` means seeds 0 to 4."""
+        return tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("repair", "imports", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else () if value is None else value
+
+    @field_validator("repair")
+    @classmethod
+    def _are_table_functions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        from palaestra.learning.stages.tables import parse_table_function
+
+        for text in value:
+            try:
+                parse_table_function(text)
+            except InputError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("credit", "reward")
+    @classmethod
+    def _is_signal(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
+        import palaestra.credit
+        import palaestra.rewards  # noqa: F401  their signals must be registered
+
+        if value == {}:
+            raise ValueError("no components; give a signal, or signals by name")
+        for name, text in value.items() if isinstance(value, dict) else [("", value)]:
+            if not re.fullmatch(r"\w*", name):
+                raise ValueError(f"component {name!r}: name it with letters, digits and _; its column is r_<name>")
+            try:
+                if text is not None:
+                    parse(text)
+            except ExpressionError as error:
+                raise ValueError(f"{name}: {error}" if name else str(error)) from error
+        return value
+
+    @model_validator(mode="after")
+    def _names_what_exists(self) -> Recipe:
+        for agent, policy in self.team.items():
+            if policy not in self.policies:
+                raise ValueError(f"team.{agent}: no policy {policy!r}{nearest(policy, self.policies)}")
+        for name, control in self.evaluation.controls.items():
+            field = f"evaluation.controls.{name}"
+            if name in ("before", "after") or not re.fullmatch(r"[\w-]+", name):
+                raise ValueError(f"{field}: a name of letters, digits, _ and -, other than before and after, is needed")
+            for policy in control.policies or ():
+                if policy not in self.policies:
+                    raise ValueError(f"{field}.policies: no policy {policy!r}{nearest(policy, self.policies)}")
+        if not self.seeds or min(self.seeds) < 0 or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: give at least one seed, each once and none below 0, found {list(self.seeds)}")
+        measures = ("success", "score", *self.evaluation.metrics)
+        measure = self.evaluation.measure
+        if measure not in measures:
+            raise ValueError(f"evaluation.measure: unknown measure {measure!r}{nearest(measure, measures)}")
+        return self
+
+    def dump(self) -> str:
+        """The resolved recipe as YAML, which `load` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def names() -> list[str]:
+    """Recipes that ship with the package."""
+    files = resources.files("palaestra.runs.recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
+
+    Raises:
+        RecipeError: the file, a field, a type or a name is wrong; the message names the field and the fix.
+    """
+    text, where = _read(source)
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"{where}: not YAML: {_fault(error)}") from error
+    if not isinstance(data, dict):
+        found = "an empty file" if data is None else type(data).__name__
+        raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
+    for override in overrides:
+        _override(data, override)
+    return validate(data, where)
+
+
+def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
+    """A recipe from plain data."""
+    modules = data.get("imports")
+    modules = [modules] if isinstance(modules, str) else modules
+    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        # A field that is missing often is one that is misspelt: the wrong name says more.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise RecipeError(f"{where}: {_sentence(first)}") from error
+
+
+def import_modules(modules: Iterable[Any]) -> None:
+    """Import what a recipe names under `imports`; in every process, because names are registered by importing."""
+    for module in modules:
+        try:
+            importlib.import_module(str(module))
+        except Exception as error:  # whatever a module does
+            raise RecipeError(f"imports: cannot import {module!r} ({type(error).__name__}: {error})") from error
+
+
+def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:
+    """A recipe with some fields replaced; nested mappings are merged, null takes a seat or a policy away."""
+    data = _merge(recipe.model_dump(mode="json"), changes)
+    for field in ("team", "policies"):
+        if isinstance(data[field], dict):
+            data[field] = {name: value for name, value in data[field].items() if value is not None}
+    return validate(data, where or recipe.name)
+
+
+def alone(recipe: Recipe) -> Recipe:
+    """The recipe without its controls."""
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"controls": {}})})
+
+
+def _merge(base: Any, changes: Any) -> Any:
+    if not (isinstance(base, dict) and isinstance(changes, dict)) or "kind" in changes:
+        return changes  # a policy of another kind takes none of the old one's options
+    return base | {key: _merge(base.get(key), value) for key, value in changes.items()}
+
+
+def _read(source: str | Path) -> tuple[str, str]:
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            return path.read_text(encoding="utf-8"), str(path)
+        except OSError as error:
+            raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise RecipeError(f"{path}: cannot be read: {error}") from error
+    if str(source) not in names():
+        raise RecipeError(f"no recipe {str(source)!r}{nearest(str(source), names())} (or give a .yaml file)")
+    text = resources.files("palaestra.runs.recipes").joinpath(f"{source}.yaml").read_text(encoding="utf-8")
+    return text, f"recipe {source}"
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a piece of YAML, and where, on one line."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return (f"line {mark.line + 1}: " if mark else "") + str(problem or error or type(error).__name__).splitlines()[0]
+
+
+def _override(data: dict[str, Any], text: str) -> None:
+    field, equals, value = text.partition("=")
+    *parents, last = field.split(".")
+    if not equals or not all((*parents, last)):
+        raise RecipeError(f"override {text!r}: write field=value, e.g. train.iterations=20")
+    target: Any = data
+    for number, parent in enumerate(parents, start=1):
+        if target.get(parent) is None:
+            target[parent] = {}
+        target = target[parent]
+        if not isinstance(target, dict):
+            raise RecipeError(f"override {text!r}: {'.'.join(parents[:number])} has no fields of its own")
+    try:
+        target[last] = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RecipeError(f"override {text!r}: the value is not YAML: {_fault(error)}; put it in quotes") from error
+
+
+def _sentence(error: Any) -> str:
+    """One pydantic error as: field, what was expected and found, the fix."""
+    place, annotation = _place(error["loc"])
+    field = ".".join(place)
+    found = error.get("input")
+    match error["type"]:
+        case "extra_forbidden":
+            known = annotation.model_fields
+            return f"{field}: unknown field{nearest(place[-1], known)} (fields here: {', '.join(known)})"
+        case "missing":
+            return f"{field}: this field is required"
+        case "value_error":
+            return (f"{field}: " if field else "") + str(error["ctx"]["error"])
+        case "model_type" | "model_attributes_type" | "dict_type":
+            expected = "expected a mapping of fields"
+        case "literal_error":
+            return f"{field}: no {found!r} here{nearest(str(found), map(str, get_args(annotation)))}"
+        case _ if len(place) < len(error["loc"]):  # one of several types
+            expected = f"expected {annotation}"
+        case _:
+            expected = error["msg"].replace("Input should be", "expected").replace("a valid tuple", "a list")
+    return f"{field}: {expected}, found {textwrap.shorten(repr(found), 80)} ({type(found).__name__})"
+
+
+def _place(location: Sequence[str | int]) -> tuple[list[str], Any]:
+    """A place in a recipe as names, and what is expected there, or whose fields these are.
+
+    pydantic goes on with the names of types where a field may be one of several; those are left out.
+    """
+    place: list[str] = []
+    expected: Any = Recipe
+    for part in location:
+        annotation = _optional(expected)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            info = annotation.model_fields.get(str(part))
+            expected = info.annotation if info else annotation
+        elif get_origin(annotation) is dict:
+            expected = get_args(annotation)[1]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            break
+        place.append(str(part))
+    return place, _optional(expected)
+
+
+def _optional(annotation: Any) -> Any:
+    """`X` of `X | None`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        some = [each for each in get_args(annotation) if each is not type(None)]
+        return some[0] if len(some) == 1 else annotation
+    return annotation

@@ -1,0 +1,203 @@
+"""Scripted play: whom a policy imitates before it learns, and whom it plays against.
+
+A teacher is a function from its options to a function from a `Request` to an action. Recipes name it, or give
+`module:function` for one of your own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents.base import Request
+from palaestra.envs.base import Action
+from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
+
+Play = Callable[[Request], Action]
+TEACHERS: dict[str, Callable[..., Play]] = {}
+
+
+def teacher(name: str) -> Callable[[Callable[..., Play]], Callable[..., Play]]:
+    """Register a teacher under a name."""
+
+    def decorate(make: Callable[..., Play]) -> Callable[..., Play]:
+        TEACHERS[name] = make
+        return make
+
+    return decorate
+
+
+def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: int = 0) -> Play:
+    """The scripted play that a recipe names. `seed` is for teachers that draw something once, unless `options` has it.
+
+    Raises:
+        RecipeError: no such teacher, or options that it does not take.
+    """
+    factory = TEACHERS.get(name) or (load_object(name, field) if ":" in name else None)
+    if factory is None:
+        raise RecipeError(f"{field}: no teacher {name!r}{nearest(name, TEACHERS)}; or give module:function")
+    if "seed" in inspect.signature(factory).parameters:
+        options = {"seed": seed, **options}
+    play: Play = call(factory, options, f"{field} {name!r}")
+    return play
+
+
+def load_object(path: str, field: str) -> Any:
+    """The object that `module:name` stands for."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a module does when it is imported
+        raise RecipeError(f"{field}: cannot import {path!r} ({type(error).__name__}: {error})") from error
+
+
+def call(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    field: str,
+    *arguments: Any,
+    accepts: Sequence[Callable[..., Any]] = (),
+    **given: Any,
+) -> Any:
+    """`function(*arguments, **given, **options)`; `accepts`: functions to which it passes its options on.
+
+    Raises:
+        RecipeError: `options`, which stand in `field` of a recipe, are not what the function takes.
+    """
+    own = list(inspect.signature(function).parameters.values())[len(arguments) :]
+    others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    known = [p.name for p in (*own, *others) if p.kind is not p.VAR_KEYWORD and p.name not in given]
+    takes_any = not accepts and any(p.kind is p.VAR_KEYWORD for p in own)
+    for option in options:
+        if option not in known and not takes_any:
+            raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
+    try:
+        with naming(field):
+            return function(*arguments, **given, **options)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{field}: {error}") from error
+
+
+@contextlib.contextmanager
+def naming(field: str) -> Iterator[None]:
+    """Bad input that is found inside is said to stand in `field` of the recipe."""
+    try:
+        yield
+    except (RecipeError, MissingExtraError):
+        raise
+    except InputError as error:
+        raise RecipeError(f"{field}: {error}") from error
+
+
+@teacher("random")
+def random_legal() -> Play:
+    """Uniform over the legal actions."""
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        return legal[int(request.rng.integers(len(legal)))] if legal else ""
+
+    return play
+
+
+@teacher("answers")
+def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
+    """Knows the answer to short reasoning-gym questions with this probability (one number, or one per role).
+
+    The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
+    """
+    from palaestra.envs.questions import solve
+    from palaestra.teams import teacher as role
+
+    return role(solve, accuracy=accuracy)
+
+
+@teacher("varied")
+def varied(concentration: float = 2.0, seed: int = 0) -> Play:
+    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
+
+    Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
+    card for hundreds of steps of reinforcement learning.
+    """
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        preferences = np.random.default_rng([seed, request.observation.key()]).dirichlet([concentration] * len(legal))
+        return legal[int(request.rng.choice(len(legal), p=preferences))]
+
+    return play
+
+
+@teacher("kuhn")
+def kuhn(slope: float = 0.06) -> Play:
+    """Kuhn poker with half an eye on the card: bets with probability 1/2 - slope, 1/2, 1/2 + slope, whatever happened.
+
+    Slope 0 is uniform play (exploitability 0.458); 0.06 is hardly better (0.39), but not blind to the card.
+    """
+
+    def play(request: Request) -> Action:
+        card = int(request.observation.text[3])  # "p0 2…"
+        return int(request.rng.random() < 0.5 + slope * (card - 1))
+
+    return play
+
+
+@teacher("convention")
+def convention(clarity: float = 0.6, seed: int = 0) -> Play:
+    """Tiny Hanabi: the first player says its card by an action of its own for each card; the second knows nothing.
+
+    Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
+    The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
+    """
+    anything = varied(seed=seed)
+
+    def play(request: Request) -> Action:
+        seat, _, seen = request.observation.text.partition(":d")
+        if seat != "p0":
+            return anything(request)
+        legal = request.observation.legal
+        if request.rng.random() < clarity:
+            return legal[int(np.random.default_rng(seed).permutation(len(legal))[int(seen)])]
+        return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
+@teacher("nim")
+def nim(skill: float = 0.0) -> Play:
+    """Nim from the short text (`3 4 5`, whoever takes the last object wins): with probability `skill` the winning move
+    (Bouton 1901: make the exclusive or of the piles 0) if there is one, else a random legal move."""
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        if request.rng.random() < skill:
+            piles = [int(number) for number in request.observation.text.split()]
+            balance = functools.reduce(operator.xor, piles)
+            for pile, size in enumerate(piles):
+                if size ^ balance < size:
+                    return f"[{pile} {size - (size ^ balance)}]"
+        return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
+@teacher("optimum")
+def optimum(game: str) -> Play:
+    """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""
+    from palaestra.envs.openspiel import OpenSpielEnv
+    from palaestra.envs.worlds.exact.exploitability import information_states, team_optimum
+
+    env = OpenSpielEnv(game)
+    _, table = team_optimum(game)
+    moves = {}
+    for state in information_states(game):
+        row = table[state.key]
+        moves[env.look(state.state, state.player).text] = max(row, key=row.__getitem__)
+    return lambda request: moves[request.observation.text]

@@ -1,0 +1,49 @@
+"""Softmax policies: the gradients are the derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from palaestra.atlas.reproductions.tabular import entropy_gradient, policy_gradient, softmax, uniform
+
+RNG = np.random.default_rng(3)
+THETA = RNG.normal(size=(2, 4, 3))
+
+
+def numeric(function: Callable[[np.ndarray], float], at: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    gradient = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        shift = np.zeros_like(at)
+        shift[index] = step
+        gradient[index] = (function(at + shift) - function(at - shift)) / (2 * step)
+    return gradient
+
+
+def test_softmax_sums_to_one_and_survives_large_values() -> None:
+    np.testing.assert_allclose(softmax(THETA).sum(axis=-1), 1)
+    np.testing.assert_allclose(softmax(np.array([1000.0, 0.0])), [1, 0])
+
+
+def test_policy_gradient_is_the_derivative_of_the_weighted_log_likelihood() -> None:
+    run, state, action = (RNG.integers(n, size=50) for n in THETA.shape)
+    advantage = RNG.normal(size=50)
+
+    def objective(theta: np.ndarray) -> float:
+        return float((advantage * np.log(softmax(theta)[run, state, action])).sum())
+
+    expected = numeric(objective, THETA)
+    np.testing.assert_allclose(policy_gradient(softmax(THETA), run, state, action, advantage), expected, atol=1e-6)
+
+
+def test_entropy_gradient_is_the_derivative_of_the_entropy() -> None:
+    def entropy(theta: np.ndarray) -> float:
+        return float(-(softmax(theta) * np.log(softmax(theta))).sum())
+
+    np.testing.assert_allclose(entropy_gradient(softmax(THETA)), numeric(entropy, THETA), atol=1e-7)
+
+
+def test_a_run_draws_the_same_whoever_runs_beside_it() -> None:
+    together = uniform([np.random.default_rng(1), np.random.default_rng(2)], 3, 2)
+    np.testing.assert_array_equal(together[1], uniform([np.random.default_rng(2)], 3, 2)[0])

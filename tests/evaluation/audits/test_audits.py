@@ -1,0 +1,383 @@
+"""Audits of rewards: what can be farmed is found with the rows that prove it, what cannot is let pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palaestra.algebra.signals import as_signal, clip, col, cumulative, shift, where
+from palaestra.algebra.turns import Turns
+from palaestra.credit import phase, potential_difference
+from palaestra.errors import ExpressionError, InputError, MissingColumnError
+from palaestra.evaluation.audits import (
+    audit,
+    cheap,
+    compare_rewards,
+    component_farming,
+    cycle_gain,
+    insert_copies,
+    max_mean_cycle,
+    order_audit,
+    paid,
+    repeat_insertion,
+    scale_sensitivity,
+    telescopes,
+    value_order_correlation,
+)
+from palaestra.evaluation.audits.finding import per_turn
+from palaestra.interface.cli import main
+from palaestra.rewards import linear, shape
+
+SCORES = [0.9, 0.6, 0.95, 0.9]
+
+
+def walk(states: list[list[int]], **columns: list) -> Turns:
+    """One agent's episodes as lists of states."""
+    lengths = [len(s) for s in states]
+    base = {
+        "episode": np.repeat(np.arange(len(states)), lengths).tolist(),
+        "turn": [t for n in lengths for t in range(n)],
+        "agent": ["a"] * sum(lengths),
+        "state": [s for each in states for s in each],
+        "terminated": [True] * sum(lengths),
+    }
+    return Turns(base | columns)
+
+
+def scored() -> Turns:
+    return walk([[0, 1, 2, 3]], score=SCORES)
+
+
+def delta_of(x: str) -> object:
+    """r_k = x_k - x_(k+1), the last but one keeps x, the last is 0 (arXiv 2410.15115)."""
+    rows, last = shift(1.0, -1, fill=0.0), shift(1.0, -2, fill=0.0)
+    return where(rows == 0.0, 0.0, where(last == 0.0, col(x), col(x) - shift(col(x), -1)))
+
+
+def test_copies_go_before_the_row() -> None:
+    table = insert_copies(scored(), np.array([0, 2]), 2)
+    assert table["score"].to_list() == [0.9] * 3 + SCORES[1:] + SCORES[:2] + [0.95] * 3 + [0.9]
+    assert table["episode"].to_list() == [0] * 6 + [1] * 6
+    assert table["turn"].to_list() == [*range(6)] * 2
+
+
+def test_repeat_insertion_gives_the_numbers_of_the_card() -> None:
+    paid = repeat_insertion(scored(), as_signal("score"))
+    assert paid.verdict == "fail"
+    assert paid.numbers["before"] == pytest.approx(3.35)
+    assert paid.numbers["slope"] == pytest.approx(0.95)  # the row that pays most; the card repeats the first
+    ten = insert_copies(scored(), np.array([0]), 10)
+    assert per_turn(ten, as_signal("score")).sum() == pytest.approx(12.35)
+    clipped = repeat_insertion(scored(), clip(col("score") - 0.8, high=0.0))
+    delta = repeat_insertion(scored(), delta_of("score"))
+    assert (clipped.verdict, delta.verdict) == ("pass", "pass")
+    assert (clipped.numbers["before"], clipped.numbers["after"]) == pytest.approx((-0.2, -0.2))
+    assert (delta.numbers["before"], delta.numbers["after"]) == pytest.approx((0.9, 0.9))
+
+
+def test_what_ends_a_game_cannot_be_repeated() -> None:
+    turns = walk([[0, 1, 2]], reward=[0.0, 0.0, 1.0])
+    assert repeat_insertion(turns, as_signal("reward")).verdict == "pass"
+    assert repeat_insertion(walk([[0]], reward=[1.0]), as_signal("reward")).verdict == "cannot tell"
+
+
+def test_a_schedule_is_audited_at_the_iteration_of_the_rows() -> None:
+    turns = walk([[0, 1, 0, 1, 0]], iteration=[50] * 5, score=[0.0, 1.0, 0.0, 1.0, 0.0])
+    over, rising = phase(1, 0, at=22) * col("score"), linear(0, 1, steps=100) * col("score")
+    assert repeat_insertion(turns, over).verdict == "pass"
+    assert repeat_insertion(turns, rising).numbers["slope"] == pytest.approx(0.5)
+
+
+def test_shaping_by_a_negative_potential_is_farmed_under_a_plain_sum_only() -> None:
+    turns = random_walks().with_column(phi=-abs(random_walks()["phi"]))
+    for cut_off in (False, True):
+        turns = turns.with_column(truncated=[cut_off] * len(turns))
+        shaped, paid = shape("phi", 0.9), shape("phi", 0.9) + 0.1
+        assert {f.verdict for f in audit(turns, shaped, only=("repeats", "cycles"))} == {"fail"}
+        assert {f.verdict for f in audit(turns, shaped, gamma=0.9, only=("repeats", "cycles"))} == {"pass"}
+        assert {f.verdict for f in audit(turns, paid, gamma=0.9, only=("repeats", "cycles"))} == {"fail"}
+
+
+def test_a_discounted_copy_has_to_pay_for_the_delay() -> None:
+    """Each copy earns .1 and delays 1: .1 + γ·1 against 1, of the agent that waits alone."""
+    keys = {"episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["a", "b"] * 2}
+    turns = Turns(keys | {"reward": [0.1, 0.0, 1.0, 5.0]})
+    slopes = [repeat_insertion(turns, col("reward"), gamma=g).numbers["slope"] for g in (1.0, 0.95, 0.5)]
+    values = [[0.1 * (1 - g ** (k + 1)) / (1 - g) + g ** (k + 1) for k in (5, 10)] for g in (0.95, 0.5)]
+    assert slopes == pytest.approx([0.1] + [(ten - five) / 5 for five, ten in values])
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e300])
+def test_no_size_of_a_reward_is_too_small_or_too_large(size: float) -> None:
+    turns = walk([[0, 1, 0, 1, 0]], reward=[0.0, size, 0.0, size, 0.0])
+    found = {f.audit: f for f in audit(turns, col("reward"), only=("telescoping", "repeats", "cycles"))}
+    assert [f.verdict for f in found.values()] == ["warn", "fail", "fail"]
+    assert found["cycles"].numbers["mean"] == pytest.approx(size / 2)
+
+
+# -- cycles -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 7), st.integers(1, 20), st.integers(0, 10_000), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_max_mean_cycle_is_what_enumeration_finds(nodes: int, edges: int, seed: int, whole: bool) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(rng.integers(nodes, size=(edges, 2)), axis=0)
+    weight = rng.integers(-3, 4, len(pairs)).astype(float) if whole else rng.normal(size=len(pairs))
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from((int(a), int(b), w) for (a, b), w in zip(pairs, weight, strict=True))
+    means = [
+        np.mean([graph[a][b]["weight"] for a, b in zip(c, [*c[1:], c[0]], strict=True)])
+        for c in nx.simple_cycles(graph)
+    ]
+    value, cycle, proved = max_mean_cycle(pairs[:, 0], pairs[:, 1], weight, nodes)
+    assert proved
+    assert value == pytest.approx(max(means, default=-np.inf))
+    if means:
+        assert weight[cycle].mean() == pytest.approx(value)
+        assert (pairs[cycle, 1] == np.roll(pairs[cycle, 0], -1)).all()  # it is a cycle, in order
+
+
+def test_language_server_loop_of_the_card() -> None:
+    """Break three diagnostics, fix three: +.8 a cycle of two steps as levels, nothing as a potential."""
+    turns = walk(
+        [[0, 1, 0, 1, 0]], reward=[-0.5 * 3 + 0.4, 0.5 * 3 + 0.4] * 2 + [0.0], phi=[-0.5 * 2, -0.5 * 5] * 2 + [-0.5 * 2]
+    )
+    levels = cycle_gain(turns, as_signal("reward"))
+    assert levels.verdict == "fail"
+    assert (levels.numbers["mean"], levels.numbers["gain_per_lap"]) == pytest.approx((0.4, 0.8))
+    assert [row["turn"] for row in levels.rows] == [0, 1]
+    potential = cycle_gain(turns, potential_difference("phi", terminal=0.0))
+    assert potential.verdict == "pass"
+    assert potential.numbers["mean"] == pytest.approx(0)
+
+
+def test_a_bonus_that_is_paid_once_is_no_loop() -> None:
+    turns = walk([[0, 1, 2, 1, 2]], hit=[0.0, 1.0, 0.0, 0.0, 0.0])
+    once = where(cumulative(col("hit"), exclusive=True) > 0.0, 0.0, col("hit"))
+    found = cycle_gain(turns, once)
+    assert found.numbers["mean"] > 0  # the first visit pays
+    assert found.numbers["gain_per_lap"] == 0
+    assert found.verdict == "pass"
+    assert cycle_gain(walk([[0, 1, 2]], hit=[1.0] * 3), col("hit")).verdict == "cannot tell"
+
+
+def test_agents_and_missing_states_are_kept_apart() -> None:
+    turns = Turns({
+        "episode": [0] * 4, "turn": [0, 1, 2, 3], "agent": ["a", "b", "a", "b"],
+        "state": pl.Series([1, 1, 2, 1], dtype=pl.UInt64), "reward": [5.0, 1.0, 5.0, 0.0],
+    })  # fmt: skip
+    found = cycle_gain(turns, as_signal("reward"))
+    assert found.numbers["mean"] == 1  # only b's state repeats
+    assert (
+        cycle_gain(turns.with_column(state=pl.Series([1, None, 2, None], dtype=pl.UInt64)), col("reward")).verdict
+        == "cannot tell"
+    )
+
+
+# -- telescoping ------------------------------------------------------------------------------------------------------
+
+
+def random_walks(seed: int = 0) -> Turns:
+    rng = np.random.default_rng(seed)
+    states = [rng.integers(6, size=rng.integers(2, 9)).tolist() for _ in range(30)]
+    phi = rng.normal(size=6)
+    return walk(
+        states,
+        phi=[float(phi[s]) for each in states for s in each],
+        reward=rng.normal(size=sum(map(len, states))).tolist(),
+    )
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_shaping_telescopes_and_its_leak_is_found(gamma: float) -> None:
+    turns = random_walks()
+    right = telescopes(turns, potential_difference("phi", gamma=gamma, terminal=0.0), gamma=gamma)
+    kept = telescopes(turns, potential_difference("phi", gamma=gamma, terminal="phi"), gamma=gamma)
+    noise = telescopes(turns, as_signal("reward"), gamma=gamma)
+    assert right.verdict == "pass"
+    assert right.numbers["with_boundary"] < 1e-6
+    assert kept.verdict == "warn"
+    assert "leaks at the end" in kept.sentence
+    assert noise.verdict == "warn"
+    assert noise.numbers["inside"] > 0.3
+
+
+def test_a_state_that_is_not_known_is_no_state() -> None:
+    """Two unknown states are not one: as one, no potential would fit."""
+    turns = walk([[0, 1, 0, 2, 3], [0, 4, 0]], reward=[1.0, -1.0, 5.0, 0.0, 0.0, 3.0, -3.0, 0.0])
+    seen = [state if state not in (1, 4) else None for state in turns["state"]]
+    turns = turns.with_column(state=pl.Series(seen, dtype=pl.UInt64))
+    assert telescopes(turns, col("reward")).numbers["inside"] < 1e-9
+    blind = turns.with_column(state=pl.Series([None] * 8, dtype=pl.UInt64))
+    assert telescopes(blind, col("reward")).verdict == "cannot tell"
+
+
+def test_naive_shaping_is_not_invariant_under_discount() -> None:
+    """Φ' - Φ with γ < 1 pays for loitering (the semantic trap of arXiv 2512.23703)."""
+    turns = random_walks()
+    naive = potential_difference("phi", gamma=1.0, terminal=0.0)
+    assert telescopes(turns, naive, gamma=1.0).verdict == "pass"
+    assert telescopes(turns, naive, gamma=0.9).verdict == "warn"
+
+
+def test_a_tree_of_play_cannot_tell() -> None:
+    assert telescopes(walk([[0, 1, 2]], reward=[1.0, 2.0, 3.0]), as_signal("reward")).verdict == "cannot tell"
+
+
+# -- components, order, distance --------------------------------------------------------------------------------------
+
+
+def test_a_sum_depends_on_scales_and_signs_do_not() -> None:
+    rng = np.random.default_rng(0)
+    n = 200
+    turns = walk([[0]] * n, r_success=(rng.random(n) < 0.5).astype(float).tolist(), r_energy=(-rng.random(n)).tolist())
+    summed = scale_sensitivity(turns, col("r_success") + col("r_energy"))
+    assert summed.verdict == "warn"
+    assert summed.numbers["r_energy"] < 0.8
+    ordered = where(col("r_success") > 0.0, 1.0, where(col("r_energy") > -0.5, 0.5, 0.0))
+    assert scale_sensitivity(turns, 1.0 * (col("r_success") > 0.0)).verdict == "pass"
+    assert scale_sensitivity(turns, ordered).numbers["r_success"] == pytest.approx(1)
+    assert scale_sensitivity(turns, as_signal("state")).verdict == "cannot tell"
+
+
+def test_farming_is_a_share_that_rises_while_success_falls() -> None:
+    iterations = np.repeat(np.arange(10), 20)
+    n = len(iterations)
+    turns = walk([[0]] * n).with_column(
+        iteration=pl.Series(iterations),
+        r_format=pl.Series(iterations / 10.0),
+        r_right=pl.Series(np.where(iterations < 5, 1.0, 0.1)),
+        success=pl.Series(iterations < 5),
+    )
+    found = component_farming(turns, col("r_format") + col("r_right"))
+    assert found.verdict == "fail"
+    assert found.numbers["after_r_format"] > 0.8
+    assert found.rows
+    better = component_farming(turns.with_column(success=pl.Series(iterations >= 5)), col("r_format") + col("r_right"))
+    assert better.verdict == "pass"
+    assert component_farming(turns.filter(pl.col("iteration") == 0), col("r_format")).verdict == "cannot tell"
+
+
+def test_success_is_counted_by_episodes_and_not_by_their_length() -> None:
+    turns = walk([[0]] * 4 + [[0], [0] * 9] * 2).with_column(iteration=[0] * 4 + [1] * 20)
+    half = [True, True, False, False] + ([True] + [False] * 9) * 2
+    parts = {"r_idle": [0.0] * 4 + [1.0] * 20, "r_right": [float(x) for x in half]}
+    found = component_farming(turns.with_column(success=half, **parts), col("r_idle") + col("r_right"))
+    assert (found.numbers["success_before"], found.numbers["success_after"]) == (0.5, 0.5)
+    assert found.verdict == "warn"
+
+
+def test_what_was_not_scored_has_no_place_in_the_order() -> None:
+    turns = walk([[0, 1, 2, 3, 4]] * 2, score=[0.1, 0.2, None, 0.3, None] * 2)
+    assert value_order_correlation(turns, col("score"))[0].tolist() == [1, 1]
+    few = turns.with_column(score=[0.1, None, 0.2, None, None] * 2)
+    assert (
+        "it takes two episodes with three scored turns or more, here are 0" in order_audit(few, col("score")).sentence
+    )
+    tokens = walk([[0, 1, 2]], score=[[0.1], [0.1, 0.1], [0.3]])
+    assert value_order_correlation(tokens, col("score"))[0].tolist() == [1]
+
+
+def test_value_order_correlation_of_the_card() -> None:
+    play = walk([[0, 1, 2, 3, 4]], progress=[0.3, 0.6, 0.4, 0.8, 1.0])
+    voc, _ = value_order_correlation(play, col("progress"))
+    assert voc == pytest.approx([0.9])
+    with_start = walk([[0, 1, 2, 3, 4, 5]], progress=[0.0, 0.3, 0.6, 0.4, 0.8, 1.0])
+    assert value_order_correlation(with_start, col("progress"))[0] == pytest.approx([0.9429], abs=5e-5)
+    back = walk([[5, 4, 3, 2]], progress=[1.0, 0.8, 0.4, 0.1])
+    assert value_order_correlation(back, col("progress"))[0] == pytest.approx([-1])
+    many = walk([[0, 1, 2]] * 4, progress=[0.1, 0.2, 0.3] * 4, success=[True] * 12)
+    assert order_audit(many, col("progress")).verdict == "pass"
+    assert order_audit(many, -col("progress")).verdict == "warn"
+    assert order_audit(play, col("progress")).verdict == "cannot tell"
+
+
+def test_two_rewards_on_one_table() -> None:
+    turns = random_walks(2)
+    shaped = as_signal("reward") + potential_difference("phi", terminal=0.0)
+    assert compare_rewards(turns, col("reward"), 3.0 * col("reward")).numbers["epic"] == pytest.approx(0, abs=1e-6)
+    assert compare_rewards(turns, col("reward"), -col("reward")).numbers["epic"] == pytest.approx(1)
+    near, far = (compare_rewards(turns, col("reward"), other).numbers["epic"] for other in (shaped, col("phi")))
+    assert near < far
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_audit_runs_everything_and_says_what_lacks() -> None:
+    findings = audit(scored(), as_signal("score"))
+    assert [f.audit for f in findings if f.verdict == "fail"] == ["repeats"]
+    assert cheap(scored(), as_signal("score"))[0].rows[0]["row"] == 2
+    assert not cheap(scored(), delta_of("score"))
+    bare = audit(Turns({"episode": [0, 0], "agent": ["a", "a"], "score": [1.0, 1.0]}), as_signal("score"))
+    assert "state" in next(f for f in bare if f.audit == "cycles").sentence
+    with pytest.raises(MissingColumnError, match="scor"):
+        audit(scored(), as_signal("scor"))
+    with pytest.raises(InputError, match=r"'cycle' is unknown; did you mean 'cycles'"):
+        audit(scored(), as_signal("score"), only=("cycle",))
+
+
+def test_a_reward_that_fails_on_made_up_play_leaves_the_other_audits() -> None:
+    """Dividing by what a copy makes zero: the audit cannot tell, training goes on."""
+    turns = walk([[0, 1, 2], [0, 1, 2]])
+    reward = 1.0 / (cumulative(1.0) - 8.0)
+    verdicts = {f.audit: f.verdict for f in audit(turns, reward)}
+    assert verdicts["repeats"] == "cannot tell"
+    assert verdicts["telescoping"] == "pass"
+    assert cheap(turns, reward) == []
+    with pytest.raises(ExpressionError, match="divides by zero"):
+        audit(turns, 1.0 / (cumulative(1.0) - 2.0))
+
+
+def test_a_distance_needs_two_rewards_that_differ_somewhere() -> None:
+    one = audit(walk([[0]], reward=[1.0]), col("reward"), only=("scale",), against=col("reward"))
+    assert [(f.audit, f.verdict) for f in one] == [("scale", "cannot tell"), ("distance", "cannot tell")]
+    stateless = Turns(scored().frame.drop("state"))
+    assert audit(stateless, col("score"), against=-col("score"))[-1].verdict == "cannot tell"
+    with pytest.raises(MissingColumnError, match="scor"):
+        audit(scored(), col("score"), against=col("scor"))
+
+
+def test_a_reward_that_is_the_sum_of_its_components_is_taken_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turns = walk([[0, 1]] * 4, r_right=[0.0, 1.0] * 4, r_loud=[0.5, 0.0] * 4, reward=[0.5, 1.0] * 4)
+    assert str(paid(turns)) == "col('r_right') + col('r_loud')"
+    assert str(paid(turns.with_column(reward=[1.0] * 8))) == "col('reward')"
+    assert str(paid(scored())) == "col('reward')"
+    path = turns.save(tmp_path / "turns.parquet")
+    with pytest.raises(SystemExit):
+        main(["audit", str(path), "--only", "scale"])
+    assert "col('r_right') + col('r_loud') on 8 turns" in capsys.readouterr().out
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = scored().save(tmp_path / "turns.parquet")
+    with pytest.raises(SystemExit) as farmed:
+        main(["audit", str(path), "--reward", "col('score')"])
+    said = capsys.readouterr().out
+    assert farmed.value.code == 1
+    assert "repeats: ten idle copies" in said
+    assert "row 2: episode=0 turn=2" in said
+    assert "repetition, without end\n" in said  # one line each, however narrow the terminal
+    late = scored().with_column(episode=[1_234_567] * 4).save(tmp_path / "late.parquet")
+    with pytest.raises(SystemExit):
+        main(["audit", str(late), "--reward", "score", "--only", "repeats"])
+    assert "episode=1234567 turn=2" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as sound:
+        main(["audit", str(path), "--reward", "clip(col('score') - 0.95, high=0.0)", "--against", "score", "--json"])
+    assert sound.value.code == 0
+    findings = {f["audit"]: f["verdict"] for f in json.loads(capsys.readouterr().out)}
+    assert findings["repeats"] == "pass"
+    assert "distance" in findings
+    with pytest.raises(SystemExit) as wrong:
+        main(["audit", str(path), "--only", "cycle"])
+    assert wrong.value.code == 2

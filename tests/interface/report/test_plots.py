@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from palaestra.interface.report.load import Interval
+from palaestra.interface.report.plots import Series, curves, intervals, legend, over_seeds, pairs
+
+
+def line(label: str = "all seeds", index: int = 0) -> Series:
+    series = over_seeds(label, index, [[(i, i * k / 10) for i in range(11)] for k in (1, 2)])
+    assert series is not None
+    return series
+
+
+def drawings() -> list[Markup]:
+    return [
+        curves([line()], what="reward"),
+        curves([line("$a_b$ <i>", 0), line("b", 9)], what="KL", percent=True, marks=True),
+        intervals([("before", Interval(0.3, 0.2, 0.4)), ("<b>", Interval(0.5))], what="success", colours={"<b>": 0}),
+        pairs([("0", 0.1, 0.4), ("1", 0.2, 0.1)], what="success"),
+    ]
+
+
+def test_over_seeds_is_the_mean_and_the_range_over_the_seeds_that_have_the_iteration() -> None:
+    series = over_seeds("x", 3, [[(0, 1.0), (1, 2.0), (2, float("nan"))], [(0, 3.0), (1, None), (2, 5)]])
+    assert series is not None
+    assert series.index == 3
+    np.testing.assert_array_equal(series.x, [0, 1, 2])
+    np.testing.assert_array_equal(series.mean, [2, 2, 5])
+    np.testing.assert_array_equal(series.low, [1, 2, 5])
+    np.testing.assert_array_equal(series.high, [3, 2, 5])
+
+
+def test_nothing_finite_is_no_series() -> None:
+    assert over_seeds("x", 0, [[(0, None), (1, float("inf"))], []]) is None
+
+
+@pytest.mark.parametrize("svg", drawings())
+def test_the_page_decides_about_colours_and_size(svg: Markup) -> None:
+    assert "var(--c0)" in svg
+    assert "var(--muted)" in svg
+    assert not re.search(r"#[0-9a-f]{6}[;\"]", svg), "a colour was not handed over to the style sheet"
+    opening = svg[: svg.index(">")]
+    assert "viewBox" in opening
+    assert "width=" not in opening
+    assert "height=" not in opening
+    assert "<style" not in svg
+    assert "<metadata" not in svg
+    assert "http" not in svg
+
+
+@pytest.mark.parametrize("svg", drawings())
+def test_pictures_are_well_formed_and_described(svg: Markup) -> None:
+    root = ET.fromstring(str(svg).replace("xlink:href", "href"))
+    assert root.get("role") == "img"
+    assert len(root.get("aria-label", "")) > 40
+    used = set(re.findall(r"url\(#([^)]+)\)", svg)) | set(re.findall(r'href="#([^"]+)"', svg))
+    ids = re.findall(r'\bid="([^"]+)"', svg)
+    assert used <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_descriptions_carry_the_numbers() -> None:
+    svg = intervals([("after", Interval(0.214, 0.15, 0.27))], what="difference", percent=True, zero=True)
+    assert "after: +21.4, from +15.0 to +27.0" in svg
+    assert "all seeds: 0 at iteration 0, 1.5 at iteration 10" in curves([line()], what="reward")
+
+
+def test_ids_of_different_pictures_do_not_meet() -> None:
+    first, second = (set(re.findall(r'\bid="([^"]+)"', svg)) for svg in drawings()[:2])
+    assert first
+    assert second
+    assert not first & second
+
+
+def test_the_same_data_give_the_same_picture() -> None:
+    assert drawings() == drawings()
+
+
+def test_the_legend_escapes_and_keeps_the_order() -> None:
+    html = legend(["<a>", "b"])
+    assert "&lt;a&gt;" in html
+    assert html.index("--c0") < html.index("--c1")
+    assert legend([]) == ""

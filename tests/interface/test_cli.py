@@ -1,0 +1,444 @@
+"""The command line: results on stdout, all else on stderr, one line for what is wrong, and exit codes that say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pytest
+import yaml
+from quick import QUICK, Trained
+
+from palaestra import __version__
+from palaestra.algebra.turns import Turns
+from palaestra.errors import PalaestraError
+from palaestra.interface import cli
+from palaestra.runs.recipe import load, names
+
+
+class Said(NamedTuple):
+    """What a command said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is no JSON")
+
+        return json.loads(self.stdout, parse_constant=refuse)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run a command in this process, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def run(*arguments: object) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Said(int(str(ended.value.code)), captured.out, captured.err)
+
+    return run
+
+
+def complaint(said: Said, code: int = 2) -> str:
+    """The one line on stderr, nothing on stdout."""
+    assert (said.code, said.stdout) == (code, ""), said
+    assert said.stderr.startswith("error: "), said
+    assert said.stderr.count("\n") == 1, said
+    assert "Traceback" not in said.stderr
+    return said.stderr.removeprefix("error: ").strip()
+
+
+# -- what is asked of everybody ---------------------------------------------------------------------------------------
+
+
+def test_help_and_version(say: Any) -> None:
+    nothing = say()
+    assert nothing.code == 0
+    assert "Commands:" in nothing.stdout
+    assert nothing == say("--help")
+    assert say("--version") == Said(0, f"palaestra {__version__}\n", "")
+    shown = re.findall(r"^  ([a-z]+) {2,}\S.*[.?]$", nothing.stdout.split("Commands:")[1], re.MULTILINE)
+    assert shown[:4] == ["train", "compare", "report", "recipes"]
+    assert len(shown) == 11, "each has one whole line"
+    assert "..." not in nothing.stdout.split("Commands:")[1]
+    for command in shown:
+        assert say(command, "--help").code == 0
+    assert "--debug" in nothing.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'."),
+        (["train"], "Missing argument 'RECIPE'."),
+        (["train", "x", "--jobs", "0"], "Invalid value for '--jobs'"),
+        (["compare", "solver-checker", "--vary", "credit=grpo,dr_mas", "--seeds", "0"], "Invalid value for '--seeds'"),
+        (["apply", "grpo"], "Missing argument 'TURNS.parquet'."),
+        (["evaluate", "nope"], "nope: no such file or folder"),
+        (["report", "nope"], "Invalid value for 'RUN': path 'nope' does not exist."),
+        (["reproduce"], "reproduce: give the id of one system, or --all"),
+        (["reproduce", "18", "--all"], "reproduce: give the id of one system, or --all"),
+        (["reproduce", "x"], "no system named 'x'"),
+        (["recipes", "solver-cheker"], "no recipe 'solver-cheker'; did you mean 'solver-checker'"),
+        (["train", "nope.yaml"], "nope.yaml: cannot be read: No such file or directory"),
+        (["train", "solver-checker", "train.iteration=3"], "recipe solver-checker: train.iteration: unknown field"),
+        (["train", "solver-checker", "train.iterations"], "override 'train.iterations': write field=value"),
+        (["train", "solver-checker", "env.options.prompt=shrt"], "env: "),
+        (["compare", "solver-checker"], "--vary '': write FIELD=VALUE,VALUE with two values or more"),
+        (["compare", "solver-checker", "--vary", "credit=grpo,grop"], "recipe solver-checker: credit: 'grop': unknown"),
+    ],
+)
+def test_wrong_command_lines(arguments: list[str], message: str, say: Any, tmp_path: Path) -> None:
+    assert message in complaint(say(*arguments))
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_debug_shows_where_an_error_comes_from(say: Any) -> None:
+    for arguments in (["--debug", "train", "nope"], ["train", "nope", "--debug"]):
+        said = say(*arguments)
+        assert said.code == 2
+        assert "Traceback (most recent call last)" in said.stderr
+        assert "error: no recipe 'nope'" in said.stderr
+
+
+def test_a_bug_of_ours_is_one_line_too(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import palaestra.atlas
+
+    def broken() -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(palaestra.atlas, "systems", broken)
+    message = complaint(say("systems"), code=1)
+    assert message == "ZeroDivisionError: division by zero (run again with --debug for the traceback)"
+
+    def failing() -> None:
+        raise PalaestraError("a failure")
+
+    monkeypatch.setattr(palaestra.atlas, "systems", failing)
+    assert complaint(say("systems"), code=1) == "a failure"
+
+
+def test_an_interruption_has_a_code_of_its_own(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import palaestra.atlas
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(palaestra.atlas, "systems", interrupted)
+    said = say("systems")
+    assert (said.code, said.stdout) == (130, "")
+    assert "interrupted" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+# -- recipes, systems, reproduce --------------------------------------------------------------------------------------
+
+
+def test_recipes(say: Any, tmp_path: Path) -> None:
+    listed = say("recipes", "--json").json
+    assert [row["name"] for row in listed] == names()
+    assert all(row["description"] for row in listed)
+    assert all(name in say("recipes").stdout for name in names())
+    printed = say("recipes", "solver-checker")
+    (tmp_path / "mine.yaml").write_text(printed.stdout)
+    assert load(tmp_path / "mine.yaml") == load("solver-checker"), "what is printed is a recipe to start from"
+    assert say("recipes", "market", "--json").json["name"] == "market"
+
+
+def test_systems(say: Any) -> None:
+    rows = say("systems", "--json").json
+    assert len(rows) == 219
+    assert all(list(row) == ["id", "name", "family", "status", "where", "reproduce"] for row in rows)
+    assert [row["id"] for row in rows] == list(range(1, 220))
+    assert say("systems", "18", "--json").json == rows[17]
+    assert "Dr. MAS" in say("systems", "18").stdout
+    assert say("systems", "gigpo", "--json").json["id"] == 62
+    assert "GiGPO" in say("systems").stdout
+    assert "ids run from 1 to 219" in complaint(say("systems", "999"))
+    assert "no system named 'gigpoo'; did you mean 'GiGPO'" in complaint(say("systems", "gigpoo"))
+
+
+def test_reproduce(say: Any) -> None:
+    said = say("reproduce", "18", "--json")
+    assert said.code == 0
+    assert list(said.json) == ["id", "claim", "baseline", "measured", "criterion", "holds", "seconds"]
+    assert (said.json["id"], said.json["holds"]) == (18, True)
+    assert say("reproduce", "Dr. MAS", "--json").json["id"] == 18, "by name, as `systems`"
+    assert "system 1 has no reproduction" in complaint(say("reproduce", "1"))
+    assert "ids run from 1 to 219" in complaint(say("reproduce", "999"))
+
+
+def test_a_reproduction_that_does_not_hold_exits_1(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from palaestra.atlas import harness as reproductions
+
+    broken = reproductions.Result(18, "c", "b", {"x": float("nan")}, "x > 0", holds=False, seconds=0.1)
+    monkeypatch.setattr(reproductions, "reproduce", lambda identity: broken)
+    said = say("reproduce", "18", "--json")
+    assert (said.code, said.json["holds"], said.json["measured"]) == (1, False, {"x": None})
+    text = say("reproduce", "18")
+    assert text.code == 1
+    assert "does NOT hold" in text.stdout
+
+
+# -- apply ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(trained: Trained, tmp_path: Path) -> Path:
+    turns = Turns.load(trained.directory / "seed-0" / "turns")
+    return turns.save(tmp_path / "turns.parquet")
+
+
+def test_apply_adds_any_signal(table: Path, say: Any) -> None:
+    said = say("apply", "gigpo(gamma=0.95)", table, "-o", "out.parquet", "--name", "x")
+    assert (said.code, said.stderr) == (0, "")
+    assert said.stdout == f"out.parquet: {len(Turns.load(table))} turns, column 'x'\n"
+    before, after = Turns.load(table), Turns.load("out.parquet")
+    assert after.columns == [*before.columns, "x"]
+    assert after.frame.drop("x").equals(before.frame)
+    from palaestra.credit import gigpo
+
+    assert after["x"].equals(before.with_column(x=gigpo(gamma=0.95))["x"])
+    assert say("apply", "2 * x", "out.parquet", "-o", "again.parquet").code == 0
+    assert "advantage" in Turns.load("again.parquet").columns
+    explained = say("apply", "grpo", table, "-o", "out.parquet", "--explain").stdout
+    assert "over" in explained
+    assert "keys" in explained
+    in_place = say("apply", "grpo", table, "-o", "out.parquet", "--explain", "--name", "reward").stdout
+    assert in_place.splitlines()[:-1] == explained.splitlines()[:-1], "what it ranged over, not what came of it"
+
+
+@pytest.mark.parametrize(
+    ("expression", "damage", "code", "message"),
+    [
+        ("gipgo", None, 2, "unknown name 'gipgo'; did you mean 'gigpo'"),
+        ("grpo(", None, 2, "cannot read 'grpo('"),
+        ("__import__('os')", None, 2, "unknown function '__import__'"),
+        ('col("rewrd")', None, 2, "column 'rewrd' is missing; did you mean 'reward'"),
+        ("grpo", "no reward", 2, "grpo(): column 'reward' is missing"),
+        ("grpo", "old", 2, "written with schema version 0, this release reads version 1"),
+        ("grpo", "wrong type", 2, "column 'reward' has type String, expected Float64"),
+        ("grpo", "cut", 2, "not a readable Parquet file"),
+        ("grpo", "text", 2, "not a readable Parquet file"),
+        ("grpo", "nan", 1, "col('reward') is not finite in"),
+    ],
+)
+def test_apply_names_what_is_wrong(
+    expression: str, damage: str | None, code: int, message: str, table: Path, say: Any
+) -> None:
+    frame = pl.read_parquet(table)
+    match damage:
+        case "no reward":
+            frame.drop("reward").write_parquet(table)
+        case "old":
+            frame.write_parquet(table, metadata={"palaestra.schema": "0"})
+        case "wrong type":
+            frame.with_columns(reward=pl.lit("much")).write_parquet(table)
+        case "cut":
+            table.write_bytes(table.read_bytes()[:500])
+        case "text":
+            table.write_text("group,reward\n1,2\n")
+        case "nan":
+            frame.with_columns(reward=pl.lit(float("nan"))).write_parquet(table)
+    assert message in complaint(say("apply", expression, table, "-o", "out.parquet"), code)
+    assert not Path("out.parquet").exists()
+
+
+def test_apply_takes_signals_of_ones_own(table: Path, say: Any) -> None:
+    Path("mine.py").write_text(
+        "import palaestra\n\n\n@palaestra.register()\ndef mine(x='reward'):\n    return 3.0 * palaestra.col(x)\n"
+    )
+    assert say("apply", "mine()", table, "-o", "x.parquet", "--import", "mine", "--name", "x").code == 0
+    assert Turns.load("x.parquet")["x"].equals(3.0 * Turns.load(table)["reward"])
+    missing = say("apply", "mine()", table, "-o", "x.parquet", "--import", "yours")
+    assert "--import yours: No module named 'yours'" in complaint(missing)
+    Path("broken_module.py").write_text("raise RuntimeError('no')\n")
+    broken = say("apply", "mine()", table, "-o", "x.parquet", "--import", "broken_module")
+    assert complaint(broken) == "--import broken_module: RuntimeError: no"
+
+
+def test_what_a_run_wrote_is_not_mixed(trained: Trained, say: Any) -> None:
+    for command in (("apply", "grpo", trained.directory, "-o", "x.parquet"), ("audit", trained.directory)):
+        assert f"give one, e.g. {trained.directory / 'seed-0' / 'turns'}" in complaint(say(*command))
+
+
+def test_apply_does_not_overwrite_what_was_said(table: Path, say: Any) -> None:
+    said = say("apply", "grpo", table, "-o", "x.parquet", "--name", "observation")
+    assert "that column says what it saw, as text; give the new one another name" in complaint(said)
+
+
+def test_apply_writes_whole_files_or_none(table: Path, say: Any) -> None:
+    before = table.read_bytes()
+    Path("folder").mkdir()
+    assert "cannot write folder" in complaint(say("apply", "grpo", table, "-o", "folder"), 1)
+    assert "cannot write" in complaint(say("apply", "grpo", table, "-o", table / "x.parquet"), 1)
+    assert "--name: give the new column a name" in complaint(
+        say("apply", "grpo", table, "-o", "x.parquet", "--name", "")
+    )
+    assert table.read_bytes() == before
+    assert say("apply", "grpo", table, "-o", table).code == 0, "onto itself"
+    assert "advantage" in Turns.load(table).columns
+
+
+# -- evaluate and report ----------------------------------------------------------------------------------------------
+
+
+def test_evaluate(trained: Trained, say: Any) -> None:
+    rows = say("evaluate", trained.directory, "--json").json
+    assert [row["system"] for row in rows] == ["before", "after", "idle", "random", "scripted"]
+    assert {"tasks", "trials", "success", "score", "pass_at_k", "difference", "errors", "verdict"} <= rows[1].keys()
+    text = say("evaluate", trained.directory)
+    assert (text.code, text.stderr) == (0, "")
+    assert all(row["system"] in text.stdout for row in rows)
+    assert f"after: {rows[1]['verdict']}" in text.stdout.splitlines()
+    other = say("evaluate", trained.directory / "seed-0" / "evaluation.parquet", "--baseline", "random", "--json").json
+    assert other[0]["system"] == "random"
+    assert "no such system; did you mean 'before'?" in complaint(
+        say("evaluate", trained.directory, "--baseline", "bfore")
+    )
+
+
+def test_evaluate_a_table_that_says_nothing_of_success(say: Any, tmp_path: Path) -> None:
+    """One system, one trial, no success: numbers that cannot be known are null, which is JSON."""
+    frame = pl.DataFrame({"task": ["a", "b"], "episode": [0, 0], "group": [0, 1], "reward": [0.5, 1.0]})
+    frame.with_columns(success=pl.lit(None, pl.Boolean)).write_parquet(tmp_path / "mine.parquet")
+    (row,) = say("evaluate", "mine.parquet", "--json").json
+    assert row["success"]["mean"] is None
+    assert row["score"]["mean"] == 0.75
+    assert "mine" not in say("evaluate", "mine.parquet").stderr
+    pl.DataFrame({"reward": [1.0]}).write_parquet(tmp_path / "foreign.parquet")
+    assert "the table has no column 'task'" in complaint(say("evaluate", "foreign.parquet"))
+
+
+def test_report_is_written_again(trained: Trained, say: Any) -> None:
+    shutil.copytree(trained.directory, "copy")
+    page = Path("copy/report.html")
+    page.unlink()
+    assert say("report", "copy") == Said(0, "copy/report.html\n", "")
+    assert page.exists()
+    assert "not a run directory" in complaint(say("report", "."))
+
+
+# -- train and compare ------------------------------------------------------------------------------------------------
+
+
+def test_train_says_its_verdict_and_where_the_report_is(trained: Trained) -> None:
+    summary = json.loads((trained.directory / "summary.json").read_text())
+    assert trained.stdout == f"{summary['verdict']}\nreport: run/report.html\n"
+    assert "6/6" in trained.stderr, "progress"
+    assert "Traceback" not in trained.stderr
+
+
+def test_train_again(trained: Trained, say: Any) -> None:
+    shutil.copytree(trained.directory, "copy")
+    again = say("train", trained.recipe, "--out", "copy", "--resume")
+    assert (again.code, again.stdout) == (0, trained.stdout.replace("run/", "copy/"))
+    refused = complaint(say("train", trained.recipe, "--out", trained.directory))
+    assert refused.endswith("holds a run already: go on with --resume, or choose another --out")
+    other = complaint(say("train", trained.recipe, "learn.lr=0.5", "--out", trained.directory, "--resume"))
+    assert "holds a run of another recipe or other overrides" in other
+
+
+def test_train_cannot_write(say: Any, tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    (tmp_path / "file").write_text("")
+    for out in ("file", "file/run", "/proc/run"):
+        assert out.split("/")[-1] in complaint(say("train", "quick.yaml", "--out", out), code=1)
+
+
+def test_train_names_a_library_that_is_not_installed(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    said = say("train", "kuhn-selfplay")
+    assert complaint(said) == "OpenSpiel is not installed: pip install 'palaestra[openspiel]'"
+
+
+def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of that name elsewhere comes first, so nothing is hidden by what lies about."""
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    for name in ("my_game", "colorsys"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('found me')\n")
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    found = complaint(say("train", "quick.yaml", "env.make=my_game:Game"))
+    assert "cannot import 'my_game:Game' (RuntimeError: found me)" in found
+    assert "found me" not in complaint(say("train", "quick.yaml", "env.make=colorsys:hls_to_rgb"))
+
+
+def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from palaestra.runs import jobs as run
+
+    asked: dict[str, Any] = {}
+
+    def compare(name: str, overrides: list[str], **options: Any) -> dict[str, Any]:
+        asked.update(options, name=name, overrides=overrides)
+        return {"pairs": [{"verdict": "a against b: better"}, {"verdict": "a against c: worse"}]}
+
+    monkeypatch.setattr(run, "compare", compare)
+    said = say("compare", "kuhn-selfplay", "train.iterations=3", "--vary", "learn.kl=0,0.1", "--seeds", "2")
+    assert (
+        said.stdout
+        == f"a against b: better\na against c: worse\nreport: {Path('runs/kuhn-selfplay-compare/report.html')}\n"
+    )
+    assert asked["overrides"] == ["train.iterations=3"]
+    assert (asked["vary"], asked["seeds"]) == ("learn.kl=0,0.1", 2)
+
+
+def test_a_pipe_gets_whole_lines(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name is cut, and no cell goes on in a second line: a program reads them."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "a-system-with-a-name-that-is-longer-than-a-terminal-is-wide-" + "x" * 40
+    row = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}], "reward": 1}
+    lines = [json.dumps(row | {"task": str(i), "model": long}) for i in range(3)]
+    Path(f"{long}.jsonl").write_text("\n".join(lines) + "\n")
+    table = say("evaluate", f"{long}.jsonl").stdout.splitlines()
+    assert long in table[1]
+    assert len(table) == 3
+
+
+def test_a_stream_that_cannot_spell_a_sign_gets_another() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "palaestra.interface.cli", "reproduce", "18"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_wrong_is_said_before_anything_heavy_is_imported() -> None:
+    code = (
+        "import sys\nfrom palaestra.interface.cli import main\n"
+        "try: main(['train', 'solver-cheker'])\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert re.match("error: no recipe 'solver-cheker'", done.stderr)
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    """`palaestra systems | head -c 20` ends without a word of complaint."""
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "palaestra.interface.cli", "systems", "--json"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    os.read(read, 20)
+    os.close(read)
+    _, stderr = process.communicate(timeout=60)
+    assert stderr == ""
+    assert process.returncode in (0, 1)

@@ -1,0 +1,202 @@
+"""Programs written by an endpoint, over real HTTP: what is refused and why, and what the endpoint is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from palaestra.agents import ChatPolicy
+from palaestra.algebra.turns import Turns
+from palaestra.errors import PolicyError
+from palaestra.judges.programs import RewardProgram
+from palaestra.judges.prompts import Brief, NameMap, describe
+from palaestra.judges.writer import asking
+from palaestra.judges.writing import check, design, read_code, write, write_factors
+
+SAMPLE = Turns(
+    {
+        "episode": [0, 0, 0, 1, 1],
+        "turn": [0, 1, 2, 0, 1],
+        "agent": ["a"] * 5,
+        "distance": [5.0, 4.0, 4.0, 3.0, 2.0],
+        "lava": [False, False, True, False, False],
+    }
+)
+TEMPLATE = RewardProgram("", "reward", ("distance", "lava"))
+RIGHT = """def reward(turn, memory):
+    before = memory.get("distance", turn["distance"])
+    memory["distance"] = turn["distance"]
+    return -1.0 if turn["lava"] else before - turn["distance"]"""
+ANSWERS = [
+    "```python\ndef reward(turn:\n    return 1\n```",
+    "```python\ndef reward(turn):\n    return turn['dist'] - 1\n```",
+    "```python\ndef reward(turn):\n    return 1.0\n```",
+    f"The distance should fall.\n```python\n{RIGHT}\n```",
+]
+
+
+class Scripted:
+    """An OpenAI-compatible endpoint that gives its answers in order, and keeps the prompts."""
+
+    def __init__(self) -> None:
+        self.answers: list[str] = []
+        self.prompts: list[str] = []
+        scripted, lock = self, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with lock:
+                    scripted.prompts.append(body["messages"][0]["content"])
+                    text = scripted.answers.pop(0) if scripted.answers else None
+                message = {"role": "assistant", "content": text}
+                choice = {"index": 0, "finish_reason": "stop", "message": message}
+                reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+                data = json.dumps(reply).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def ask(self):
+        url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        return asking(ChatPolicy("m", base_url=url, api_key_env=None, retries=0, wait=0.001))
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Scripted]:
+    scripted = Scripted()
+    yield scripted
+    scripted.server.shutdown()
+    scripted.server.server_close()
+
+
+def test_three_refusals_with_their_reasons_and_an_acceptance(endpoint: Scripted) -> None:
+    """The card of [34]: syntax error, unknown column, constant reward, right."""
+    endpoint.answers = list(ANSWERS)
+    brief = Brief("walk to the exit, around the lava", describe(SAMPLE, ["distance", "lava"]))
+    program, attempts = write(endpoint.ask(), brief.text2reward(), TEMPLATE, SAMPLE)
+    assert [[issue.kind for issue in attempt.issues] for attempt in attempts] == [
+        ["syntax"], ["unknown column"], ["constant"], [],
+    ]  # fmt: skip
+    assert program is not None
+    np.testing.assert_array_equal(program.score(SAMPLE)[0], [0, 1, -1, 0, 1])
+    first, second, third, fourth = endpoint.prompts
+    assert "    distance: float  # from 2.0 to 5.0" in first
+    assert "- syntax: line 1: syntax error:" in second
+    assert "- unknown column: line 2: the turn has no 'dist'; did you mean 'distance'?" in third
+    assert "def reward(turn):\n    return 1.0" in fourth
+    assert "every turn of the sample gets 1.0; nothing can be learned from it" in fourth
+
+
+def test_an_endpoint_that_never_gets_it_right_ends_the_loop(endpoint: Scripted) -> None:
+    endpoint.answers = ["no idea"] * 3
+    program, attempts = write(endpoint.ask(), "?", TEMPLATE, SAMPLE, attempts=3)
+    assert program is None
+    assert len(attempts) == 3
+    endpoint.answers = ["no idea"] * 2
+    rounds = design(endpoint.ask(), "?", TEMPLATE, SAMPLE, lambda program: (0.0, ""), attempts=2)
+    assert [each.program for each in rounds] == [None]
+
+
+def test_an_endpoint_that_fails_says_so(endpoint: Scripted) -> None:
+    with pytest.raises(PolicyError, match="m: UnusableAnswerError: the answer has no text"):
+        write(endpoint.ask(), "?", TEMPLATE, SAMPLE)
+
+
+def test_what_training_came_to_is_told_and_the_best_round_is_known(endpoint: Scripted) -> None:
+    endpoint.answers = [ANSWERS[3], ANSWERS[3].replace("-1.0 if", "-9.0 if"), ANSWERS[2], ANSWERS[3]]
+    trained = []
+
+    def train(program: RewardProgram) -> tuple[float, str]:
+        trained.append(program.source)
+        return float(len(trained) == 2), f"fell into lava {3 - len(trained)} times"
+
+    rounds = design(endpoint.ask(), "Write.", TEMPLATE, SAMPLE, train, rounds=3)
+    assert [len(each.attempts) for each in rounds] == [1, 1, 2]
+    best = max(rounds, key=lambda each: each.score)
+    assert best.program is not None
+    assert "-9.0" in best.program.source
+    assert "the trained agent did this:\nfell into lava 2 times\nImprove it." in endpoint.prompts[1]
+    assert "the trained agent did this:\nfell into lava 1 times" in endpoint.prompts[2]
+
+
+def test_factors_are_proposed_merged_and_repaired(endpoint: Scripted) -> None:
+    """The code-writing half of [51] LaRe."""
+    good = "def evaluation_func(turn): return [turn['distance'], float(turn['lava'])]"
+    endpoint.answers = [good] * 5 + ["def evaluation_func(turn): return [turn['distance']] * (1 + turn['lava'])", good]
+    prompt = Brief("walk", describe(SAMPLE, ["distance", "lava"])).factors()
+    template = RewardProgram("", "evaluation_func", ("distance", "lava"))
+    program, attempts = write_factors(endpoint.ask(), prompt, template, SAMPLE)
+    assert program is not None
+    assert [str(issue) for issue in attempts[0].issues] == ["result: lists of [1, 2] values; always return as many"]
+    assert len(endpoint.prompts) == 7
+    assert endpoint.prompts[5].count("Candidate ") == 5
+
+
+def test_general_names_are_translated(endpoint: Scripted) -> None:
+    names = NameMap({"distance_to_exit": "distance", "in_lava": "lava"})
+    endpoint.answers = ["def compute_dense_reward(turn):\n    return -turn['distance_to_exit'] - 9 * turn['in_lava']"]
+    template = RewardProgram("", "compute_dense_reward", ("distance", "lava"))
+    program, _ = write(endpoint.ask(), "?", template, SAMPLE, specific=names.to_specific)
+    assert program is not None
+    np.testing.assert_array_equal(program.score(SAMPLE)[0], [-5, -4, -13, -3, -2])
+    assert "distance_to_exit" in names.to_general(program.source)
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "what"),
+    [
+        ("import os", "language", "line 2: import of 'os' is not allowed"),
+        ("return turn['distnace']", "unknown column", "the turn has no 'distnace'; did you mean 'distance'"),
+        ("return 1 / (turn['distance'] - 4)", "error", "row 1 of the sample: ZeroDivisionError"),
+        ("return float('nan')", "result", "row 0 of the sample: result: NaN or infinite"),
+        ("return 'good'", "result", "returned str"),
+        ("return id(turn)", "error", "NameError"),
+        ("return hash(object)", "language", "'object' is not allowed"),
+        ("return None", "constant", "every turn of the sample gets None"),
+        ("import numpy as np\n return np.random.rand()", "error", "AttributeError"),
+        ("return hash(lambda: 0) % 1000003 + turn['distance']", "non-deterministic", "row 0 of the sample got"),
+    ],
+)
+def test_what_is_refused(body: str, kind: str, what: str) -> None:
+    issues = check(RewardProgram(f"def reward(turn):\n {body}", columns=("distance",)), SAMPLE)
+    assert [issue.kind for issue in issues] == [kind], issues
+    assert what in issues[0].what
+
+
+def test_audits_see_the_values() -> None:
+    def farmable(turns: Turns, values: np.ndarray) -> str | None:
+        return f"earns {values.sum():g} for standing still" if values.sum() > 0 else None
+
+    program = RewardProgram("def reward(turn): return turn['distance']", columns=("distance",))
+    assert [str(issue) for issue in check(program, SAMPLE, audits=[farmable])] == ["audit: earns 18 for standing still"]
+
+
+def test_both_functions_are_checked() -> None:
+    source = "def dense(turn): return turn['distance']\ndef sparse(turn): return 1"
+    program = RewardProgram(source, columns=("distance",))
+    assert [issue.kind for issue in check(program, SAMPLE, functions=("dense", "sparse"))] == ["constant"]
+
+
+def test_code_is_found_in_answers() -> None:
+    assert read_code("x = 1") == "x = 1"
+    assert read_code("```\nold\n```\nbetter:\n```py\nnew\n```") == "new"

@@ -1,0 +1,138 @@
+"""Reward signals as TRL's reward functions and credit signals in its trainer, trained for two steps on a tiny Llama."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.agents.tiny import build
+from palaestra.algebra.signals import Signal, as_signal, centre, col, mean, per_token, where
+from palaestra.credit import grpo
+from palaestra.errors import ExpressionError, MissingColumnError, MissingExtraError
+from palaestra.learning.adapters.trl import SignalCredit, reward_function
+
+LENGTH = as_signal(pl.col("action").str.len_chars())
+
+
+def test_a_reward_signal_is_a_reward_function() -> None:
+    wanted = where(col("answer") > 0, LENGTH * col("answer"))
+    reward = reward_function(wanted, columns={"answer": "scale"}, name="length")
+    assert reward.__name__ == "length"
+    assert reward(prompts=["p", "p", "q"], completions=["abc", "", "ab"], scale=[1, 2, 0], extra=[{}, {}, {}]) == [
+        3.0,
+        0.0,
+        None,
+    ]
+
+
+def test_conversations_are_their_text_and_a_prompt_is_a_group() -> None:
+    asked, other = [{"role": "user", "content": "p"}], [{"role": "user", "content": "q"}]
+    said = [[{"role": "assistant", "content": text}] for text in ("a", "abc", "ab")]
+    reward = reward_function(LENGTH - mean(LENGTH, over="group"))
+    assert reward(prompts=[asked, asked, other], completions=said, trainer_state=object()) == [-1.0, 1.0, 0.0]
+
+
+def test_bad_rewards_are_named() -> None:
+    with pytest.raises(MissingColumnError, match=r"'answer' is missing.*'solution'"):
+        reward_function(col("answer"))(prompts=["p"], completions=["c"], solution=["s"])
+    with pytest.raises(ExpressionError, match="per_turn"):
+        reward_function(col("ids"))(prompts=["p"], completions=["c"], ids=[[1, 2]])
+
+
+def test_without_trl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from palaestra.learning.adapters import trl as ours
+
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.delitem(vars(ours), "SignalGRPOTrainer", raising=False)
+    with pytest.raises(MissingExtraError, match=r"palaestra\[trl\]"):
+        _ = ours.SignalGRPOTrainer
+
+
+PROMPTS = ["one two", "three four", "five six", "seven eight"]
+
+
+def train(tmp_path: Path, credit: Signal, rewards: Any = None, **options: Any) -> Any:
+    """Two steps of 2 prompts times 4; keeps what TRL had computed, what was given back, and how far weights moved."""
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    torch = pytest.importorskip("torch")
+
+    class Before(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            self.theirs.append(output["advantages"].clone())
+            return output
+
+    class After(SignalCredit, Before):
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            self.ours.append({**output, "table": self.credit_table, "logged": list(self._logs["advantages"])})
+            return output
+
+    After.theirs, After.ours = [], []
+    model, tokenizer = build(PROMPTS, hidden=32, layers=1, heads=2)
+    tokenizer.padding_side = "left"
+    before = [p.detach().clone() for p in model.parameters()]
+    config = trl.GRPOConfig(
+        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=8, num_generations=4, learning_rate=1e-2,
+        max_completion_length=6, report_to=[], use_cpu=True, save_strategy="no", logging_steps=1, disable_tqdm=True,
+        bf16=False, gradient_checkpointing=False, beta=0.0, seed=3,
+    )  # fmt: skip
+    data = datasets.Dataset.from_dict({"prompt": PROMPTS, "level": [0, 1, 0, 1]})
+    trainer = After(
+        model, rewards or [reward_function(LENGTH / 10, name="length")], config, data, processing_class=tokenizer,
+        credit=credit, **options,
+    )  # fmt: skip
+    trainer.train()
+    trainer.moved = max(float((p.detach() - q).abs().max()) for p, q in zip(model.parameters(), before, strict=True))
+    assert len(trainer.ours) == 2
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())
+    return trainer
+
+
+def test_trls_own_credit_as_a_signal_trains_on_the_same_advantages(tmp_path: Path) -> None:
+    trainer = train(tmp_path, grpo(flavour="trl"))
+    for ours, theirs in zip(trainer.ours, trainer.theirs, strict=True):
+        assert float(theirs.abs().max()) > 0.1
+        np.testing.assert_allclose(ours["advantages"], theirs, atol=1e-5)
+        np.testing.assert_allclose(ours["logged"][-8:], ours["advantages"], atol=1e-6)
+    assert trainer.moved > 1e-4
+
+
+def test_credit_can_use_each_reward_and_columns_of_the_data_set(tmp_path: Path) -> None:
+    even = reward_function(as_signal(pl.col("action").str.len_chars() % 2), name="even")
+    credit = centre("length", over="stratum") + 0.5 * centre("even", over="group")
+    trainer = train(tmp_path, credit, [reward_function(LENGTH / 10, name="length"), even], columns={"stratum": "level"})
+    turns = trainer.ours[0]["table"]
+    assert set(turns["stratum"].to_list()) <= {0, 1}
+    frame = turns.frame.with_columns(
+        expected=pl.col("length") - pl.col("length").mean().over("stratum")
+        + 0.5 * (pl.col("even") - pl.col("even").mean().over("group")),
+        total=pl.col("length") + pl.col("even"),
+    )  # fmt: skip
+    np.testing.assert_allclose(trainer.ours[0]["advantages"], frame["expected"], atol=1e-6)
+    np.testing.assert_allclose(frame["reward"], frame["total"], atol=1e-6)
+    assert not np.allclose(trainer.ours[0]["advantages"], trainer.theirs[0], atol=1e-2)
+    assert trainer.moved > 1e-4
+
+
+def test_credit_may_be_one_value_per_token(tmp_path: Path) -> None:
+    trainer = train(tmp_path, per_token(grpo(flavour="trl"), like="action_ids"))
+    for ours, theirs in zip(trainer.ours, trainer.theirs, strict=True):
+        assert ours["advantages"].shape == ours["completion_ids"].shape
+        np.testing.assert_allclose(ours["advantages"], theirs[:, None] * ours["completion_mask"], atol=1e-5)
+    assert trainer.moved > 1e-4
+
+
+def test_the_trainer_is_made_once() -> None:
+    trl = pytest.importorskip("trl")
+    from palaestra.learning.adapters.trl import SignalGRPOTrainer
+    from palaestra.learning.adapters.trl import SignalGRPOTrainer as again
+
+    assert SignalGRPOTrainer is again
+    assert issubclass(SignalGRPOTrainer, SignalCredit)
+    assert issubclass(SignalGRPOTrainer, trl.GRPOTrainer)

@@ -1,0 +1,61 @@
+"""Demonstrations: cuts of [199], its step rewards, and the pairs of frames of [14]."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palaestra.algebra.turns import Turns
+from palaestra.atlas.reproductions.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
+from palaestra.errors import InputError
+from palaestra.rewards import hop, hop_pairs, segment
+
+
+def test_demonstrations_are_cut_where_they_change() -> None:
+    film = look(np.searchsorted(CUTS, np.arange(FRAMES), side="right"), np.random.default_rng(0))
+    assert segment(film, 3, shortest=15) == segment(film, 3, by_length=True) == CUTS
+    assert segment(film, 3) != CUTS  # as published, a segment of two frames has the smallest deviation
+    assert segment(film, 1) == ()
+    with pytest.raises(InputError, match="cannot be cut into 31 steps"):
+        segment(film, 31)
+
+
+def test_cuts_minimise_what_they_say() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 2))
+
+    def cost(cuts: tuple[int, ...]) -> float:
+        return float(sum(part.std(axis=0).sum() for part in np.split(x, cuts)))
+
+    every = [(a, b) for a in range(2, 6) for b in range(a + 2, 8)]
+    assert segment(x, 3) == min(every, key=cost)
+
+
+def test_steps_are_found_in_demonstrations() -> None:
+    cuts, own, model, _ = found_again(np.random.default_rng(3))
+    assert (cuts, own) == (5, 2)
+    frames = look(np.array([0, 1, 2]), np.random.default_rng(4))
+    scores = model.score(frames)
+    assert scores.shape == (3, 2)
+    assert scores[:, 0].argmax() == 1
+    assert scores[:, 1].argmax() == 2
+
+
+def test_pairs_are_spread_over_hops_and_gaps() -> None:
+    progress = np.linspace(0, 1, 60) ** 4  # most pairs of frames are far apart as hops, few as progress
+    found = hop_pairs(progress, 20_000, np.random.default_rng(0))
+    still = found[:, 0] == found[:, 1]
+    assert abs(still.mean() - 0.05) < 0.01
+
+    def shares(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Of the cells of hops and gaps."""
+        size = np.asarray(hop("p", "q").evaluate(Turns({"p": progress[before], "q": progress[after]})))
+        gap = (np.abs(after - before) - 1) * 4 // 59
+        cells = np.minimum(((size + 1) / 2 * 25).astype(int), 24) + 25 * gap
+        return np.bincount(cells, minlength=100) / len(cells)
+
+    drawn = shares(*found[~still].T)
+    every = shares(*np.nonzero(~np.eye(60, dtype=bool)))
+    assert ((drawn > 0) == (every > 0)).all()
+    assert np.ptp(drawn[drawn > 0]) < 0.02 < np.ptp(every[every > 0])
+    with pytest.raises(InputError, match="two frames"):
+        hop_pairs(progress[:1], 5, np.random.default_rng(0))

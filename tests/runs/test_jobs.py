@@ -1,0 +1,304 @@
+"""Many seeds: runs are refused, resumed and compared; what goes wrong in a seed stops the others and is said once."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stand_ins
+import yaml
+from quick import QUICK, Trained
+from rich.console import Console
+from stand_ins import Work
+
+from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeError, StorageError
+from palaestra.runs import jobs as run
+from palaestra.runs.jobs import Job, compare, run_jobs, train
+from palaestra.runs.recipe import Recipe, alone, load, override, validate
+from palaestra.runs.seed import Clock
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Console:
+    return Console(file=(tmp_path / "progress.txt").open("w"))
+
+
+def small(**changes: Any) -> Recipe:
+    return override(alone(validate(QUICK)), {"train": {"iterations": 2}, "warm_start": None, **changes})
+
+
+# -- train ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_leaves_behind(trained: Trained) -> None:
+    directory = trained.directory
+    names = {path.name for path in directory.iterdir()}
+    assert names >= {"recipe.yaml", "environment.json", "summary.json", "report.html", "seed-0", "seed-1"}
+    assert load(directory / "recipe.yaml") == load(trained.recipe)
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary.keys() >= {
+        "recipe", "seeds", "n_tasks", "trials", "before", "after", "difference", "controls", "wall_seconds",
+        "cpu_seconds", "seconds_to_proof", "versions", "verdict", "training_errors",
+    }  # fmt: skip
+    for name in ("before", "after", "difference"):
+        assert summary[name]["low"] <= summary[name]["mean"] <= summary[name]["high"]
+    results = [json.loads((directory / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1)]
+    assert summary["cpu_seconds"] == pytest.approx(sum(result["cpu_seconds"] for result in results))
+    assert summary["wall_seconds"] >= max(result["wall_seconds"] for result in results)
+    assert summary["versions"]["palaestra"]
+    assert json.loads((directory / "environment.json").read_text()) == summary["versions"]
+    assert "<html" in (directory / "report.html").read_text()
+    assert not list(directory.rglob("*.tmp")), "nothing half-written is left"
+
+
+def test_a_finished_run_is_left_as_it_is(trained: Trained) -> None:
+    before = {path: path.stat().st_mtime_ns for path in trained.directory.glob("seed-*/**/*")}
+    stored = json.loads((trained.directory / "summary.json").read_text())
+    assert train(load(trained.recipe), trained.directory, resume=True) == stored
+    assert {path: path.stat().st_mtime_ns for path in trained.directory.glob("seed-*/**/*")} == before
+
+
+def test_other_runs_are_refused(trained: Trained) -> None:
+    recipe = load(trained.recipe)
+    with pytest.raises(InputError, match="holds a run already: go on with --resume, or choose another --out"):
+        train(recipe, trained.directory)
+    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
+        train(load(trained.recipe, ["train.iterations=7"]), trained.directory, resume=True)
+    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
+        train(load(trained.recipe, ["seeds=3"]), trained.directory, resume=True)
+
+
+def test_a_recipe_that_cannot_work_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"^policies\.guide\.options: unknown option 'capasity'"):
+        train(small(policies={"guide": {"options": {"capasity": 1}}}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file") as caught:
+        train(small(), tmp_path / "file")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(StorageError, match="file"):
+        train(small(), tmp_path / "file" / "run")
+    (tmp_path / "folder" / "recipe.yaml").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"recipe\.yaml"):
+        train(small(), tmp_path / "folder", resume=True)
+    (tmp_path / "summary" / "summary.json").mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"summary\.json"):
+        train(small(), tmp_path / "summary")
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("titles", "error", "said"),
+    [
+        (("sleeps", "fails"), LearnerError, "seed 7: the loss is nan"),
+        (("sleeps", "dies"), PalaestraError, "the process of a seed was killed"),
+    ],
+)
+def test_a_job_that_fails_stops_the_others(
+    titles: tuple[str, ...], error: type[Exception], said: str, tmp_path: Path, quiet: Console,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    began = time.monotonic()
+    with pytest.raises(error, match=said):
+        run_jobs([Work(title, tmp_path) for title in titles], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
+    assert time.monotonic() - began < 30
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_before_it_is_watched(
+    tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_process, slowly = ProcessPoolExecutor._adjust_process_count, [0.0, 0.5]  # type: ignore[attr-defined]
+
+    def start(pool: ProcessPoolExecutor) -> None:
+        time.sleep(slowly.pop(0))  # longer than the pool takes to note which processes there are
+        start_process(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_adjust_process_count", start)
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    began = time.monotonic()
+    with pytest.raises(PalaestraError, match="the process of a seed was killed"):
+        run_jobs([Work(title, tmp_path) for title in ("sleeps", "dies")], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
+    assert time.monotonic() - began < 30
+
+
+def test_jobs_are_done_in_order_and_keep_the_time(
+    tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    clock = Clock(tmp_path / "clock.json", resume=False)
+    work: list[Any] = [Work("works", tmp_path, seed) for seed in (5, 3, 4)]
+    done = run_jobs(work, resume=True, jobs=1, console=quiet, clock=clock)
+    assert done == [{"seed": seed, "resume": True} for seed in (5, 3, 4)]
+    assert 0 < json.loads((tmp_path / "clock.json").read_text())["wall_seconds"] <= clock.read()["wall_seconds"]
+
+
+def test_alarms_are_said_while_it_trains_each_kind_once(
+    tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_run_job", stand_ins.do)
+    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    run_jobs([Work("warns", tmp_path)], resume=False, jobs=1, console=quiet)  # type: ignore[list-item]
+    said = (tmp_path / "progress.txt").read_text()
+    assert said.count("warns, iteration 1: policy 'a': 91% of its rows have no credit") == 1
+    assert said.count("no credit") == 1
+
+
+def test_what_goes_wrong_in_a_seed_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Exception] = [LearnerError("the loss is nan"), KeyError("x")]
+
+    def failing(*args: Any, **options: Any) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(run, "run_seed", failing)
+    with pytest.raises(LearnerError, match=r"^seed 4: the loss is nan$"):
+        run._run_job(Job(small(), 4, tmp_path, "seed 4"), False)
+    with pytest.raises(PalaestraError, match=r"^seed 4: KeyError: 'x'$"):
+        run._run_job(Job(small(), 4, tmp_path, "seed 4"), False)
+
+
+# -- compare ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "values"),
+    [
+        ("credit=grpo,dr_mas", "credit", ["grpo", "dr_mas"]),
+        ("learn.lr=0.01, 0.001", "learn.lr", ["0.01", "0.001"]),
+        ("credit=gigpo(gamma=0.9, weight=2),grpo", "credit", ["gigpo(gamma=0.9, weight=2)", "grpo"]),
+        (
+            'credit=centre(agent_return(), over=("agent", "state")),reinforce()',
+            "credit",
+            ['centre(agent_return(), over=("agent", "state"))', "reinforce()"],
+        ),
+        ("evaluation.agents=[a,b],[a]", "evaluation.agents", ["[a,b]", "[a]"]),
+        ("learn={lr: 0.1, kl: 0},{lr: 0.2, kl: 0}", "learn", ["{lr: 0.1, kl: 0}", "{lr: 0.2, kl: 0}"]),
+        ("credit=grpo,,dr_mas,", "credit", ["grpo", "dr_mas"]),
+    ],
+)
+def test_vary(text: str, field: str, values: list[str]) -> None:
+    assert run._variants(text) == (field, values)
+
+
+@pytest.mark.parametrize("text", ["", "credit", "credit=", "credit=grpo", "credit=grpo,grpo", "credit=grpo(,dr_mas"])
+def test_vary_needs_a_field_and_two_values(text: str) -> None:
+    with pytest.raises(RecipeError, match="write FIELD=VALUE,VALUE with two values or more"):
+        run._variants(text)
+
+
+def serve(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+    """Stands for `run_jobs`: in this process, one after the other."""
+    return [run._run_job(job, resume) for job in work]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("compared")
+    path, out = folder / "quick.yaml", folder / "out"
+    path.write_text(yaml.safe_dump(QUICK))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_jobs", serve)
+        result = compare(
+            str(path), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=out, jobs=1,
+            console=Console(),
+        )  # fmt: skip
+    return path, out, result
+
+
+def test_a_comparison_says_one_sentence_per_pair(compared: tuple[Path, Path, dict[str, Any]]) -> None:
+    _, directory, result = compared
+    assert json.loads((directory / "comparison.json").read_text()) == json.loads(json.dumps(result))
+    assert (result["recipe"], result["vary"], result["seeds"]) == ("quick", "learn.lr", 2)
+    assert result["variants"] == {"0.3": "variant-0", "1e-2": "variant-1"}
+    assert [(pair["a"], pair["b"]) for pair in result["pairs"]] == [("0.3", "1e-2")]
+    assert result["pairs"][0]["verdict"].startswith("0.3 against 1e-2: ")
+    assert "quick" in (directory / "report.html").read_text()
+
+
+def test_values_are_what_they_would_be_in_a_recipe(compared: tuple[Path, Path, dict[str, Any]]) -> None:
+    _, directory, _ = compared
+    rates = [load(directory / f"variant-{number}" / "recipe.yaml").learn.lr for number in range(2)]
+    assert rates == [0.3, 0.01]
+    for number in range(2):
+        recipe = load(directory / f"variant-{number}" / "recipe.yaml")
+        assert recipe.evaluation.controls == {}, "controls cost time and are not compared"
+        assert (recipe.seeds, recipe.train.iterations) == ((0, 1), 3)
+        assert (directory / f"variant-{number}" / "report.html").exists()
+        assert json.loads((directory / f"variant-{number}" / "summary.json").read_text())["wall_seconds"] > 0
+
+
+def test_a_comparison_goes_on_where_it_stopped(
+    compared: tuple[Path, Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, quiet: Console
+) -> None:
+    recipe, directory, result = compared
+    asked: list[str] = []
+
+    def noting(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+        asked.extend(job.title for job in work)
+        assert resume
+        return serve(work, resume=resume)
+
+    monkeypatch.setattr(run, "run_jobs", noting)
+    (directory / "variant-1" / "seed-1" / "result.json").unlink()
+    again = compare(
+        str(recipe), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=directory, jobs=1,
+        console=quiet,
+    )  # fmt: skip
+    assert again["pairs"] == result["pairs"]
+    assert asked[:2] == ["learn.lr=0.3 seed 0", "learn.lr=1e-2 seed 0"], "one seed of each first"
+    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
+        compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet)
+
+
+@pytest.mark.parametrize(
+    ("vary", "found"),
+    [
+        ("learn.minibatch=null,4", [None, 4]),
+        ("learn.clip=0.2,[0.1, 0.3]", [0.2, (0.1, 0.3)]),
+        ("learn.lr={guide: 0.1, seeker: 0.2},1e-3", [{"guide": 0.1, "seeker": 0.2}, 0.001]),
+    ],
+)
+def test_values_of_every_type(
+    vary: str, found: list[Any], tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "quick.yaml"
+    path.write_text(yaml.safe_dump(QUICK))
+
+    def begun(work: list[Job], **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run_jobs", begun)
+    with pytest.raises(KeyboardInterrupt):
+        compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet)
+    field = vary.partition("=")[0].removeprefix("learn.")
+    recipes = [load(tmp_path / "out" / f"variant-{number}" / "recipe.yaml") for number in (0, 1)]
+    assert [getattr(recipe.learn, field) for recipe in recipes] == found
+
+
+def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: Console) -> None:
+    path = tmp_path / "quick.yaml"
+    path.write_text(yaml.safe_dump(QUICK))
+
+    def refused(vary: str) -> str:
+        with pytest.raises(RecipeError) as caught:
+            compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet)
+        assert not list((tmp_path / "out").rglob("metrics.jsonl"))
+        return str(caught.value)
+
+    assert "credit: 'grop': unknown name 'grop'" in refused("credit=grpo,grop")
+    assert "learn.lrr: unknown field; did you mean 'lr'" in refused("learn.lrr=1,2")

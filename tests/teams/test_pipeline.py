@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+from palaestra.agents.base import Request
+from palaestra.envs.base import Observation
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import EnvError, InputError, PolicyError
+from palaestra.teams import pipeline, teacher
+from palaestra.teams.pipeline import LONGEST, read, spoil
+from palaestra.testing.env import check_env
+
+
+class Sums(TaskEnv):
+    """a + b; half the score for an answer that is one off."""
+
+    def draw(self, seed: int) -> Task:
+        a, b = seed % 10, seed // 10 % 10
+        return Task(f"{a}+{b}", f"{a} + {b} =", lambda text: 1 - min(abs(int(text) - a - b), 2) / 2, str(a + b))
+
+
+def play(factory, answers, seed=43):
+    """What each role read, and the last result."""
+    env = factory()
+    observations, told = env.reset(seed), {}
+    for answer in answers:
+        ((role, seen),) = observations.items()
+        told[role] = seen.text
+        result = env.step({role: answer})
+        observations = result.observations
+    return told, result
+
+
+@pytest.mark.parametrize("roles", [("solver", "checker"), ("alone",), ("a", "b", "c", "d")])
+def test_any_number_of_roles_keeps_the_protocol(roles):
+    check_env(pipeline(Sums, roles, improvement=0.5))
+
+
+def test_the_checker_reads_question_and_answer_and_may_accept():
+    told, result = play(pipeline(Sums), ["7", " OK "])
+    assert told == {"solver": "3 + 4 =", "checker": "3 + 4 = | 7"}
+    assert result.rewards == {"solver": 1.0, "checker": 1.0}
+    assert result.terminated
+    assert result.info == {
+        "valid": {"checker": True},
+        "answers": {"solver": "7", "checker": "OK"},
+        "scores": {"solver": 1.0, "checker": 1.0},
+        "expected": "7",
+        "success": True,
+    }
+
+
+def test_the_checker_may_replace_for_better_or_worse():
+    _, better = play(pipeline(Sums), ["9", "7"])
+    assert better.rewards == {"solver": 1.0, "checker": 1.0}
+    assert better.info["scores"] == {"solver": 0.0, "checker": 1.0}
+    assert better.info["success"] is True
+    _, worse = play(pipeline(Sums), ["7", "8"])
+    assert worse.rewards == {"solver": 0.5, "checker": 0.5}
+    assert worse.info["success"] is False
+
+
+def test_improvement_pays_each_later_role_for_what_it_changed():
+    _, result = play(pipeline(Sums, ("a", "b", "c"), improvement=0.1), ["9", "6", "7"])
+    assert result.rewards == {"a": 1.0, "b": pytest.approx(1.05), "c": pytest.approx(1.05)}
+    _, result = play(pipeline(Sums, improvement=0.1), ["7", "8"])
+    assert result.rewards == {"solver": 0.5, "checker": pytest.approx(0.45)}
+    _, result = play(pipeline(Sums, improvement=0.1), ["8", "ok"])
+    assert result.rewards == {"solver": 0.5, "checker": 0.5}
+
+
+def test_rewards_come_at_the_end():
+    env = pipeline(Sums)()
+    env.reset(43)
+    first = env.step({"solver": "7"})
+    assert (first.rewards, first.terminated) == ({}, False)
+    assert first.info["scores"] == {"solver": 1.0}
+
+
+def test_answers_that_are_none_are_not_valid_and_leave_the_previous_one():
+    told, result = play(pipeline(Sums), ["", ""])
+    assert told["checker"] == "3 + 4 = | "
+    assert result.rewards == {"solver": 0.0, "checker": 0.0}
+    _, result = play(pipeline(Sums), ["7", ""])
+    assert (result.rewards, result.info["valid"]) == ({"solver": 1.0, "checker": 1.0}, {"checker": False})
+    _, result = play(pipeline(Sums), ["7", 0])
+    assert (result.rewards["checker"], result.info["valid"]) == (1.0, {"checker": False})
+    _, result = play(pipeline(Sums), ["7", "seven"])
+    assert (result.rewards["checker"], result.info["valid"]) == (0.0, {"checker": False}), "it did replace the answer"
+
+
+def test_what_the_next_role_reads_can_be_taken_apart_again():
+    told, _ = play(pipeline(Sums), ["7 | 8\n| 9", "ok"])
+    question, answer = read(told["checker"])
+    assert question == "3 + 4 ="
+    assert answer is not None
+    assert answer.split() == ["7", "8", "9"]
+    assert read("3 + 4 =") == ("3 + 4 =", None)
+    told, _ = play(pipeline(Sums), ["1" * 5000, "ok"])
+    assert len(told["checker"]) == len("3 + 4 = | ") + LONGEST
+
+
+def test_the_words_can_be_chosen():
+    told, result = play(pipeline(Sums, accept="yes", separator=" -> "), ["7", "YES"])
+    assert told["checker"] == "3 + 4 = -> 7"
+    assert result.rewards["checker"] == 1.0
+    _, result = play(pipeline(Sums, accept="yes"), ["7", "ok"])
+    assert result.rewards["checker"] == 0.0
+
+
+def test_instructions_are_for_chat_models_only():
+    env = pipeline(Sums, instructions={"checker": "Check the answer."})()
+    assert env.reset(43)["solver"].messages is None
+    seen = env.step({"solver": "7"}).observations["checker"]
+    assert seen.text == "3 + 4 = | 7"
+    assert seen.messages == (
+        {"role": "system", "content": "Check the answer."},
+        {"role": "user", "content": "3 + 4 = | 7"},
+    )
+
+
+def test_task_question_and_answer_are_the_wrapped_ones():
+    env = pickle.loads(pickle.dumps(pipeline(Sums)))()
+    observations = env.reset(43)
+    assert (env.agents, env.task, env.question, env.answer) == (("solver", "checker"), "3+4", "3 + 4 =", "7")
+    assert "7" not in observations["solver"].text
+
+
+def test_roles_act_in_their_order():
+    env = pipeline(Sums)()
+    env.reset(43)
+    with pytest.raises(EnvError, match="solver"):
+        env.step({"checker": "ok"})
+    play_on = env.step({"solver": "7"})
+    assert list(play_on.observations) == ["checker"]
+    env.step({"checker": "ok"})
+    with pytest.raises(EnvError, match=r"\[\]"):
+        env.step({"solver": "7"})
+
+
+class NoTask:
+    agents = ("a",)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (NoTask, {}, "NoTask is no task with one answer"),
+        (Sums, {"roles": ()}, "at least one role"),
+        (Sums, {"roles": ("a", "a")}, "name of its own"),
+        (Sums, {"instructions": {"chekcer": "?"}}, "chekcer"),
+        (Sums, {"separator": " "}, "blank"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_a_reason(make, options, message):
+    with pytest.raises(InputError, match=message):
+        pipeline(make, **options)
+
+
+def ask(act, text, rng, agent="solver"):
+    return act(Request(Observation(text), agent, rng))
+
+
+def test_a_perfect_teacher_solves_every_task():
+    rng = np.random.default_rng(0)
+    env, act = pipeline(Sums, ("a", "b", "c"))(), teacher()
+    for seed in range(50):
+        observations = env.reset(seed)
+        while observations:
+            ((role, seen),) = observations.items()
+            result = env.step({role: ask(act, seen.text, rng)})
+            observations = result.observations
+        assert result.info["success"] is True
+        assert result.info["answers"]["b"] == result.info["answers"]["c"] == "ok"
+
+
+def test_a_teacher_is_as_accurate_as_told_in_all_four_situations():
+    rng = np.random.default_rng(1)
+    act = teacher(accuracy={"solver": 0.7, "checker": 0.4})
+    solved = [ask(act, "3 + 4 =", rng) for _ in range(2000)]
+    assert 0.66 < solved.count("7") / 2000 < 0.74
+    right = [ask(act, "3 + 4 = | 7", rng, "checker") for _ in range(2000)]
+    assert 0.36 < right.count("ok") / 2000 < 0.44
+    assert "7" not in right, "it spoils, it does not repeat"
+    wrong = [ask(act, "3 + 4 = | 9", rng, "checker") for _ in range(2000)]
+    assert set(wrong) == {"7", "ok"}
+    assert 0.36 < wrong.count("7") / 2000 < 0.44
+    assert ask(act, "3 + 4 =", rng, "somebody else") == "7"
+
+
+def test_a_teacher_draws_from_the_request_alone():
+    act = teacher(accuracy=0.5)
+    runs = [[ask(act, "30 + 4 =", rng) for _ in range(30)] for rng in map(np.random.default_rng, (3, 3, 4))]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_teacher_says_what_it_cannot_solve():
+    with pytest.raises(PolicyError, match="'Why\\?'"):
+        ask(teacher(), "Why?", np.random.default_rng(0))
+    own = teacher(functools.partial(str.upper))
+    assert ask(own, "why?", np.random.default_rng(0)) == "WHY?"
+
+
+@pytest.mark.parametrize("answer", ["7", "-10", "0", "[52.2, -3.0]", "nus", "0x1f", "", "=="])
+def test_a_spoilt_answer_is_another_answer(answer):
+    rng = np.random.default_rng(2)
+    spoilt = {spoil(answer, rng) for _ in range(200)}
+    assert answer not in spoilt
+    assert len(spoilt) > 1 or answer in ("", "==")
+    for other in spoilt:
+        assert other.casefold() != answer.casefold()
+        if answer.lstrip("-").isdigit():
+            assert int(other) != int(answer)
+
+
+def test_with_reasoning_gym():
+    pytest.importorskip("reasoning_gym")
+    from palaestra.envs import reasoning_gym
+
+    datasets = {"chain_sum": {"max_terms": 3, "max_digits": 1}, "spell_backward": {"max_word_len": 5}, "gcd": {}}
+    factory = pipeline(reasoning_gym(datasets, prompt="short", split="train"))
+    check_env(factory)
+    env, act, rng = factory(), teacher(accuracy={"solver": 0.5, "checker": 0.8}), np.random.default_rng(0)
+    successes, lengths = [], []
+    for seed in range(400):
+        observations = env.reset(seed)
+        while observations:
+            ((role, seen),) = observations.items()
+            lengths.append(len(seen.text))
+            result = env.step({role: ask(act, seen.text, rng, role)})
+            observations = result.observations
+        successes.append(result.info["success"])
+    assert 0.74 < np.mean(successes) < 0.86, "the team is as good as its checker"
+    assert max(lengths) < 40
