@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from palaestra.algebra.signals import REGISTRY, Signal, as_signal, col, signature
+from palaestra.algebra.signals import REGISTRY, Signal, as_signal, col
 from palaestra.algebra.turns import SCHEMA
 from palaestra.errors import ExpressionError, nearest
 
@@ -117,7 +117,7 @@ class _Builder:
             raise self.fail(node, str(error)) from error
 
     def name(self, node: ast.expr, name: str) -> Any:
-        if name in self.columns or (name in SCHEMA and name not in REGISTRY):
+        if name in self.columns or name in SCHEMA:
             return col(name)
         if name in REGISTRY:
             return self.call(node, name, [], [])
@@ -136,7 +136,7 @@ class _Builder:
         try:
             inspect.signature(REGISTRY[name]).bind(*values, **options)
         except TypeError as error:
-            raise self.fail(node, f"{error}; it is {signature(name)}") from error
+            raise self.fail(node, f"{error}; it is {REGISTRY.signature(name)}") from error
         try:
             return REGISTRY[name](*values, **options)
         except (TypeError, ValueError) as error:

@@ -28,7 +28,6 @@ from palaestra.algebra.tree import (
     lit,
     register,
     short,
-    signature,
     walk,
 )
 from palaestra.errors import ExpressionError, nearest
@@ -76,7 +75,6 @@ __all__ = [
     "shift",
     "short",
     "sign",
-    "signature",
     "standardise",
     "std",
     "total",

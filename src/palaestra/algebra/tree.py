@@ -12,7 +12,6 @@ the result does not depend on the number of threads, to the bit.
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import math
 import operator
@@ -23,7 +22,8 @@ from typing import Any, ParamSpec
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.turns import Ragged, Turns
+from palaestra.algebra.registry import Registry
+from palaestra.algebra.turns import SCHEMA, Ragged, Turns
 from palaestra.errors import ExpressionError, MissingColumnError
 
 Value = np.ndarray | Ragged
@@ -218,7 +218,13 @@ def _option(value: Any) -> str:
 
 # -- registry ---------------------------------------------------------------------------------------------------------
 
-REGISTRY: dict[str, Callable[..., Signal]] = {}
+REGISTRY: Registry[Signal] = Registry(
+    "signal",
+    home=("palaestra.credit", "palaestra.rewards", "palaestra.judges.programs"),
+    reserved=SCHEMA,
+    why="that of a column",
+    example="grpo()",
+)
 """Names that recipe text may use."""
 
 
@@ -241,7 +247,7 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
             return Signal(signal.op, *signal.inputs, label=f"{name}({', '.join(given)})", **signal.options)
 
         for each in names or (name,):
-            REGISTRY[each] = labelled
+            REGISTRY.add(each, labelled)
         return labelled
 
     return decorate
@@ -365,8 +371,3 @@ def children(signal: Signal) -> Iterable[Signal]:
     over = signal.options.get("over") or ()
     extra = [signal.options.get("where"), *over]
     return [*signal.inputs, *(value for value in extra if isinstance(value, Signal))]
-
-
-def signature(name: str) -> str:
-    """`name(parameters)` of a registered function, for messages."""
-    return f"{name}{inspect.signature(REGISTRY[name])}".replace("'", "")

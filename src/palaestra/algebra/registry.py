@@ -1,0 +1,242 @@
+"""One class for all names that recipes, commands and Python share: signals, stages, terms, envs, policies, readers …
+
+A name is registered by whoever defines it, also from outside the package: a module that a recipe imports, or one that
+an installed package names under the entry point group `palaestra.plugins`. Names load when somebody first asks for one,
+in a fixed order, so that the same text means the same in every process. A name is given once.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from palaestra.errors import ExpressionError, InputError, nearest
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+GROUP = "palaestra.plugins"
+"""Entry points of this group name modules; importing them registers what they add."""
+
+REGISTRIES: dict[str, Registry[Any]] = {}
+"""Every registry by its kind, in the order in which a person meets them (`palaestra names`)."""
+
+_LOADING = threading.RLock()
+
+
+class Registry(Mapping[str, Callable[..., T]], Generic[T]):
+    """Names of one kind of thing and what makes it.
+
+    Args:
+        kind: what messages call it, "stage". home: modules of this package that register names when they are imported.
+        reserved: names that may not be taken, and why: "a column of the table".
+        example: a call that error messages show.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        home: Sequence[str] = (),
+        reserved: Mapping[str, Any] | Collection[str] = (),
+        why: str = "",
+        example: str = "",
+    ) -> None:
+        self.kind, self.home, self.reserved, self.why, self.example = kind, tuple(home), reserved, why, example
+        self._made: dict[str, Callable[..., T]] = {}
+        self._loaded = self._loading = False
+        REGISTRIES[kind] = self
+
+    # -- adding -------------------------------------------------------------------------------------------------------
+
+    def register(self, *names: str) -> Callable[[F], F]:
+        """Decorator: a function or class under its own name, or the given ones.
+
+        Raises:
+            InputError: the name is taken by something else, is reserved, or cannot be written in a recipe.
+        """
+
+        def decorate(make: F) -> F:
+            for name in names or (make.__name__,):
+                self.add(name, make)
+            return make
+
+        return decorate
+
+    def add(self, name: str, make: Callable[..., T]) -> None:
+        """See `register`."""
+        if not re.fullmatch(r"[A-Za-z_][\w./-]*", name):
+            raise InputError(f"{self.kind} {name!r}: a name begins with a letter and has letters, digits and _ . / -")
+        if name in self.reserved:
+            raise InputError(f"{self.kind} {name!r}: the name is {self.why or 'reserved'}; choose another")
+        there = self._made.get(name)
+        if there is not None and _origin(there) != _origin(make):
+            raise InputError(f"{self.kind} {name!r} is taken by {_origin(there)}; choose another name")
+        self._made[name] = make
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Import whoever registers names of this kind: this package's own, then plugins by the names of their entry.
+
+        Raises:
+            InputError: a plugin cannot be imported; names it.
+        """
+        if self._loaded:
+            return
+        with _LOADING:
+            if self._loaded or self._loading:  # those modules may look names up themselves
+                return
+            self._loading = True
+            try:
+                for module in self.home:
+                    importlib.import_module(module)
+                _load_plugins()
+                self._loaded = True
+            finally:
+                self._loading = False
+
+    def __getitem__(self, name: str) -> Callable[..., T]:
+        self.load()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.load()
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        self.load()
+        return len(self._made)
+
+    def find(self, name: str) -> Callable[..., T]:
+        """What a name stands for; `module:name` is imported.
+
+        Raises:
+            InputError: there is no such name (the message gives the nearest), or the module cannot be imported.
+        """
+        if ":" in name:
+            return load_object(name, self.kind)  # type: ignore[no-any-return]
+        if name not in self:
+            raise InputError(f"unknown {self.kind} {name!r}{nearest(name, self)}")
+        return self[name]
+
+    def signature(self, name: str) -> str:
+        """`name(parameters)`, for messages."""
+        return f"{name}{inspect.signature(self[name])}".replace("'", "")
+
+    def doc(self, name: str) -> str:
+        """The first sentence of its docstring, on one line."""
+        text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
+        return re.split(r"(?<=[.:;])\s", text, maxsplit=1)[0].rstrip(":;") if text else ""
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def build(self, text: str) -> T:
+        """Make one from recipe text: a name, or a call of it with plain values: `replay(k=1)`, `my.module:critic()`.
+
+        Raises:
+            ExpressionError: the text is no such call, the name is unknown, or it does not take these options.
+        """
+        name, values, options = read_call(text, self.example)
+        try:
+            make = self.find(name)
+        except InputError as error:
+            raise ExpressionError(f"{text!r}: {error}") from error
+        shown = name if ":" in name else self.signature(name)
+        try:
+            inspect.signature(make).bind(*values, **options)
+            made = make(*values, **options)
+        except (TypeError, ValueError) as error:
+            raise ExpressionError(f"{text!r}: {error}; it is {shown}") from error
+        return made
+
+
+def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:
+    """Name, values and options of `name`, `name(1, k=2)` or `module:name(…)`; nothing is executed.
+
+    Raises:
+        ExpressionError: it is something else.
+
+    >>> read_call("my.module:critic('v', lr=1e-3)")
+    ('my.module:critic', ['v'], {'lr': 0.001})
+    """
+    hint = f"; write e.g. {example}" if example else ""
+    match = re.fullmatch(r"\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*|[A-Za-z_]\w*)\s*(\(.*\))?\s*", text, flags=re.DOTALL)
+    if match is None:
+        raise ExpressionError(f"cannot read {text!r}: expected a name, or a call of one{hint}")
+    try:
+        call = ast.parse(f"_{match[2] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("expected one call")
+        if any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("** is not allowed")
+        values = [ast.literal_eval(each) for each in call.args]
+        options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"cannot read {text!r}: {str(error).splitlines()[0]}{hint}") from error
+    return match[1], values, options
+
+
+def split_calls(text: str) -> list[str]:
+    """The calls of a list; commas inside brackets or quotes do not split.
+
+    >>> split_calls("surrogate(clip=[.2, .28]), kl(.05)")
+    ['surrogate(clip=[.2, .28])', 'kl(.05)']
+    """
+    parts, depth, start, quote = [], 0, 0, ""
+    for position, sign in enumerate(text + ","):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+            if sign == "," and depth == 0:
+                parts.append(text[start:position].strip())
+                start = position + 1
+    return [part for part in parts if part]
+
+
+def load_object(path: str, what: str) -> Any:
+    """What `module:name` names.
+
+    Raises:
+        InputError: the module cannot be imported, or has no such name.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # whatever a module does
+        raise InputError(f"{what} {path!r}: cannot import {module!r} ({type(error).__name__}: {error})") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"{what} {path!r}: {module} has no {name!r}{nearest(name, vars(found))}")
+        found = getattr(found, part)
+    return found
+
+
+_PLUGINS: set[str] = set()
+
+
+def _load_plugins() -> None:
+    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+        if entry.value not in _PLUGINS:
+            _PLUGINS.add(entry.value)
+            try:
+                entry.load()
+            except Exception as error:  # whatever a plugin does
+                raise InputError(
+                    f"plugin {entry.name!r} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}; "
+                    "repair it, or uninstall the package that brings it"
+                ) from error
+
+
+def _origin(make: Callable[..., Any]) -> str:
+    inner = inspect.unwrap(make)
+    return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
