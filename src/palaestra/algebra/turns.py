@@ -13,7 +13,7 @@ Two laws hold for keys everywhere:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,6 +78,9 @@ SCHEMA: dict[str, Column] = {
 
 SCOPE = ("run", "iteration")
 
+PROVIDERS: list[Callable[[str], str | None]] = []
+"""Say how a table gets a column that is not of the schema, or None: whoever can fill columns joins."""
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -134,8 +137,9 @@ class Turns:
     def _require(self, name: str, why: str = "") -> str:
         if name not in self.frame.columns:
             known = SCHEMA.get(name)
-            fix = f" ({known.meaning}); {known.remedy}" if known else nearest(name, self.frame.columns)
-            raise MissingColumnError(f"{why}column {name!r} is missing{fix}")
+            ways = [way for way in (None if known else provider(name) for provider in PROVIDERS) if way]
+            fix = f" ({known.meaning}); {known.remedy}" if known else "".join(f"; {way}" for way in ways)
+            raise MissingColumnError(f"{why}column {name!r} is missing{fix or nearest(name, self.frame.columns)}")
         return name
 
     # -- keys ---------------------------------------------------------------------------------------------------------

@@ -70,6 +70,16 @@ def register(name: str, factory: Callable[..., Env]) -> None:
     _REGISTERED[name] = factory
 
 
+def telling(column: str) -> list[str]:
+    """Names of this package's envs that tell a fact of that name."""
+    found = []
+    for library, (module, table) in _PACKAGES.items():
+        for name, factory in getattr(importlib.import_module(f"palaestra.envs.{module}"), table).items():
+            if column in getattr(factory, "facts", {}):
+                found.append(name if "/" in name else f"{library}/{name}")
+    return sorted(found)
+
+
 def make(spec: str, **options: Any) -> EnvFactory:
     """The factory of a registered env, or of `library/name`: the first argument and the options of its function.
 

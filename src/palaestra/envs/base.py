@@ -106,3 +106,9 @@ class Env(Protocol):
 
 EnvFactory = Callable[[], Env]
 """Makes a fresh env. A rollout calls it once per concurrent episode."""
+
+
+def facts_of(env: Env | EnvFactory) -> dict[str, type]:
+    """What an env declares to tell about a turn, by name; empty if it declares nothing."""
+    made = env if isinstance(env, Env) else env()
+    return dict(getattr(made, "facts", {}))

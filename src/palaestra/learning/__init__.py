@@ -1,14 +1,35 @@
-"""Learning: losses, learners, warm start, checkpoints and the training loop. Needs `pip install 'palaestra[train]'`."""
+"""Learning: learners, terms, stages, warm start, checkpoints and the training loop.
+
+What needs torch (`pip install 'palaestra[train]'`) is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from palaestra.errors import missing_extra
 
-try:
-    import torch  # noqa: F401
-except ImportError as error:
-    raise missing_extra("torch", "train") from error
-
-from palaestra.learning.learner import PolicyGradient
-from palaestra.learning.trainer import Trainer
-from palaestra.learning.warmstart import demonstrations, supervised_warm_start
+if TYPE_CHECKING:
+    from palaestra.learning.learner import PolicyGradient
+    from palaestra.learning.trainer import Trainer
+    from palaestra.learning.warmstart import demonstrations, supervised_warm_start
 
 __all__ = ["PolicyGradient", "Trainer", "demonstrations", "supervised_warm_start"]
+
+_HOMES = {
+    "PolicyGradient": "learner",
+    "Trainer": "trainer",
+    "demonstrations": "warmstart",
+    "supervised_warm_start": "warmstart",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("torch", "train") from error
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

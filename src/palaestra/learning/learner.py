@@ -32,6 +32,7 @@ from palaestra.learning.losses import (
     kl_exact,
     log_ratio,
 )
+from palaestra.learning.protocol import LEARNERS
 from palaestra.learning.sequential import ORDERS, Order, sequential
 from palaestra.learning.transaction import restore, snapshot
 
@@ -190,6 +191,10 @@ class PolicyGradient:
         for name, seen in self._seen.items():
             self.entropies[name] += [float(np.mean(seen))] if seen else []
         return metrics
+
+    def needs(self) -> set[str]:
+        """Columns that it reads beside those of every learner."""
+        return set()
 
     def divergence(self, turns: Turns, *, rows: int = 64) -> dict[str, float]:
         """Exact KL(π ‖ π_start), mean over the tokens of the first `rows` rows of each policy that has any."""
@@ -379,3 +384,6 @@ def _rate(lr: float | Mapping[str, float], name: str, policies: Mapping[str, Lea
     if name not in lr:
         raise InputError(f"PolicyGradient: lr has no entry for the trainable policy {name!r}")
     return lr[name]
+
+
+LEARNERS.add("policy_gradient", PolicyGradient)

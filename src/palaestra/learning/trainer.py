@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,20 +25,19 @@ from palaestra.errors import InputError
 from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
-from palaestra.learning.budget import Budget
 from palaestra.learning.journal import Journal
-from palaestra.learning.learner import PolicyGradient
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
-from palaestra.learning.stages.tables import Remembering, parse_table_function
-from palaestra.play.rollout import rollout, starts
+from palaestra.learning.stages.base import Context, Stage, Stages
+from palaestra.play.executors import Executor, Plan, local
 from palaestra.rewards import components
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
+    from palaestra.learning.protocol import Learner
 
-MINIBATCHES, REPAIRS = 0, 1
-"""What an iteration's streams are drawn for; rollouts have streams of their own."""
+MINIBATCHES = 0
+"""What an iteration's streams are drawn for; rollouts and stages have streams of their own."""
 
 
 class Trainer:
@@ -50,10 +49,10 @@ class Trainer:
         credit: advantage of every turn or token. reward: replaces the env's reward before that: a signal,
             or signals by name, which stay in the table as r_<name> and whose sum it is. The first batch is audited.
         learner: made for the same team.
-        repair: texts of table functions (`learning.stages.tables`), e.g. "replay(k=1)", that change, in this order,
-            the rows of good episodes before credit. What they remember is part of a checkpoint. `added_rows` in the
-            metrics is how many rows they added.
-        budget: spreads the `groups` × `group_size` episodes of an iteration over its groups; see `learning.budget`.
+        stages: texts ("replay(k=1)") or objects, in the order in which they run on the good episodes; see
+            `learning.stages`. What they remember is part of a checkpoint, what they used is in the metrics;
+            `added_rows` is how many rows they added.
+        executor: plays; default `play.executors.local()`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
         evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
@@ -64,7 +63,6 @@ class Trainer:
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
-        play: further options of `rollout` (concurrency, timeout, retries, max_turns).
         run: name of the run in the tables. progress: a bar on stderr.
     """
 
@@ -74,10 +72,10 @@ class Trainer:
         team: Team,
         *,
         credit: Signal,
-        learner: PolicyGradient,
+        learner: Learner,
         reward: Signal | Mapping[str, Signal] | None = None,
-        repair: Sequence[str] = (),
-        budget: Budget | None = None,
+        stages: Iterable[str | Stage] = (),
+        executor: Executor | None = None,
         iterations: int,
         groups: int,
         group_size: int,
@@ -90,7 +88,6 @@ class Trainer:
         keep: int = 2,
         save_turns: Literal["none", "last", "all"] = "last",
         incomplete: Literal["drop", "keep"] = "drop",
-        play: Mapping[str, Any] | None = None,
         run: str | None = None,
         progress: bool = False,
     ) -> None:
@@ -99,13 +96,12 @@ class Trainer:
             if value < 1:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         self.env, self.team, self.learner = env, team, learner
-        self.credit, self.reward, self.repair = credit, reward, tuple(repair)
-        self.budget = budget
-        self.repairs = [parse_table_function(text) for text in self.repair]
+        self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
+        self.executor = local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
-        self.incomplete, self.play, self.run_name, self.progress = incomplete, dict(play or {}), run, progress
+        self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
         self.wall = self.cpu = 0.0
@@ -125,17 +121,15 @@ class Trainer:
         with progress_bar("train", self.iterations, shown=self.progress) as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
-                    sizes = self._sizes(iteration)
-                    turns, warnings = self._rewarded(self._play(iteration, sizes), iteration)
-                    trained, rest = split(turns, sizes, drop_incomplete=self.incomplete == "drop")
-                    good, trained = len(trained), self._repaired(trained, iteration)
+                    plan, turns = self._play(iteration)
+                    trained, rest, turns, warnings = self._rewarded(turns, plan)
+                    good = len(trained)
+                    trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
                     learned = self._learn(trained, iteration)
-                    if self.budget is not None:
-                        self.budget.learn(turns)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
-                line |= measure(turns, sizes, learned, self.learner.policies)
-                line["added_rows"] = len(trained) - good
+                line |= measure(turns, plan.group_size, learned, self.learner.policies)
+                line |= {"added_rows": len(trained) - good, "stages": self.stages.metrics}
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
                 self.journal.append(line)
@@ -146,29 +140,50 @@ class Trainer:
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
-    def _sizes(self, iteration: int) -> int | list[int]:
-        """Episodes of every group, or of each."""
-        if self.budget is None:
-            return self.group_size
-        limit = {"timeout": self.play["timeout"]} if "timeout" in self.play else {}
-        seen = starts(self.env, groups=self.groups, seed=self.seed, iteration=iteration, **limit)
-        return self.budget.sizes(seen, self.groups * self.group_size)
+    def _context(self, iteration: int) -> Callable[[np.random.Generator], Context]:
+        """What a stage may use in this iteration, but for its stream."""
+        return lambda rng: Context(
+            rng=rng,
+            iteration=iteration,
+            env=self.env,
+            team=self.team,
+            executor=self.executor,
+            learner=self.learner,
+            seed=self.seed,
+            planned=self.iterations,
+        )
 
-    def _play(self, iteration: int, sizes: int | list[int]) -> Turns:
-        return rollout(
-            self.env,
-            self.team,
+    def _play(self, iteration: int) -> tuple[Plan, Turns]:
+        plan = Plan(
             groups=self.groups,
-            group_size=sizes,
+            group_size=self.group_size,
             seed=self.seed,
             iteration=iteration,
             run=self.run_name,
-            **self.play,
+            version=self.learner.updates,
         )
+        plan = self.stages.plan(plan, self._context(iteration))
+        return plan, self.executor.play(self.env, self.team, plan)
 
-    def _rewarded(self, turns: Turns, iteration: int) -> tuple[Turns, list[str]]:
-        """The reward of the recipe, and on the first batch what is wrong with it: loops and repetition that pay."""
-        if self.reward is None:
+    def _rewarded(self, turns: Turns, plan: Plan) -> tuple[Turns, Turns, Turns, list[str]]:
+        """Rows that may train and the rest, with the reward of the recipe, and all of them; and, of the first batch,
+        what is wrong with that reward: loops and repetition that pay.
+
+        Without a stage before it the reward is that of all episodes; with one, of those that the stages saw.
+        """
+        drop, early = self.incomplete == "drop", self.stages.reward_at == 0
+        warnings: list[str] = []
+        if early:
+            turns, warnings = self._pay(turns, plan.iteration)
+        trained, rest = split(turns, plan.group_size, drop_incomplete=drop)
+        if not early:
+            trained = self.stages.before_reward(trained, plan.iteration, self._context(plan.iteration))
+            trained, warnings = self._pay(trained, plan.iteration)
+            turns = Turns.concat([trained, rest])
+        return trained, rest, turns, warnings
+
+    def _pay(self, turns: Turns, iteration: int) -> tuple[Turns, list[str]]:
+        if self.reward is None or not len(turns):
             return turns, []
         whole = self.reward if isinstance(self.reward, Signal) else reduce(Signal.__add__, self.reward.values())
         found = cheap(turns, whole) if iteration == 1 else []
@@ -176,12 +191,6 @@ class Trainer:
         if isinstance(self.reward, Signal):
             return turns.with_column(reward=self.reward), warnings
         return components(turns, self.reward), warnings
-
-    def _repaired(self, trained: Turns, iteration: int) -> Turns:
-        for number, function in enumerate(self.repairs if len(trained) else ()):
-            stream = np.random.SeedSequence(self.seed, spawn_key=(iteration, REPAIRS, number))
-            trained = function(trained, np.random.default_rng(stream))
-        return trained
 
     def _learn(self, trained: Turns, iteration: int) -> dict[str, dict[str, Any]]:
         if not len(trained):
@@ -230,8 +239,7 @@ class Trainer:
             "cpu": self.cpu,
             "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
             "learner": self.learner.state_dict(),
-            "repairs": [each.state_dict() if isinstance(each, Remembering) else None for each in self.repairs],
-            "budget": None if self.budget is None else self.budget.state_dict(),
+            "stages": self.stages.state_dict(),
         }
 
     def _settings(self) -> dict[str, Any]:
@@ -242,9 +250,8 @@ class Trainer:
             "group_size": self.group_size,
             "credit": str(self.credit),
             "reward": str(dict(self.reward) if isinstance(self.reward, Mapping) else self.reward),
-            "repair": list(self.repair),
+            "stages": self.stages.texts,
             "incomplete": self.incomplete,
-            "budget": None if self.budget is None else str(self.budget),
         }
 
     def _begin(self, resume: bool) -> int:
@@ -274,11 +281,7 @@ class Trainer:
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
         self.learner.load_state_dict(state["learner"])
-        for function, remembered in zip(self.repairs, state["repairs"], strict=True):
-            if isinstance(function, Remembering):
-                function.load_state_dict(remembered)
-        if self.budget is not None:
-            self.budget.load_state_dict(state["budget"])
+        self.stages.load_state_dict(state["stages"])
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1

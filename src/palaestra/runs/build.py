@@ -1,40 +1,125 @@
-"""From a recipe to objects: envs, policies, the team, scripted play."""
+"""From a recipe to objects, once, at the door: env, team, stages, learner, play. Nothing below sees a recipe."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, ScriptedPolicy, TabularPolicy, Team
-from palaestra.agents.base import Decision, Policy, Request
-from palaestra.agents.tiny import build as build_tiny
-from palaestra.envs import make
-from palaestra.envs.base import EnvFactory
+from palaestra.agents import Team
+from palaestra.agents.base import Policy
+from palaestra.algebra.parse import parse
+from palaestra.algebra.registry import load_object, read_call
+from palaestra.algebra.signals import Signal, short
+from palaestra.algebra.turns import SCHEMA
+from palaestra.envs import make, telling
+from palaestra.envs.base import EnvFactory, facts_of
 from palaestra.errors import PalaestraError, RecipeError, nearest
-from palaestra.runs.recipe import PolicyPart, Recipe
-from palaestra.runs.teachers import call, load_object, naming
+from palaestra.learning.protocol import LEARNERS, Learner
+from palaestra.learning.stages.base import Stages, missing
+from palaestra.play.executors import EXECUTORS, Executor
+from palaestra.runs.measures import check as check_measures
+from palaestra.runs.policies import POLICIES, Demonstrator, Making
+from palaestra.runs.recipe import (
+    EnvPart,
+    EvaluationPart,
+    LearnPart,
+    PlayPart,
+    PolicyPart,
+    Recipe,
+    TrainPart,
+    WarmStartPart,
+    alone,
+    override,
+)
+from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.teams import pipeline
 
 
-def env(recipe: Recipe, split: str) -> EnvFactory:
-    """The recipe's env for "train" or "test"; envs that have no splits take no notice.
+@dataclass(frozen=True)
+class Setup:
+    """What a recipe stands for. What has a state is made anew for each seed, by calling the field.
+
+    train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team. learner: Team -> Learner.
+    stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) -> Team; rivals: those that
+    are trained themselves.
+    """
+
+    name: str
+    train: EnvFactory
+    test: EnvFactory
+    agents: tuple[str, ...]
+    team: Callable[[int, Iterable[str]], Team]
+    learner: Callable[[Team], Learner]
+    stages: tuple[str, ...]
+    executor: Callable[[], Executor]
+    reward: Signal | dict[str, Signal] | None
+    credit: Signal
+    warm_start: WarmStartPart | None
+    training: TrainPart
+    proof: EvaluationPart
+    controls: Mapping[str, Callable[[int, Iterable[str]], Team]]
+    rivals: Mapping[str, Setup]
+
+
+def resolve(recipe: Recipe) -> Setup:
+    """Everything that a recipe names, looked up; nothing is made yet but the envs.
+
+    Raises:
+        RecipeError: something is not there, or does not take these options.
+    """
+    train, test = env(recipe.env, "train"), env(recipe.env, "test")
+    with naming("env"):
+        agents = agents_of(train)
+    controls: dict[str, Callable[[int, Iterable[str]], Team]] = {}
+    rivals = {}
+    for name, part in recipe.evaluation.controls.items():
+        if part.train is not None:
+            changed = override(alone(recipe), part.train, f"evaluation.controls.{name}.train")
+            rivals[name] = resolve(alone(changed))
+        elif part.teacher is not None:
+            controls[name] = functools.partial(
+                _scripted, part.teacher, part.options, test, f"evaluation.controls.{name}.teacher"
+            )
+        else:
+            policies = {**recipe.policies, **(part.policies or {})}
+            controls[name] = functools.partial(_team, policies, recipe.team, test)
+    return Setup(
+        name=recipe.name,
+        train=train,
+        test=test,
+        agents=agents,
+        team=functools.partial(_team, recipe.policies, recipe.team, train),
+        learner=functools.partial(_learner, recipe.learn, recipe.train.iterations),
+        stages=recipe.stages,
+        executor=functools.partial(executor, recipe.play),
+        reward=_reward(recipe.reward),
+        credit=parse(recipe.credit),
+        warm_start=recipe.warm_start,
+        training=recipe.train,
+        proof=recipe.evaluation,
+        controls=controls,
+        rivals=rivals,
+    )
+
+
+def env(part: EnvPart, split: str) -> EnvFactory:
+    """The env for "train" or "test"; envs that have no splits take no notice.
 
     Raises:
         RecipeError: there is no such env, or it does not take these options.
         MissingExtraError: its library is not installed.
     """
-    part = recipe.env
     options = dict(part.options)
     if part.make.startswith("reasoning_gym"):
         options["split"] = split
-    if ":" in part.make:
-        factory: EnvFactory = functools.partial(load_object(part.make, "env.make"), **options)
-    else:
-        with naming("env"):
+    with naming("env.make"):
+        if ":" in part.make:
+            factory: EnvFactory = functools.partial(load_object(part.make, "env"), **options)
+        else:
             factory = make(part.make, **options)
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
@@ -66,43 +151,26 @@ def agents_of(factory: EnvFactory) -> tuple[str, ...]:
 
 def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpus: Iterable[str] = ()) -> Policy:
     """One policy of a recipe. `corpus`: text of the env, from which a `tiny` model gets its tokenizer."""
-    options, field = dict(part.options), f"policies.{name}.options"
-    match part.kind:
-        case "tiny":
-            accepts = (build_tiny, LMPolicy.__init__)
-            policy: Policy = call(LMPolicy.tiny, options, field, corpus, accepts=accepts, name=name, seed=seed)
-        case "lm":
-            path = options.pop("model")
-            policy = call(LMPolicy.from_pretrained, options, field, path, accepts=(LMPolicy.__init__,), name=name)
-        case "chat":
-            policy = call(ChatPolicy, options, field, options.pop("model"), name=name)
-        case "tabular":
-            first = next(iter(factory().reset(0).values()))
-            if first.choices is None:
-                raise RecipeError(f"policies.{name}: this env has free text for actions; kind 'tabular' needs choices")
-            policy = call(TabularPolicy, {"actions": len(first.choices), **options}, field, name=name)
-        case "mlp":
-            first = next(iter(factory().reset(0).values()))
-            if first.array is None or first.choices is None:
-                raise RecipeError(f"policies.{name}: this env shows text only; kind 'mlp' needs arrays and choices")
-            sizes = len(first.array), len(first.choices)
-            policy = call(MLPPolicy, options, field, *sizes, name=name, seed=seed)
-        case "random":
-            policy = ScriptedPolicy(make_teacher("random", options, field, seed=seed), name=name)
-        case "script":
-            play = make_teacher(options.pop("teacher"), options, field, seed=seed)
-            policy = ScriptedPolicy(play, name=name)
-    return policy
+    field = f"policies.{name}.options"
+    with naming(f"policies.{name}"):
+        make = POLICIES.find(part.kind)
+    return make(Making(name, dict(part.options), field, factory, seed, corpus))  # type: ignore[call-arg]
 
 
-def team(recipe: Recipe, factory: EnvFactory, *, seed: int, corpus: Iterable[str] = ()) -> Team:
+def _team(
+    policies: Mapping[str, PolicyPart],
+    seating: Mapping[str, str],
+    factory: EnvFactory,
+    seed: int,
+    corpus: Iterable[str],
+) -> Team:
     """The team before any training."""
     corpus = list(corpus)
     made = {
         name: policy(name, part, factory=factory, seed=seed * 1000 + number, corpus=corpus)
-        for number, (name, part) in enumerate(recipe.policies.items())
+        for number, (name, part) in enumerate(policies.items())
     }
-    return Team(seats(recipe.team, made, agents_of(factory)))
+    return Team(seats(seating, made, agents_of(factory)))
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:
@@ -123,17 +191,93 @@ def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, fi
     return Team(dict.fromkeys(agents_of(factory), script))
 
 
-class Demonstrator(ScriptedPolicy):
-    """Scripted play that also says the ids of its actions, from which policies over ids learn."""
+def _scripted(
+    teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int, corpus: Iterable[str]
+) -> Team:
+    return scripted_team(teacher, options, factory, field, seed=seed)
 
-    def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """One call per request."""
-        decisions = super().act(requests)
-        for request, decision in zip(requests, decisions, strict=True):
-            chosen = request.observation.index(decision.action)
-            if chosen is not None:
-                decision.action_ids = np.array([chosen], np.int32)
-        return decisions
+
+def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
+    options = part.model_dump(exclude={"kind"})
+    with naming("learn"):
+        return LEARNERS.find(part.kind)(team, updates=iterations, **options)  # type: ignore[call-arg]
+
+
+def executor(part: PlayPart) -> Executor:
+    """What plays; the recipe's concurrency, timeout and retries are for those that take them.
+
+    Raises:
+        RecipeError: there is no such executor, or it does not take these options.
+    """
+    name, values, options = read_call(part.executor)
+    with naming("play.executor"):
+        make = EXECUTORS.find(name)
+    takes = inspect.signature(make).parameters
+    common = {k: v for k, v in part.model_dump(exclude={"executor"}).items() if k in takes}
+    return call(make, common | options, "play.executor", *values)  # type: ignore[no-any-return]
+
+
+def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] | None:
+    if isinstance(written, dict):
+        return {name: parse(text) for name, text in written.items()}
+    return None if written is None else parse(written)
+
+
+# -- what can be known before anything is played ----------------------------------------------------------------------
+
+
+def check(setup: Setup, *, from_disk: bool = False) -> None:
+    """Make everything once, except models from disk, so that what cannot work is said before anything is played.
+
+    Raises:
+        InputError: whatever is asked for that is not there, or does not go together.
+    """
+    try_env(setup.train, setup.name)
+    for agent in setup.proof.agents or ():
+        if agent not in setup.agents:
+            raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, setup.agents)}")
+    if setup.warm_start is not None:
+        part = setup.warm_start
+        scripted_team(part.teacher, part.options, setup.train, "warm_start.teacher")
+    setup.executor().close()
+    corpus = [observation.text for observation in setup.train().reset(0).values()]
+    learner = None
+    if not from_disk:
+        for make_control in setup.controls.values():
+            make_control(0, corpus)
+        team = setup.team(0, corpus)
+        learner = setup.learner(team)
+        with naming("evaluation.metrics"):
+            check_measures(setup.proof.metrics, setup.test, team)
+    check_columns(setup, learner)
+    for rival in setup.rivals.values():
+        check(rival, from_disk=from_disk)
+
+
+def check_columns(setup: Setup, learner: Learner | None = None) -> None:
+    """What reward, stages, credit and the learner's terms read must be there when they read it.
+
+    Raises:
+        RecipeError: names the column, who needs it, and the stage or env that gives it.
+    """
+    has = {*SCHEMA, *facts_of(setup.train)}
+    stages = Stages(setup.stages)
+    parts = setup.reward if isinstance(setup.reward, dict) else {} if setup.reward is None else {"": setup.reward}
+    steps: list[tuple[str, Any, Any]] = [
+        (f"stages: {text}", getattr(made, "needs", ()), getattr(made, "adds", ()))
+        for text, made in zip(stages.texts, stages)
+    ]
+    rewards = [(f"reward{f'.{name}' if name else ''}: {short(part)}", part.needs(), (f"r_{name}",) if name else ())
+               for name, part in parts.items()]  # fmt: skip
+    steps[stages.reward_at : stages.reward_at] = rewards
+    steps.append((f"credit: {short(setup.credit)}", setup.credit.needs(), ("advantage",)))
+    if learner is not None:
+        steps.append(("learn", learner.needs(), ()))
+    for who, needs, adds in steps:
+        line = missing({who: needs}, has, facts=telling)
+        if line is not None:
+            raise RecipeError(line)
+        has.update(adds)
 
 
 def versions() -> dict[str, str]:

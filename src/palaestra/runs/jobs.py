@@ -29,7 +29,7 @@ from palaestra.learning import checkpoints
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
-from palaestra.runs.seed import Clock, check, run_seed
+from palaestra.runs.seed import Clock, run_seed
 
 
 class Job(NamedTuple):
@@ -75,7 +75,8 @@ def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
             raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
         if stored != recipe.dump():
             raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
-    check(recipe)
+    kinds = {part.kind for part in recipe.policies.values()}
+    build.check(build.resolve(recipe), from_disk="lm" in kinds)
     checkpoints.check_writable(directory, 0)
     write_text(directory / "recipe.yaml", recipe.dump())
     write_json(directory / "environment.json", build.versions())

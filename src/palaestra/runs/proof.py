@@ -23,7 +23,7 @@ from palaestra.errors import InputError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
 from palaestra.runs.measures import lower_is_better
-from palaestra.runs.recipe import Recipe, load
+from palaestra.runs.recipe import EvaluationPart, Recipe, load
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
@@ -34,9 +34,9 @@ Results = Sequence[Mapping[str, Any]]
 """`result.json` of every seed."""
 
 
-def judged(recipe: Recipe) -> pl.Expr | None:
+def judged(proof: EvaluationPart) -> pl.Expr | None:
     """Whose rows count in the evaluation."""
-    agents = recipe.evaluation.agents
+    agents = proof.agents
     return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
 
 
@@ -51,7 +51,7 @@ def value_of(measure: str, table: pl.DataFrame) -> str:
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
     """What `summary.json` holds, but for the time of day and the versions."""
     played = [Turns.load(directory / f"seed-{result['seed']}" / "evaluation.parquet") for result in results]
-    table = trials(Turns.concat(played), where=judged(recipe))
+    table = trials(Turns.concat(played), where=judged(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
     measure = value if recipe.evaluation.measure in PLAYED else recipe.evaluation.measure
     rows = comparison_table(table, baseline="before", value=value)
@@ -177,7 +177,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
                   len(change), _seeds(change, alpha))
             for (a, b), change, p in zip(names, changes, corrected, strict=True)
         ]  # fmt: skip
-    table = trials(_after_training(directory, variants), where=judged(recipe))
+    table = trials(_after_training(directory, variants), where=judged(recipe.evaluation))
     value = value_of(measure, table)
     differences = [paired_difference(table, a, b, value=value, alpha=alpha) for a, b in names]
     corrected = holm([difference.p for difference in differences])
@@ -253,7 +253,7 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
         turns = _after_training(path, (read_object(path / "comparison.json") or {})["variants"])
     elif (path / "recipe.yaml").exists():
         recipe = load(path / "recipe.yaml")
-        turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe)
+        turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
     else:
         seed = path / "evaluation.parquet"
         turns = Turns.load(seed if seed.exists() else path)

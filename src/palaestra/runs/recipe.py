@@ -9,7 +9,7 @@ import importlib
 import re
 import textwrap
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -18,7 +18,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from palaestra.algebra.parse import parse
+from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
+from palaestra.learning.stages.base import build as build_stages
+from palaestra.play.executors import EXECUTORS
 
 
 class _Part(BaseModel):
@@ -37,7 +40,7 @@ class EnvPart(_Part):
 class PolicyPart(_Part):
     """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
 
-    kind: Literal["tiny", "lm", "chat", "tabular", "mlp", "random", "script"]
+    kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
     options: dict[str, Any] = {}
 
     @model_validator(mode="after")
@@ -71,6 +74,7 @@ class AuxiliaryPart(_Part):
 class LearnPart(_Part):
     """How an advantage moves a policy; see `palaestra.learning.PolicyGradient`."""
 
+    kind: str = "policy_gradient"
     lr: float | dict[str, float] = 1e-3
     ratio: Literal["token", "sequence"] = "token"
     clip: float | tuple[float, float] = 0.2
@@ -121,11 +125,25 @@ class TrainPart(_Part):
     evaluate_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(10, ge=1)
     save_turns: Literal["none", "last", "all"] = "last"
-    concurrency: int = Field(256, ge=1)
-    timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
-    retries: int = Field(1, ge=0, description="times a failed episode is played again")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
+
+
+class PlayPart(_Part):
+    """How play is spread; see `palaestra.play.executors`."""
+
+    executor: str = Field("local()", description="a registered executor, threads(workers=32), or module:name(…)")
+    concurrency: int = Field(256, ge=1, description="episodes at once")
+    timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
+    retries: int = Field(1, ge=0, description="times a failed episode is played again")
+
+    @field_validator("executor")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        name = _checked(read_call, value)[0]
+        if ":" not in name:
+            _checked(EXECUTORS.find, name)
+        return value
 
 
 class ControlPart(_Part):
@@ -172,12 +190,13 @@ class Recipe(_Part):
         description="replaces the env's reward: a signal, or signals by name, whose sum is the reward; each stays in "
         "the table as r_<name>",
     )
-    repair: tuple[str, ...] = Field(
-        (), description="table functions between play and credit, e.g. replay(k=1), one or a list; see credit.tables"
+    stages: tuple[str, ...] = Field(
+        (), description="what stands between play and learning, in order: critic(), replay(k=1), module:name(…)"
     )
     credit: str = "grpo()"
     learn: LearnPart = LearnPart()
     train: TrainPart = TrainPart()
+    play: PlayPart = PlayPart()
     evaluation: EvaluationPart = EvaluationPart()
     seeds: tuple[int, ...] = (0,)
 
@@ -187,29 +206,32 @@ class Recipe(_Part):
         """`seeds: 5` means seeds 0 to 4."""
         return tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    @field_validator("repair", "imports", mode="before")
+    @model_validator(mode="before")
+    @classmethod
+    def _says_what_to_write_now(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            _refuse_old(data)
+        return data
+
+    @field_validator("imports", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else () if value is None else value
 
-    @field_validator("repair")
+    @field_validator("stages", mode="before")
     @classmethod
-    def _are_table_functions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        from palaestra.learning.stages.tables import parse_table_function
+    def _calls(cls, value: Any) -> Any:
+        return calls(value)
 
-        for text in value:
-            try:
-                parse_table_function(text)
-            except InputError as error:
-                raise ValueError(str(error)) from error
+    @field_validator("stages")
+    @classmethod
+    def _are_stages(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        _checked(build_stages, value)
         return value
 
     @field_validator("credit", "reward")
     @classmethod
     def _is_signal(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
-        import palaestra.credit
-        import palaestra.rewards  # noqa: F401  their signals must be registered
-
         if value == {}:
             raise ValueError("no components; give a signal, or signals by name")
         for name, text in value.items() if isinstance(value, dict) else [("", value)]:
@@ -245,6 +267,45 @@ class Recipe(_Part):
     def dump(self) -> str:
         """The resolved recipe as YAML, which `load` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def calls(value: Any) -> Any:
+    """A list of calls from what people write: one text with commas, a list, or one that YAML cut inside brackets.
+
+    >>> calls("replay(k=1, last=4), critic()")
+    ('replay(k=1, last=4)', 'critic()')
+    >>> calls(["replay(k=1", "last=4)", "critic()"])
+    ('replay(k=1, last=4)', 'critic()')
+    """
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        value = ", ".join(value)
+    return tuple(split_calls(value)) if isinstance(value, str) else () if value is None else value
+
+
+def _checked(function: Callable[[Any], Any], value: Any) -> Any:
+    """The same, with errors that pydantic gives a field."""
+    try:
+        return function(value)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+OLD = {
+    ("repair",): "stages",
+    ("train", "concurrency"): "play.concurrency",
+    ("train", "timeout"): "play.timeout",
+    ("train", "retries"): "play.retries",
+}
+"""Fields of earlier versions and where they are now."""
+
+
+def _refuse_old(data: dict[str, Any]) -> None:
+    for place, now in OLD.items():
+        inner: Any = data
+        for part in place:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if inner is not None:
+            raise ValueError(f"{'.'.join(place)} is {now} now: write {now}: {inner}")
 
 
 def names() -> list[str]:

@@ -10,7 +10,6 @@ import gc
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,16 @@ import polars as pl
 
 from palaestra.agents import Team
 from palaestra.algebra.files import write_json
-from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
-from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import first_proof, success_interval, trials
-from palaestra.learning import PolicyGradient, Trainer, checkpoints, demonstrations, supervised_warm_start
+from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
-from palaestra.play.rollout import rollout
-from palaestra.runs import build
+from palaestra.play.executors import Executor, Plan
+from palaestra.runs.build import Setup, resolve, scripted_team
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
-from palaestra.runs.measures import check as check_measures
 from palaestra.runs.proof import judged, value_of
-from palaestra.runs.recipe import PolicyPart, Recipe, alone, import_modules, override
-from palaestra.runs.teachers import naming
+from palaestra.runs.recipe import EvaluationPart, Recipe, import_modules
 
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
@@ -47,25 +41,27 @@ def run_seed(
         return json.loads(finished.read_text())  # type: ignore[no-any-return]
     checkpoints.check_writable(directory, 0)
     import_modules(recipe.imports)
+    setup = resolve(recipe)
     clock = Clock(directory / "clock.json", resume=resume)
-    trained = Training(recipe, seed, directory, clock=clock, resume=resume, progress=progress)
+    trained = Training(setup, seed, directory, clock=clock, resume=resume, progress=progress)
     gc.collect()
     gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
     lines = trained.run()
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
-    for name, part in recipe.evaluation.controls.items():
-        if part.train is not None:
-            variant, folder = trained_control(recipe, name), directory / f"control-{name}"
-            control = Training(variant, seed, folder, clock=clock, resume=resume, progress=progress)
-            control.run()
-            systems[name] = (control.test, control.team)
+    for name in setup.proof.controls:
+        if name in setup.rivals:
+            folder = directory / f"control-{name}"
+            rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=progress)
+            rival.run()
+            systems[name] = (rival.test, rival.team)
         else:
-            systems[name] = (trained.test, control_team(recipe, name, trained.test, seed=seed, corpus=trained.corpus))
+            systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables = []
     for name, (factory, team) in systems.items():
-        played = evaluation_rollout(recipe, factory, team, seed=FINAL, run=str(seed))
+        played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
         tables.append(Turns(played.frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
+    trained.executor.close()
     result = {
         "seed": seed,
         "metrics": trained.exact(),
@@ -76,55 +72,6 @@ def run_seed(
     }
     write_json(finished, result)
     return result
-
-
-def check(recipe: Recipe) -> None:
-    """Make everything once, except models from disk, so that what cannot work is said before anything is played.
-
-    Raises:
-        InputError: whatever the recipe asks for that is not there, or does not go together.
-    """
-    train, test = build.env(recipe, "train"), build.env(recipe, "test")
-    build.try_env(train, recipe.env.make)
-    agents = build.agents_of(train)
-    for agent in recipe.evaluation.agents or ():
-        if agent not in agents:
-            raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, agents)}")
-    if recipe.warm_start is not None:
-        part = recipe.warm_start
-        build.scripted_team(part.teacher, part.options, train, "warm_start.teacher")
-    corpus = [observation.text for observation in train().reset(0).values()]
-    for name, control in recipe.evaluation.controls.items():
-        if control.train is not None:
-            check(trained_control(recipe, name))
-        elif not _from_disk(recipe, control.policies):
-            control_team(recipe, name, test, seed=0, corpus=corpus)
-    if not _from_disk(recipe):
-        team = build.team(recipe, train, seed=0, corpus=corpus)
-        with naming("learn"):
-            PolicyGradient(team, updates=recipe.train.iterations, **recipe.learn.model_dump())
-        with naming("evaluation.metrics"):
-            check_measures(recipe.evaluation.metrics, test, team)
-
-
-def _from_disk(recipe: Recipe, policies: Mapping[str, PolicyPart] | None = None) -> bool:
-    return any(part.kind == "lm" for part in {**recipe.policies, **(policies or {})}.values())
-
-
-def trained_control(recipe: Recipe, name: str) -> Recipe:
-    """The recipe by which a control with `train` is trained."""
-    changes = recipe.evaluation.controls[name].train or {}
-    return alone(override(alone(recipe), changes, f"evaluation.controls.{name}.train"))
-
-
-def control_team(recipe: Recipe, name: str, factory: EnvFactory, *, seed: int, corpus: Iterable[str]) -> Team:
-    """The team of a control without training: a script in every seat, or other policies in the recipe's seats."""
-    part = recipe.evaluation.controls[name]
-    if part.teacher is not None:
-        field = f"evaluation.controls.{name}.teacher"
-        return build.scripted_team(part.teacher, part.options, factory, field, seed=seed)
-    variant = recipe.model_copy(update={"policies": {**recipe.policies, **(part.policies or {})}})
-    return build.team(variant, factory, seed=seed, corpus=corpus)
 
 
 class Clock:
@@ -145,61 +92,51 @@ class Clock:
         write_json(self.path, self.read())
 
 
-def evaluation_rollout(
-    recipe: Recipe, factory: EnvFactory, team: Team, *, seed: int, run: str, look: bool = False
+def evaluate(
+    proof: EvaluationPart,
+    executor: Executor,
+    factory: EnvFactory,
+    team: Team,
+    *,
+    seed: int,
+    run: str,
+    look: bool = False,
 ) -> Turns:
-    """Play the held-out tasks: `tasks` groups of `trials` episodes."""
-    part = recipe.evaluation
-    return rollout(
-        factory,
-        team,
-        groups=part.look_tasks if look else part.tasks,
-        group_size=part.look_trials if look else part.trials,
+    """Play the held-out tasks: `tasks` groups of `trials` episodes. What failed is not played again."""
+    plan = Plan(
+        groups=proof.look_tasks if look else proof.tasks,
+        group_size=proof.look_trials if look else proof.trials,
         seed=seed,
         stream="eval",
         run=run,
-        concurrency=recipe.train.concurrency,
-        timeout=recipe.train.timeout,
+        retries=0,
     )
+    return executor.play(factory, team, plan)
 
 
 class Training:
     """The part of a seed that learns: team, warm start, trainer, looks."""
 
-    def __init__(
-        self, recipe: Recipe, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: bool
-    ) -> None:
-        self.recipe, self.seed, self.directory = recipe, seed, directory
+    def __init__(self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: bool) -> None:
+        self.setup, self.proof, self.seed, self.directory = setup, setup.proof, seed, directory
         self.clock, self.resume, self.progress = clock, resume, progress
-        self.train, self.test = build.env(recipe, "train"), build.env(recipe, "test")
+        self.train, self.test, self.executor = setup.train, setup.test, setup.executor()
         directory.mkdir(parents=True, exist_ok=True)
-        teacher = recipe.warm_start
-        script = build.scripted_team(
-            teacher.teacher if teacher else "random",
-            teacher.options if teacher else {},
-            self.train,
-            "warm_start.teacher",
-            seed=seed,
-        )
-        played = rollout(
-            self.train,
-            script,
-            groups=teacher.groups if teacher else 64,
-            seed=seed,
-            run=str(seed),
-            concurrency=recipe.train.concurrency,
-            timeout=recipe.train.timeout,
-        )
+        part = setup.warm_start
+        name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, 64)
+        script = scripted_team(name, options, self.train, "warm_start.teacher", seed=seed)
+        plan = Plan(groups=groups, seed=seed, run=str(seed), retries=0)
+        played = self.executor.play(self.train, script, plan)
         self.corpus = [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
-        self.team = build.team(recipe, self.train, seed=seed, corpus=self.corpus)
+        self.team = setup.team(seed, self.corpus)
         self._warm_up(played)
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
-        self.tables.rewind(recipe.train.iterations if resume else 0)
+        self.tables.rewind(setup.training.iterations if resume else 0)
 
     def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
-        part, folder = self.recipe.warm_start, self.directory / "start"
+        part, folder = self.setup.warm_start, self.directory / "start"
         found = checkpoints.latest(folder) if self.resume else None
         if found is not None:
             self.team.load_state_dict(checkpoints.load(found)["team"])
@@ -214,32 +151,27 @@ class Training:
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
-        recipe = self.recipe
-        learner = PolicyGradient(self.team, updates=recipe.train.iterations, **recipe.learn.model_dump())
+        part, learner = self.setup.training, self.setup.learner(self.team)
         self._look_at(self.start, 0)
         trainer = Trainer(
             self.train,
             self.team,
-            credit=parse(recipe.credit),
-            reward=_reward(recipe.reward),
-            repair=recipe.repair,
+            credit=self.setup.credit,
+            reward=self.setup.reward,
+            stages=self.setup.stages,
             learner=learner,
-            iterations=recipe.train.iterations,
-            groups=recipe.train.groups,
-            group_size=recipe.train.group_size,
+            executor=self.executor,
+            iterations=part.iterations,
+            groups=part.groups,
+            group_size=part.group_size,
             seed=self.seed,
             evaluate=self._look_at,
-            evaluate_every=recipe.train.evaluate_every,
+            evaluate_every=part.evaluate_every,
             after_iteration=self._measure,
             directory=self.directory,
-            checkpoint_every=recipe.train.checkpoint_every,
-            save_turns=recipe.train.save_turns,
-            incomplete=recipe.train.incomplete,
-            play={
-                "concurrency": recipe.train.concurrency,
-                "timeout": recipe.train.timeout,
-                "retries": recipe.train.retries,
-            },
+            checkpoint_every=part.checkpoint_every,
+            save_turns=part.save_turns,
+            incomplete=part.incomplete,
             run=str(self.seed),
             progress=self.progress,
         )
@@ -248,8 +180,8 @@ class Training:
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
         self.clock.keep()
-        part, every = self.recipe.evaluation, self.recipe.train.evaluate_every
-        looking = iteration % every == 0 or iteration == self.recipe.train.iterations
+        part, training = self.proof, self.setup.training
+        looking = iteration % training.evaluate_every == 0 or iteration == training.iterations
         if not part.metrics or not (looking or any(name.startswith(AVERAGE) for name in part.metrics)):
             return {}
         if not self.tables.lines or self.tables.lines[-1]["iteration"] >= iteration:
@@ -264,21 +196,21 @@ class Training:
 
     def exact(self) -> dict[str, dict[str, float]]:
         """Every exact measure before and after training."""
-        if not self.recipe.evaluation.metrics:
+        if not self.proof.metrics:
             return {}
         game, start = table_of(self.test, self.start)
         _, end = table_of(self.test, self.team)
         played = self._played(1) or [end]
         return {
             name: {"before": measure(name, game, [start]), "after": measure(name, game, played)}
-            for name in self.recipe.evaluation.metrics
+            for name in self.proof.metrics
         }
 
     def _look_at(self, team: Team, iteration: int) -> dict[str, Any]:
         """Held-out play during training; the mean of each task goes to disk for `seconds_to_proof`."""
-        played = evaluation_rollout(self.recipe, self.test, team, seed=LOOK, run=str(self.seed), look=True)
-        table = trials(played, where=judged(self.recipe))
-        value = value_of(self.recipe.evaluation.measure, table)
+        played = evaluate(self.proof, self.executor, self.test, team, seed=LOOK, run=str(self.seed), look=True)
+        table = trials(played, where=judged(self.proof))
+        value = value_of(self.proof.measure, table)
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
         means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
@@ -294,7 +226,7 @@ class Training:
 
         None if it never was, or if play among themselves cannot show it, as with exploitability.
         """
-        if lower_is_better(self.recipe.evaluation.measure):
+        if lower_is_better(self.proof.measure):
             return None
         before = pl.read_parquet(self.directory / "look-000000.parquet")
         looks = []
@@ -304,9 +236,3 @@ class Training:
                 pair = before.join(pl.read_parquet(path), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
         return first_proof(looks, planned=len(looks)) if looks else None
-
-
-def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] | None:
-    if isinstance(written, dict):
-        return {name: parse(text) for name, text in written.items()}
-    return None if written is None else parse(written)

@@ -1,1 +1,6 @@
-"""Stages: what stands between play and learning."""
+"""Stages: what stands between play and learning, and before play. Importing this registers them."""
+
+from palaestra.learning.stages import budget, replay, tasks  # noqa: F401
+from palaestra.learning.stages.base import STAGES, Context, Spent, Stage, Stages, missing, stage
+
+__all__ = ["STAGES", "Context", "Spent", "Stage", "Stages", "missing", "stage"]

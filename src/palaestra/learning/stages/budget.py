@@ -1,40 +1,27 @@
-"""Budgets in training: how often each task of an iteration is played, by the chance of success that its start promises.
+"""Budgets: how often each task of an iteration is played, by the chance of success that its start promises.
 
 V₀ [98] puts the two parts together: `palaestra.credit.ValueAtStart` predicts, `allocate_budget` spends. Left out: what
-turns text into features, for which any embedding can be given.
+turns text into features, for which any function can be named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.credit import ValueAtStart, allocate_budget
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError
+from palaestra.learning.stages.base import Context, Stage, stage
 
-
-class Budget(Protocol):
-    """Asked before an iteration is played, told afterwards; its state is part of every checkpoint.
-
-    `str` of it says its settings: a run goes on only with those that it was begun with.
-    """
-
-    def sizes(self, starts: Sequence[Observation | None], total: int) -> list[int]:
-        """Episodes of each group, at least one, `total` in all; see `palaestra.play.rollout.starts`."""
-
-    def learn(self, turns: Turns) -> None:
-        """What came of the groups whose sizes were asked for last."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that it remembers: arrays and plain values."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+if TYPE_CHECKING:
+    from palaestra.play.executors import Plan
 
 
 def array_of(start: Observation) -> np.ndarray:
@@ -44,40 +31,44 @@ def array_of(start: Observation) -> np.ndarray:
         InputError: it gives text only.
     """
     if start.array is None:
-        raise InputError("PredictedBudget: the env shows text only; give features=, which makes an array of it")
+        raise InputError("predicted_budget: the env shows text only; give features=, which makes an array of it")
     return np.ravel(start.array)
 
 
-class PredictedBudget:
+@stage
+class predicted_budget(Stage):
     """More episodes for the tasks whose group is likelier to be mixed, some solved and some not, and so to teach.
 
-    Until both success and failure are known, all get the same; a task whose start cannot be seen counts as even.
+    The `groups` × `group_size` episodes of an iteration are spread over its groups ([98]). Until both success and
+    failure are known, all get the same; a task whose start cannot be seen counts as even.
 
     Args:
         minimum: episodes that every group gets. last: episodes of the past that the prediction is made from; 256 in V₀.
-        features: what is known of a task before it is played, as an array.
+        features: what is known of a task before it is played, as an array: a function of its first observation, or
+            `module:name` of one; default: what the env shows as an array.
         value: makes the predictor; anew in every iteration, since the policy is another.
     """
+
+    needs = ("group", "episode", "success")
 
     def __init__(
         self,
         *,
         minimum: int = 2,
         last: int = 256,
-        features: Callable[[Observation], np.ndarray] = array_of,
+        features: Callable[[Observation], np.ndarray] | str = array_of,
         value: Callable[[], ValueAtStart] = ValueAtStart,
     ) -> None:
         if minimum < 1 or last < 2:
-            raise InputError(f"PredictedBudget: minimum={minimum} must be at least 1 and last={last} at least 2")
-        self.minimum, self.last, self.features, self.value = minimum, last, features, value
+            raise InputError(f"predicted_budget: minimum={minimum} must be at least 1 and last={last} at least 2")
+        self.minimum, self.last, self.value = minimum, last, value
+        self.features = load_object(features, "predicted_budget: features") if isinstance(features, str) else features
         self._known: list[tuple[np.ndarray, float]] = []
         self._asked: list[np.ndarray | None] = []
 
-    def __str__(self) -> str:
-        return f"PredictedBudget(minimum={self.minimum}, last={self.last})"
-
-    def sizes(self, starts: Sequence[Observation | None], total: int) -> list[int]:
-        """See `Budget`."""
+    def plan(self, plan: Plan, context: Context) -> Plan:
+        """As many episodes as were planned, at least `minimum` of each group."""
+        starts = context.executor.starts(context.env, plan)
         self._asked = [None if start is None else np.asarray(self.features(start), float) for start in starts]
         seen = [group for group, asked in enumerate(self._asked) if asked is not None]
         chances = np.full(len(starts), 0.5)
@@ -85,22 +76,25 @@ class PredictedBudget:
         if seen and solved.min(initial=1) <= 0.5 < solved.max(initial=0):
             model = self.value().fit(np.array([x for x, _ in self._known]), solved)
             chances[seen] = model.predict(np.array([self._asked[group] for group in seen]))
-        return [int(size) for size in allocate_budget(chances, total, minimum=self.minimum)]
+        total = plan.episodes
+        sizes = [int(size) for size in allocate_budget(chances, total, minimum=self.minimum)]
+        return dataclasses.replace(plan, group_size=sizes)
 
-    def learn(self, turns: Turns) -> None:
-        """See `Budget`; an episode that did not fail counts as solved if more than half of its agents succeeded."""
-        good = turns.frame.filter(pl.col("error").is_null(), pl.col("success").is_not_null())
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """Remembers what came of them: an episode is solved if more than half of its agents succeeded."""
+        good = turns.frame.filter(pl.col("success").is_not_null())
         agents = good.unique(["group", "episode", "agent"]).group_by("group", "episode")
         for group, _, share in agents.agg(pl.col("success").mean()).sort("group", "episode").iter_rows():
             asked = self._asked[group]
             if asked is not None:
                 self._known.append((asked, float(share)))
         self._known = self._known[-self.last :]
+        return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """See `Budget`."""
+        """What was seen and what came of it."""
         return {"features": np.array([x for x, _ in self._known]), "solved": np.array([s for _, s in self._known])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `Budget`."""
+        """Inverse of `state_dict`."""
         self._known = list(zip(np.asarray(state["features"]), np.asarray(state["solved"]).tolist(), strict=True))

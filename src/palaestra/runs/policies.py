@@ -1,0 +1,115 @@
+"""Kinds of policies that recipes name: a function from a name and options to a policy, registered under the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, ScriptedPolicy, TabularPolicy
+from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.tiny import build as build_tiny
+from palaestra.algebra.registry import Registry
+from palaestra.envs.base import EnvFactory
+from palaestra.errors import RecipeError
+from palaestra.runs.teachers import call
+from palaestra.runs.teachers import make as make_teacher
+
+
+@dataclass(frozen=True)
+class Making:
+    """What a kind of policy is made from.
+
+    name: of the policy. options: of the recipe. field: where they stand in it, for messages. env: to look at.
+    seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made.
+    """
+
+    name: str
+    options: dict[str, Any]
+    field: str
+    env: EnvFactory
+    seed: int
+    corpus: Iterable[str] = ()
+
+    def call(self, make: Callable[..., Any], *arguments: Any, accepts: Sequence[Any] = (), **given: Any) -> Any:
+        """`make(*arguments, **given, **options)` under the policy's name; a wrong option is named with its field."""
+        return call(make, self.options, self.field, *arguments, accepts=accepts, name=self.name, **given)
+
+    def take(self, option: str) -> Any:
+        """An option that the kind cannot do without."""
+        if option not in self.options:
+            raise RecipeError(f"{self.field}: {option} is needed here")
+        return self.options.pop(option)
+
+
+POLICIES: Registry[Policy] = Registry("policy", home=("palaestra.runs.policies",), example="kind: tabular")
+
+
+@POLICIES.register("tiny")
+def tiny(made: Making) -> Policy:
+    """A language model of at most a million parameters, made on the spot, with a tokenizer for the env's texts."""
+    accepts = (build_tiny, LMPolicy.__init__)
+    return made.call(LMPolicy.tiny, made.corpus, accepts=accepts, seed=made.seed)  # type: ignore[no-any-return]
+
+
+@POLICIES.register("lm")
+def lm(made: Making) -> Policy:
+    """A Hugging Face causal language model from disk or a hub; options.model says which."""
+    return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
+
+
+@POLICIES.register("chat")
+def chat(made: Making) -> Policy:
+    """A model behind an OpenAI-compatible endpoint; options.model says which."""
+    return made.call(ChatPolicy, made.take("model"))  # type: ignore[no-any-return]
+
+
+@POLICIES.register("tabular")
+def tabular(made: Making) -> Policy:
+    """A table of logits, one row per observation; for envs with choices."""
+    first = _first(made)
+    if first.choices is None:
+        raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind 'tabular' needs choices")
+    made.options.setdefault("actions", len(first.choices))
+    return made.call(TabularPolicy)  # type: ignore[no-any-return]
+
+
+@POLICIES.register("mlp")
+def mlp(made: Making) -> Policy:
+    """A small network on arrays; for envs that show arrays and have choices."""
+    first = _first(made)
+    if first.array is None or first.choices is None:
+        raise RecipeError(f"policies.{made.name}: this env shows text only; kind 'mlp' needs arrays and choices")
+    return made.call(MLPPolicy, len(first.array), len(first.choices), seed=made.seed)  # type: ignore[no-any-return]
+
+
+@POLICIES.register("random")
+def random(made: Making) -> Policy:
+    """Uniform over the legal actions."""
+    return ScriptedPolicy(make_teacher("random", made.options, made.field, seed=made.seed), name=made.name)
+
+
+@POLICIES.register("script")
+def script(made: Making) -> Policy:
+    """Scripted play: options.teacher names a teacher, or module:function."""
+    play = make_teacher(made.take("teacher"), made.options, made.field, seed=made.seed)
+    return ScriptedPolicy(play, name=made.name)
+
+
+def _first(made: Making) -> Any:
+    return next(iter(made.env().reset(0).values()))
+
+
+class Demonstrator(ScriptedPolicy):
+    """Scripted play that also says the ids of its actions, from which policies over ids learn."""
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """One call per request."""
+        decisions = super().act(requests)
+        for request, decision in zip(requests, decisions, strict=True):
+            chosen = request.observation.index(decision.action)
+            if chosen is not None:
+                decision.action_ids = np.array([chosen], np.int32)
+        return decisions
