@@ -6,11 +6,11 @@ import difflib
 
 import numpy as np
 import pytest
+from palaestra.learning.stages.tables import parse_table_function
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import centre, gigpo, return_to_go, similar
 from palaestra.errors import ExpressionError, InputError, MissingColumnError
-from palaestra.learning.stages.tables import parse_table_function
 
 
 def greedy(groups: list[int], texts: list[str | None], threshold: float) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from palaestra.testing.env import check_env
 class Countdown(AECEnv):
     """Each agent in turn takes 1 or 2 from its own pile; who has nothing left is out with reward 1."""
 
-    metadata = {"name": "countdown"}  # noqa: RUF012
+    metadata = {"name": "countdown"}
 
     def __init__(self, limit: int = 50) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Countdown(AECEnv):
 class Walkers(ParallelEnv):
     """Agents walk to the end of a line of their own length; each leaves when it arrives."""
 
-    metadata = {"name": "walkers"}  # noqa: RUF012
+    metadata = {"name": "walkers"}
 
     def __init__(self, limit: int = 100) -> None:
         self.possible_agents = ["near", "far"]

@@ -81,7 +81,7 @@ class RemembersTheLastGame(Race):
 
 
 class SharesStateBetweenInstances(Race):
-    at: Any = {"ann": 0, "bob": 0}  # noqa: RUF012
+    at: Any = {"ann": 0, "bob": 0}
 
     def reset(self, seed):
         mine = self.at
@@ -245,7 +245,7 @@ class ReturnsATuple(Race):
 
 
 class HasAListOfAgents(Race):
-    agents = ["ann", "bob"]  # noqa: RUF012
+    agents = ["ann", "bob"]
 
 
 class HasTwins(Race):

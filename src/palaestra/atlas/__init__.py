@@ -27,7 +27,8 @@ class System(BaseModel):
     id: its number here, for ever. name: what people call it; title: of the paper. arxiv: the paper's id, if known.
     status: `works` (its mechanism is here and its reproduction holds), `partly` (some of it is) or `planned`.
     where: dotted names of the Python objects. expression: what the first of them stands for, as recipe text.
-    reproduce: the command.
+    reproduce: the command. use: a command with which a person uses it, which CI executes (training for two
+    iterations): `palaestra train RECIPE field=value …`, or one on files.
     verified: where the mechanism was read, in the authors' `code`, in the paper's `text`, or in neither
     (`reconstruction`). note: one line on what the reproduction shows.
     """
@@ -43,13 +44,16 @@ class System(BaseModel):
     where: tuple[str, ...] = ()
     expression: str | None = None
     reproduce: str | None = None
+    use: str | None = None
     verified: Literal["code", "text", "reconstruction"] | None = None
     note: str | None = None
 
     @model_validator(mode="after")
     def _claims_what_its_status_allows(self) -> System:
-        if self.status == "planned" and (self.where or self.expression or self.reproduce or self.verified or self.note):
-            raise ValueError("a planned system has no where, expression, reproduce, verified or note")
+        if self.status == "planned" and (
+            self.where or self.expression or self.use or self.reproduce or self.verified or self.note
+        ):
+            raise ValueError("a planned system has no where, expression, use, reproduce, verified or note")
         if self.status != "planned" and not self.where:
             raise ValueError(f"a system that is {self.status!r} says where it lives")
         if self.status == "works" and not (self.reproduce and self.verified and self.note):

@@ -7,6 +7,7 @@ scale of the papers. These are trials of a mechanism that run on a laptop, not o
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import pkgutil
@@ -14,11 +15,17 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from palaestra.errors import InputError
 
-__all__ = ["Outcome", "Reproduction", "Result", "all_ids", "find", "reproduce", "reproduction"]
+if TYPE_CHECKING:
+    from palaestra.algebra.turns import Turns
+    from palaestra.runs.inline import Learned
+
+__all__ = ["Arms", "Outcome", "Reproduction", "Result", "all_ids", "find", "reproduce", "reproduction", "train_arms"]
 
 _registry: dict[int, Reproduction] = {}
 
@@ -76,6 +83,51 @@ def reproduction(
         return _registry[id]
 
     return register
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What several variants of one recipe measured: by arm and number, one value per seed."""
+
+    values: Mapping[str, Mapping[str, np.ndarray]]
+
+    def mean(self, arm: str, name: str) -> float:
+        """Mean over seeds."""
+        return float(np.mean(self.values[arm][name]))
+
+    def gain(self, arm: str, baseline: str, name: str) -> tuple[float, float]:
+        """Mean difference over the seeds that both arms share, and its standard error (paired by seed)."""
+        difference = self.values[arm][name] - self.values[baseline][name]
+        error = float(difference.std(ddof=1) / math.sqrt(len(difference))) if len(difference) > 1 else math.inf
+        return float(difference.mean()), error
+
+    def measured(self) -> dict[str, float]:
+        """The means, as `NAME_ARM`."""
+        return {f"{name}_{arm}": self.mean(arm, name) for arm, found in self.values.items() for name in found}
+
+
+def train_arms(
+    recipe: str | Mapping[str, Any],
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    measure: Callable[[Learned], Mapping[str, float]],
+    *,
+    on_turns: Callable[[str, int, Turns], None] | None = None,
+) -> Arms:
+    """Train every variant of a recipe on every seed, as `palaestra train` would: rollout, stages, credit, learner.
+
+    recipe: a shipped one, or plain data. arms: by name, the fields that it changes. measure: numbers of one training.
+    on_turns: shown (arm, iteration, training turns) while it trains.
+    """
+    from palaestra.runs.inline import learn  # brings torch
+
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in arms}
+    for name, changes in arms.items():
+        watch = None if on_turns is None else functools.partial(on_turns, name)
+        for seed in seeds:
+            for key, value in measure(learn(recipe, changes, seed=seed, on_turns=watch)).items():
+                found[name].setdefault(key, []).append(float(value))
+    return Arms({name: {key: np.array(each) for key, each in values.items()} for name, values in found.items()})
 
 
 def _modules() -> dict[int, str]:

@@ -58,6 +58,7 @@ class Trainer:
         evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
             ({"success", "low", "high", "score", "n"}) goes into the metrics. Must draw from its own seeds.
         after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
+        on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
         directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
@@ -83,6 +84,7 @@ class Trainer:
         evaluate: Callable[[Team, int], dict[str, Any] | None] | None = None,
         evaluate_every: int = 10,
         after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
+        on_turns: Callable[[int, Turns], None] | None = None,
         directory: str | Path | None = None,
         checkpoint_every: int = 10,
         keep: int = 2,
@@ -100,6 +102,7 @@ class Trainer:
         self.executor = local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
+        self.on_turns = on_turns
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.directory = None if directory is None else Path(directory)
@@ -127,6 +130,8 @@ class Trainer:
                     trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
                     learned = self._learn(trained, iteration)
+                if self.on_turns is not None:
+                    self.on_turns(iteration, trained)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
                 line |= measure(turns, plan.group_size, learned, self.learner.policies)
                 line |= {"added_rows": len(trained) - good, "stages": self.stages.metrics}

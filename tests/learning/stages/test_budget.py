@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from palaestra.learning.budget import PredictedBudget
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
@@ -16,7 +17,6 @@ from palaestra.credit import allocate_budget, grpo
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
-from palaestra.learning.budget import PredictedBudget
 from palaestra.play.rollout import rollout, starts
 
 GOOD = (0, 0, 2, 5, 8, 10, 10)

@@ -1,13 +1,15 @@
-"""Small worlds that some systems define, each with its exact reference in `palaestra.theory`."""
+"""Small worlds that some systems define, with their exact references in `exact`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from palaestra.envs.base import Env
+from palaestra.envs.worlds.answers import Answers
 from palaestra.envs.worlds.automation_grid import AutomationGrid
 from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.bertrand import Bertrand
+from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.graph_game import GraphGame
@@ -22,9 +24,11 @@ from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 
 __all__ = [
     "WORLDS",
+    "Answers",
     "AutomationGrid",
     "Bargaining",
     "Bertrand",
+    "Corridor",
     "Desktop",
     "Experiment",
     "ExploredGrid",
@@ -44,9 +48,11 @@ __all__ = [
 ]
 
 WORLDS: dict[str, Callable[..., Env]] = {
+    "native/answers": Answers,
     "native/automation_grid": AutomationGrid,
     "native/bargaining": Bargaining,
     "native/bertrand": Bertrand,
+    "native/corridor": Corridor,
     "native/desktop": Desktop,
     "native/experiment": Experiment,
     "native/explored_grid": ExploredGrid,

@@ -1,0 +1,59 @@
+"""`Corridor`: fetch the key at the left end, then open the door at the right one. Only the door is rewarded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+MOVES = ("left", "right", "wait")
+
+
+@dataclass
+class _State:
+    cell: int
+    key: bool = False
+    opened: bool = False
+    steps: int = 0
+
+
+class Corridor(NativeEnv):
+    """One walker, `cells` cells, at most `horizon` steps; starts in the middle. With the key every cell looks new.
+
+    The small sparse task on which credit is compared: 7 cells need 9 steps at least, a random walker opens the door in
+    about one episode of eight. facts: cell (where the step ended), key, opened.
+    """
+
+    agents: tuple[str, ...] = ("walker",)
+    facts = {"cell": int, "key": bool, "opened": bool}
+
+    def __init__(self, *, cells: int = 7, horizon: int = 24) -> None:
+        if cells < 2 or horizon < 1:
+            raise InputError(f"Corridor: cells={cells} must be at least 2 and horizon={horizon} at least 1")
+        self.cells, self.horizon = cells, horizon
+
+    def begin(self) -> tuple[str, _State]:
+        """Always in the middle."""
+        return "corridor", _State(self.cells // 2)
+
+    def look(self) -> dict[str, Observation]:
+        """The cell, and whether the key is in hand."""
+        if self.state.opened or self.state.steps >= self.horizon:
+            return {}
+        held = "the key" if self.state.key else "nothing"
+        return {"walker": Observation(f"cell {self.state.cell} of {self.cells}, holding {held}", choices=MOVES)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Step; a step into the wall, and what is no move, stays where it is."""
+        state, action = self.state, chosen["walker"]
+        state.cell = min(max(state.cell + {0: -1, 1: 1}.get(action, 0), 0), self.cells - 1)
+        state.steps += 1
+        state.key = state.key or state.cell == 0
+        state.opened = state.key and state.cell == self.cells - 1
+        info: dict[str, Any] = {"cell": state.cell, "key": state.key, "opened": state.opened}
+        if state.opened or state.steps >= self.horizon:
+            info["success"] = state.opened
+        return ({"walker": 1.0} if state.opened else {}), info

@@ -1,0 +1,92 @@
+"""A recipe trained in this process, without files and looks: what experiments and tests compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palaestra.agents import Team
+from palaestra.algebra.turns import Turns
+from palaestra.learning import Trainer, demonstrations, supervised_warm_start
+from palaestra.play.executors import Executor, Plan
+from palaestra.runs.build import Setup, check_columns, resolve, scripted_team
+from palaestra.runs.recipe import Recipe, load, override, validate
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a training left: the team, a line of metrics per iteration, how it was set up, what plays it."""
+
+    team: Team
+    lines: list[dict[str, Any]]
+    setup: Setup
+    executor: Executor
+
+    def curve(self, field: str = "success") -> list[float]:
+        """A metric by iteration, NaN where it is missing; dots go into nested fields: "policies.player.entropy"."""
+        found = []
+        for line in self.lines:
+            value: Any = line
+            for part in field.split("."):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            found.append(float("nan") if value is None else float(value))
+        return found
+
+    def play(self, *, groups: int = 64, group_size: int = 1, seed: int = 0) -> Turns:
+        """Held-out play of the team as it is."""
+        plan = Plan(groups=groups, group_size=group_size, seed=seed, stream="eval")
+        return self.executor.play(self.setup.test, self.team, plan)
+
+
+def learn(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
+    on_turns: Callable[[int, Turns], None] | None = None,
+) -> Learned:
+    """Train one seed of a recipe as `palaestra train` does, but in memory.
+
+    recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
+    after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.
+
+    Raises:
+        InputError: the recipe asks for what is not there, before anything is played.
+    """
+    made = recipe if isinstance(recipe, Recipe) else load(recipe) if isinstance(recipe, str | Path) else None
+    made = validate(dict(recipe)) if made is None else made  # type: ignore[arg-type]
+    setup = resolve(override(made, dict(changes)) if changes else made)
+    executor, part, training = setup.executor(), setup.warm_start, setup.training
+    corpus: list[str] = []
+    teacher = (part.teacher, part.options, part.groups) if part else ("random", {}, 16)
+    script = scripted_team(teacher[0], teacher[1], setup.train, "warm_start.teacher", seed=seed)
+    played = executor.play(setup.train, script, Plan(groups=teacher[2], seed=seed, retries=0))
+    corpus = [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
+    team = setup.team(seed, corpus)
+    if part is not None and part.steps:
+        supervised_warm_start(
+            team, demonstrations(played, team), steps=part.steps, batch=part.batch, lr=part.lr, seed=seed
+        )
+    learner = setup.learner(team)
+    check_columns(setup, learner)
+    trainer = Trainer(
+        setup.train,
+        team,
+        credit=setup.credit,
+        reward=setup.reward,
+        stages=setup.stages,
+        learner=learner,
+        executor=executor,
+        iterations=training.iterations,
+        groups=training.groups,
+        group_size=training.group_size,
+        seed=seed,
+        after_iteration=after_iteration,
+        on_turns=on_turns,
+        incomplete=training.incomplete,
+        run=str(seed),
+    )
+    return Learned(team, trainer.run(), setup, executor)

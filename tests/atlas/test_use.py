@@ -1,0 +1,38 @@
+"""Every `use:` of the atlas is executed: what trains does so for two iterations, what reads files reads them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from palaestra.atlas import systems
+from palaestra.interface import cli
+from palaestra.runs.inline import learn
+from palaestra.runs.recipe import load
+
+USED = [row for row in systems() if row.use]
+SHORT = ("train.iterations=2", "evaluation.controls={}", "seeds=1")
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.mark.parametrize("row", USED, ids=lambda row: f"{row.id} {row.name}")
+def test_what_the_atlas_says_one_can_do(
+    row: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, command, *words = shlex.split(row.use)
+    assert program == "palaestra"
+    if command == "train":
+        recipe = load(words[0], [*words[1:], *SHORT])
+        learned = learn(recipe)
+        assert len(learned.lines) == 2
+        assert all(line["turns"] > 0 for line in learned.lines)
+        assert any(policy["rows"] for line in learned.lines for policy in line["policies"].values()), "nobody learned"
+        return
+    (tmp_path / "data").symlink_to(DATA)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as done:
+        cli.main([command, *words])
+    assert done.value.code == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.strip()
