@@ -21,6 +21,11 @@ __all__ = ["FAMILIES", "System", "system", "systems"]
 FAMILIES = ("rewards", "credit", "reward_models", "teams", "self_improvement", "games", "evaluation")
 
 
+Verified = Literal["code run", "code read", "text", "secondary text", "reconstruction"]
+"""How a mechanism was checked: the authors' code run beside ours; their code read; the paper's text; what others write of
+it (abstract, survey, page); or in none of these, reconstructed."""
+
+
 class System(BaseModel):
     """One published system.
 
@@ -29,8 +34,7 @@ class System(BaseModel):
     where: dotted names of the Python objects. expression: what the first of them stands for, as recipe text.
     reproduce: the command. use: a command with which a person uses it, which CI executes (training for two
     iterations): `palaestra train RECIPE field=value …`, or one on files.
-    verified: where the mechanism was read, in the authors' `code`, in the paper's `text`, or in neither
-    (`reconstruction`). note: one line on what the reproduction shows.
+    verified: how the default was checked, in the words of `Verified`; or that of "default" and of each flavour. note: one line on what the reproduction shows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +49,7 @@ class System(BaseModel):
     expression: str | None = None
     reproduce: str | None = None
     use: str | None = None
-    verified: Literal["code", "text", "reconstruction"] | None = None
+    verified: Verified | dict[str, Verified] | None = None
     note: str | None = None
 
     @model_validator(mode="after")

@@ -15,8 +15,10 @@ from palaestra.atlas import System
 
 STYLES = {"works": "bold green", "partly": "yellow", "planned": "dim"}
 SOURCES = {
-    "code": "as in the authors' code",
+    "code run": "checked beside the authors' code, run on the same input",
+    "code read": "as read in the authors' code",
     "text": "as in the text of the paper",
+    "secondary text": "as others describe the paper",
     "reconstruction": "reconstructed from what is public",
 }
 
@@ -51,7 +53,11 @@ def page(entry: System) -> RenderableType:
     for name in entry.where:
         facts.add_row("where", Text(name, "cyan"))
     if entry.verified:
-        facts.add_row("mechanism", SOURCES[entry.verified])
+        checked = entry.verified if isinstance(entry.verified, dict) else {"": entry.verified}
+        for flavour, how in checked.items():
+            facts.add_row("mechanism" + (f" ({flavour})" if flavour else ""), SOURCES[how])
+    if entry.use:
+        facts.add_row("use", Text(entry.use))
     if entry.note:
         facts.add_row("shown", Text(entry.note))
     parts: list[RenderableType] = [facts]
