@@ -173,7 +173,7 @@ def test_a_users_signal_can_be_registered() -> None:
         with pytest.raises(ExpressionError, match="my_bonus"):
             parse("my_bonuss()")
     finally:
-        del REGISTRY["my_bonus"]
+        REGISTRY.remove("my_bonus")
 
 
 @pytest.mark.parametrize(

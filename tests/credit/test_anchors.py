@@ -6,11 +6,11 @@ import difflib
 
 import numpy as np
 import pytest
-from palaestra.learning.stages.tables import parse_table_function
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import centre, gigpo, return_to_go, similar
 from palaestra.errors import ExpressionError, InputError, MissingColumnError
+from palaestra.learning.stages import STAGES
 
 
 def greedy(groups: list[int], texts: list[str | None], threshold: float) -> list[tuple[int, int]]:
@@ -47,7 +47,7 @@ def test_gigpo_compares_steps_whose_texts_are_nearly_equal() -> None:
         "group": [0] * 4, "episode": [0, 1, 2, 3], "turn": [0] * 4, "agent": ["a"] * 4, "reward": [1.0, 0.0, 1.0, 1.0],
         "observation": [f"You stand before a door. Steps left: {n}" for n in (12, 13)] + ["A wall.", "a dark wood"],
     })  # fmt: skip
-    anchored = parse_table_function("anchors(threshold=0.95)")(turns, np.random.default_rng(0))
+    anchored = STAGES.build("anchors(threshold=0.95)")(turns, None)
     step = np.asarray((gigpo(scale=False) - centre("reward", over="group")).evaluate(anchored))
     np.testing.assert_allclose(step, [0.5, -0.5, 0, 0], atol=1e-12)
     assert np.asarray(centre(return_to_go(), over=("group", "observation")).evaluate(turns)).any() == 0
@@ -55,9 +55,9 @@ def test_gigpo_compares_steps_whose_texts_are_nearly_equal() -> None:
 
 def test_what_cannot_be_clustered_is_named() -> None:
     with pytest.raises(InputError, match=r"threshold=0 is outside \(0, 1\]"):
-        parse_table_function("anchors(threshold=0)")
+        STAGES.build("anchors(threshold=0)")
     with pytest.raises(ExpressionError, match="'x'"):
-        parse_table_function("anchors(threshold='x')")
+        STAGES.build("anchors(threshold='x')")
     with pytest.raises(MissingColumnError, match="similar: column 'text' is missing"):
         similar(Turns({"group": [0], "observation": ["a"]}), column="text")
     assert len(similar(Turns({"group": [], "observation": []}))) == 0

@@ -12,9 +12,9 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit import decompose, redistribute
 from palaestra.errors import ExpressionError, MissingColumnError, RewardError, StorageError
+from palaestra.judges import programs as module
 from palaestra.judges.programs import RewardProgram, annotate, auto_mc_reward, program, program_signal
 from palaestra.judges.prompts import NameMap, describe
-from palaestra.rewards import programs as module
 from palaestra.testing import check_signal
 from palaestra.testing.signal import sample_turns
 

@@ -25,6 +25,7 @@ from palaestra.errors import InputError, LearnerError, RecipeError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.batch import Batch
 from palaestra.rewards import success_reward
+from palaestra.runs.build import resolve
 from palaestra.runs.recipe import Recipe, alone, load, override, validate
 from palaestra.runs.seed import Clock, Training
 
@@ -35,9 +36,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"credit": "seeupo()", "learn": {"ratio": "sequence"}},
         {"credit": "seeupo()", "learn": {"ratio": "sequence", "sequential": "turn"}},
     ),
-    "repair": (
+    "stages": (
         {"credit": "r3(ranked=False, replayed=0)"},
-        {"credit": "r3(ranked=False)", "repair": "replay(k=2, last=4)"},
+        {"credit": "r3(ranked=False)", "stages": ["replay(k=2, last=4)"]},
     ),
 }
 
@@ -48,7 +49,7 @@ def recipe(changes: dict[str, Any]) -> Recipe:
 
 def train(what: Recipe, directory: Path, *, resume: bool = False) -> list[dict[str, Any]]:
     clock = Clock(directory / "clock.json", resume=resume)
-    return Training(what, 3, directory, clock=clock, resume=resume, progress=False).run()
+    return Training(resolve(what), 3, directory, clock=clock, resume=resume, progress=False).run()
 
 
 def final(directory: Path) -> dict[str, Any]:
@@ -94,20 +95,20 @@ def test_it_changes_what_is_trained_and_a_resume_is_exact(
     for part in ("policies", "learner"):
         assert equal(whole[part], stopped[part])
     assert [line["added_rows"] for line in again] == [line["added_rows"] for line in lines]
-    assert (sum(line["added_rows"] for line in lines) > 0) == (option == "repair")
+    assert (sum(line["added_rows"] for line in lines) > 0) == (option == "stages")
 
 
 def test_the_buffer_is_in_the_checkpoint(tmp_path: Path) -> None:
-    what = recipe(OPTIONS["repair"][1])
+    what = recipe(OPTIONS["stages"][1])
     train(what, tmp_path)
-    stored = pl.read_parquet(final(tmp_path)["repairs"][0]["buffer"].tobytes())
+    stored = pl.read_parquet(final(tmp_path)["stages"][0]["buffer"].tobytes())
     assert {"task", "logprobs", "solved", "episode"} <= set(stored.columns)
     per_task = stored.group_by("task", "solved").agg(pl.col("episode").n_unique())
     assert per_task["episode"].max() == 4
     saved = Turns.load(tmp_path / "turns").frame
     assert saved.filter("replayed")["advantage"].null_count() == 0
-    with pytest.raises(InputError, match="repair="):
-        train(override(what, {"repair": ["replay(k=1)"]}), tmp_path, resume=True)
+    with pytest.raises(InputError, match="stages="):
+        train(override(what, {"stages": ["replay(k=1)"]}), tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +119,13 @@ def test_the_buffer_is_in_the_checkpoint(tmp_path: Path) -> None:
         ("learn.corridor_decay=-1", "learn.corridor_decay: expected greater than or equal to 0"),
         ("learn.sequential=turns", "learn.sequential: .*'turn'"),
         ("learn.order=revers", "learn.order: no 'revers' here; did you mean 'reverse'"),
-        ("repair=repla()", "repair: 'repla..': unknown table function 'repla'; did you mean 'replay'"),
-        ("repair=replay(n=3)", "repair: 'replay.n=3.': got an unexpected keyword argument 'n'; it is replay.k"),
-        ("repair=replay(k=-1)", "repair: replay: k=-1 must not be negative"),
-        ("repair=replay(k=1.5)", "repair: 'replay.k=1.5.': 'float' object cannot be interpreted as an integer"),
-        ("repair=replay(solved='x')", "repair: .*could not convert string to float"),
-        ("repair=[replay(k=print(1))]", "repair: cannot read 'replay.k=print.1..'"),
-        ("repair=replay(score='retrun')", "repair: 'retrun': unknown name"),
+        ("stages=repla()", "stages: 'repla..': unknown stage 'repla'; did you mean 'replay'"),
+        ("stages=replay(n=3)", "stages: 'replay.n=3.': got an unexpected keyword argument 'n'; it is replay.k"),
+        ("stages=replay(k=-1)", "stages: replay: k=-1 must not be negative"),
+        ("stages=replay(k=1.5)", "stages: 'replay.k=1.5.': 'float' object cannot be interpreted as an integer"),
+        ("stages=replay(solved='x')", "stages: .*could not convert string to float"),
+        ("stages=replay(k=print(1))", "stages: cannot read 'replay.k=print.1..'"),
+        ("stages=replay(score='retrun')", "stages: 'retrun': unknown name"),
     ],
 )
 def test_wrong_options_are_named(change: str, message: str, tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             raise InputError(f"{self.kind} {name!r} is taken by {_origin(there)}; choose another name")
         self._made[name] = make
 
+    def remove(self, name: str) -> None:
+        """Take a name back, so that it can be given again (in a notebook, a test)."""
+        self._made.pop(name, None)
+
     # -- looking up ---------------------------------------------------------------------------------------------------
 
     def load(self) -> None:

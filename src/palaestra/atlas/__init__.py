@@ -22,8 +22,8 @@ FAMILIES = ("rewards", "credit", "reward_models", "teams", "self_improvement", "
 
 
 Verified = Literal["code run", "code read", "text", "secondary text", "reconstruction"]
-"""How a mechanism was checked: the authors' code run beside ours; their code read; the paper's text; what others write of
-it (abstract, survey, page); or in none of these, reconstructed."""
+"""How a mechanism was checked: the authors' code run beside ours; their code read; the paper's text; what others write
+of it (abstract, survey, page); or in none of these, reconstructed."""
 
 
 class System(BaseModel):
@@ -32,9 +32,10 @@ class System(BaseModel):
     id: its number here, for ever. name: what people call it; title: of the paper. arxiv: the paper's id, if known.
     status: `works` (its mechanism is here and its reproduction holds), `partly` (some of it is) or `planned`.
     where: dotted names of the Python objects. expression: what the first of them stands for, as recipe text.
-    reproduce: the command. use: a command with which a person uses it, which CI executes (training for two
-    iterations): `palaestra train RECIPE field=value …`, or one on files.
-    verified: how the default was checked, in the words of `Verified`; or that of "default" and of each flavour. note: one line on what the reproduction shows.
+    reproduce: the command. use: the one with which a person uses it, which CI executes (training for two iterations):
+    `palaestra train RECIPE field=value …`, or one on files.
+    verified: how the default was checked, in the words of `Verified`; or that of "default" and of each flavour.
+    note: one line on what the reproduction shows.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -43,12 +43,13 @@ from palaestra.teams import pipeline
 class Setup:
     """What a recipe stands for. What has a state is made anew for each seed, by calling the field.
 
-    train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team. learner: Team -> Learner.
-    stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) -> Team; rivals: those that
-    are trained themselves.
+    world: name of the env. train, test: its two splits. agents: who can act. team: (seed, corpus) -> Team.
+    learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
+    Team; rivals: those that are trained themselves.
     """
 
     name: str
+    world: str
     train: EnvFactory
     test: EnvFactory
     agents: tuple[str, ...]
@@ -89,6 +90,7 @@ def resolve(recipe: Recipe) -> Setup:
             controls[name] = functools.partial(_team, policies, recipe.team, test)
     return Setup(
         name=recipe.name,
+        world=recipe.env.make,
         train=train,
         test=test,
         agents=agents,
@@ -116,10 +118,11 @@ def env(part: EnvPart, split: str) -> EnvFactory:
     options = dict(part.options)
     if part.make.startswith("reasoning_gym"):
         options["split"] = split
-    with naming("env.make"):
-        if ":" in part.make:
-            factory: EnvFactory = functools.partial(load_object(part.make, "env"), **options)
-        else:
+    if ":" in part.make:
+        with naming("env.make"):
+            factory: EnvFactory = functools.partial(load_object(part.make, "module:name"), **options)
+    else:
+        with naming("env"):
             factory = make(part.make, **options)
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
@@ -232,7 +235,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     Raises:
         InputError: whatever is asked for that is not there, or does not go together.
     """
-    try_env(setup.train, setup.name)
+    try_env(setup.train, setup.world)
     for agent in setup.proof.agents or ():
         if agent not in setup.agents:
             raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, setup.agents)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from palaestra.agents.base import Policy
 from palaestra.agents.team import Team
+from palaestra.algebra.registry import Registry
 from palaestra.envs.base import EnvFactory
 from palaestra.envs.worlds.exact.exploitability import (
     InformationState,
@@ -22,7 +23,6 @@ from palaestra.envs.worlds.exact.exploitability import (
 from palaestra.errors import RecipeError, nearest
 
 Table = Mapping[str, Mapping[int, float]]
-Measure = Callable[[str, Table], float]
 AVERAGE = "average_"
 """`average_exploitability` is that of the average policy over the iterations, later ones weighing more."""
 
@@ -78,11 +78,11 @@ def _expected_return(game: str, table: Table) -> float:
     return float(expected_returns(game, table)[0])
 
 
-MEASURES: dict[str, Measure] = {
-    "exploitability": exploitability,
-    "nash_conv": nash_conv,
-    "expected_return": _expected_return,
-}
+MEASURES: Registry[float] = Registry("measure", home=("palaestra.runs.measures",), example="exploitability")
+"""Exact measures: functions of the name of a game and a table of its play."""
+MEASURES.add("exploitability", exploitability)
+MEASURES.add("nash_conv", nash_conv)
+MEASURES.add("expected_return", _expected_return)
 
 
 def lower_is_better(name: str) -> bool:

@@ -1,4 +1,7 @@
-"""Kinds of policies that recipes name: a function from a name and options to a policy, registered under the kind."""
+"""Kinds of policies that recipes name: a function from a name and options to a policy, registered under the kind.
+
+What needs torch is imported by the functions, so that recipes can be read without it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, ScriptedPolicy, TabularPolicy
+from palaestra.agents import ScriptedPolicy
 from palaestra.agents.base import Decision, Policy, Request
-from palaestra.agents.tiny import build as build_tiny
 from palaestra.algebra.registry import Registry
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import RecipeError
@@ -50,6 +52,9 @@ POLICIES: Registry[Policy] = Registry("policy", home=("palaestra.runs.policies",
 @POLICIES.register("tiny")
 def tiny(made: Making) -> Policy:
     """A language model of at most a million parameters, made on the spot, with a tokenizer for the env's texts."""
+    from palaestra.agents import LMPolicy
+    from palaestra.agents.tiny import build as build_tiny
+
     accepts = (build_tiny, LMPolicy.__init__)
     return made.call(LMPolicy.tiny, made.corpus, accepts=accepts, seed=made.seed)  # type: ignore[no-any-return]
 
@@ -57,18 +62,24 @@ def tiny(made: Making) -> Policy:
 @POLICIES.register("lm")
 def lm(made: Making) -> Policy:
     """A Hugging Face causal language model from disk or a hub; options.model says which."""
+    from palaestra.agents import LMPolicy
+
     return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
 
 
 @POLICIES.register("chat")
 def chat(made: Making) -> Policy:
     """A model behind an OpenAI-compatible endpoint; options.model says which."""
+    from palaestra.agents import ChatPolicy
+
     return made.call(ChatPolicy, made.take("model"))  # type: ignore[no-any-return]
 
 
 @POLICIES.register("tabular")
 def tabular(made: Making) -> Policy:
     """A table of logits, one row per observation; for envs with choices."""
+    from palaestra.agents import TabularPolicy
+
     first = _first(made)
     if first.choices is None:
         raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind 'tabular' needs choices")
@@ -79,6 +90,8 @@ def tabular(made: Making) -> Policy:
 @POLICIES.register("mlp")
 def mlp(made: Making) -> Policy:
     """A small network on arrays; for envs that show arrays and have choices."""
+    from palaestra.agents import MLPPolicy
+
     first = _first(made)
     if first.array is None or first.choices is None:
         raise RecipeError(f"policies.{made.name}: this env shows text only; kind 'mlp' needs arrays and choices")

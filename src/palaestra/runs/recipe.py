@@ -22,6 +22,7 @@ from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
+from palaestra.runs.policies import POLICIES
 
 
 class _Part(BaseModel):
@@ -42,6 +43,13 @@ class PolicyPart(_Part):
 
     kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
     options: dict[str, Any] = {}
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in POLICIES and ":" not in value:
+            raise ValueError(f"no {value!r} here{nearest(value, POLICIES)}")
+        return value
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> PolicyPart:

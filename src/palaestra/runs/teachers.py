@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -17,21 +16,13 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents.base import Request
+from palaestra.algebra.registry import Registry
 from palaestra.envs.base import Action
 from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
 
 Play = Callable[[Request], Action]
-TEACHERS: dict[str, Callable[..., Play]] = {}
-
-
-def teacher(name: str) -> Callable[[Callable[..., Play]], Callable[..., Play]]:
-    """Register a teacher under a name."""
-
-    def decorate(make: Callable[..., Play]) -> Callable[..., Play]:
-        TEACHERS[name] = make
-        return make
-
-    return decorate
+TEACHERS: Registry[Play] = Registry("teacher", home=("palaestra.runs.teachers",), example="kuhn")
+teacher = TEACHERS.register
 
 
 def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: int = 0) -> Play:
@@ -40,22 +31,12 @@ def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: in
     Raises:
         RecipeError: no such teacher, or options that it does not take.
     """
-    factory = TEACHERS.get(name) or (load_object(name, field) if ":" in name else None)
-    if factory is None:
-        raise RecipeError(f"{field}: no teacher {name!r}{nearest(name, TEACHERS)}; or give module:function")
+    with naming(field):
+        factory = TEACHERS.find(name)
     if "seed" in inspect.signature(factory).parameters:
         options = {"seed": seed, **options}
     play: Play = call(factory, options, f"{field} {name!r}")
     return play
-
-
-def load_object(path: str, field: str) -> Any:
-    """The object that `module:name` stands for."""
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a module does when it is imported
-        raise RecipeError(f"{field}: cannot import {path!r} ({type(error).__name__}: {error})") from error
 
 
 def call(

@@ -5,7 +5,7 @@ import pytest
 import torch
 import transformers
 
-from palaestra.agents import forward
+from palaestra.agents.backends import forward
 from palaestra.agents.backends.forward import Generic, Llama, forward_of
 
 SIZES = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}

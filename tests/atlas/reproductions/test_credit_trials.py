@@ -14,12 +14,12 @@ from palaestra import credit
 from palaestra.algebra.signals import Signal, col
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import reproduce
-from palaestra.atlas.harness import s067_advevo_marl as s067
-from palaestra.atlas.harness import s075_adhint as s075
-from palaestra.atlas.harness import s077_spae as s077
-from palaestra.atlas.harness import s103_mas_host as s103
-from palaestra.atlas.harness import s172_gui_g1 as s172
 from palaestra.atlas.reproductions.bandits import play as answer
+from palaestra.atlas.reproductions.credit import s067_advevo_marl as s067
+from palaestra.atlas.reproductions.credit import s075_adhint as s075
+from palaestra.atlas.reproductions.credit import s077_spae as s077
+from palaestra.atlas.reproductions.credit import s103_mas_host as s103
+from palaestra.atlas.reproductions.credit import s172_gui_g1 as s172
 from palaestra.atlas.reproductions.tabular import sample, softmax
 from palaestra.credit import canon, dr_grpo, grpo, reinforce, rloo, standardise
 from palaestra.rewards import hit
@@ -78,7 +78,7 @@ def no_replay(turns: Turns, *rest: Any) -> Turns:
     ],
 )
 def test_it_fails_without_the_method(module: str, name: str, replacement: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module(f"palaestra.atlas.harness.{module}"), name, replacement)
+    monkeypatch.setattr(importlib.import_module(f"palaestra.atlas.reproductions.credit.{module}"), name, replacement)
     assert not reproduce(int(module[1:4]), seeds=[0, 1, 2]).holds
 
 

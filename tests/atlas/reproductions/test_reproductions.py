@@ -16,7 +16,7 @@ from palaestra.errors import InputError
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system 900 whose module is the test itself."""
-    monkeypatch.setattr(reproductions, "_modules", lambda: {900: "tabular"})
+    monkeypatch.setattr(reproductions, "_modules", lambda: {900: "json"})
     monkeypatch.setattr(reproductions, "_registry", {})
 
 

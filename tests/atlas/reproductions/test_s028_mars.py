@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.signals import cumulative
-from palaestra.atlas.harness import reproduce, s028_mars
+from palaestra.atlas.harness import reproduce
+from palaestra.atlas.reproductions.credit import s028_mars
 from palaestra.atlas.reproductions.credit.s028_mars import (
     INFORMATION_SETS,
     exploitability_of,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.atlas.harness import reproduce, s062_gigpo
+from palaestra.atlas.harness import reproduce
+from palaestra.atlas.reproductions.credit import s062_gigpo
 from palaestra.atlas.reproductions.credit.s062_gigpo import GROUP, HORIZON, play, train
 from palaestra.credit import gigpo, grpo
 

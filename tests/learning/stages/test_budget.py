@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from palaestra.learning.budget import PredictedBudget
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
@@ -17,8 +16,12 @@ from palaestra.credit import allocate_budget, grpo
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
+from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.budget import predicted_budget
+from palaestra.play.executors import Plan, local
 from palaestra.play.rollout import rollout, starts
 
+BUDGET = ("predicted_budget()",)
 GOOD = (0, 0, 2, 5, 8, 10, 10)
 """How many of ten answers are right, per task."""
 
@@ -62,8 +65,8 @@ def sizes_and_mixed(directory: Path) -> tuple[pl.DataFrame, float]:
 
 def test_more_groups_teach_for_as_many_episodes(tmp_path: Path) -> None:
     mixed = {}
-    for name, budget in {"same": None, "predicted": PredictedBudget()}.items():
-        lines = trainer(tmp_path / name, budget=budget, iterations=14).run()
+    for name, stages in {"same": [], "predicted": ["predicted_budget()"]}.items():
+        lines = trainer(tmp_path / name, stages=stages, iterations=14).run()
         assert all(line["episodes"] == 56 and line["incomplete_groups"] == 0 for line in lines)
         groups, mixed[name] = sizes_and_mixed(tmp_path / name)
     assert mixed["predicted"] > mixed["same"] + 0.03
@@ -75,10 +78,10 @@ def test_more_groups_teach_for_as_many_episodes(tmp_path: Path) -> None:
 
 
 def test_a_resume_is_exact_and_needs_the_same_budget(tmp_path: Path) -> None:
-    whole = trainer(tmp_path / "whole", budget=PredictedBudget(), lr=0.3)
+    whole = trainer(tmp_path / "whole", stages=BUDGET, lr=0.3)
     whole.run()
-    trainer(tmp_path / "stopped", budget=PredictedBudget(), lr=0.3, iterations=2).run()
-    again = trainer(tmp_path / "stopped", budget=PredictedBudget(), lr=0.3)
+    trainer(tmp_path / "stopped", stages=BUDGET, lr=0.3, iterations=2).run()
+    again = trainer(tmp_path / "stopped", stages=BUDGET, lr=0.3)
     again.run(resume=True)
     assert (
         sizes_and_mixed(tmp_path / "whole")[0]
@@ -88,26 +91,29 @@ def test_a_resume_is_exact_and_needs_the_same_budget(tmp_path: Path) -> None:
     one, other = (each.learner.policies["tabular"].state_dict() for each in (whole, again))
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[key], other[key]) for key in one)
-    for budget in (None, PredictedBudget(minimum=1)):
-        with pytest.raises(InputError, match="budget="):
-            trainer(tmp_path / "stopped", budget=budget, lr=0.3, iterations=6).run(resume=True)
+    for stages in ((), ("predicted_budget(minimum=1)",)):
+        with pytest.raises(InputError, match="stages="):
+            trainer(tmp_path / "stopped", stages=stages, lr=0.3, iterations=6).run(resume=True)
 
 
 def test_the_prediction_is_from_the_groups_of_the_past() -> None:
-    budget = PredictedBudget(minimum=1, last=10)
-    seen = starts(Lottery, groups=6, seed=1)
-    assert budget.sizes(seen, 24) == [4] * 6
-    played = rollout(Lottery, Team({"a": TabularPolicy(10)}), groups=6, group_size=4, seed=1)
-    budget.learn(played)
-    state = budget.state_dict()
+    budget = predicted_budget(minimum=1, last=10)
+    plan = Plan(groups=6, group_size=4, seed=1)
+    team = Team({"a": TabularPolicy(10)})
+    context = Context(np.random.default_rng(0), 0, Lottery, team, local())
+    assert budget.plan(plan, context).group_size == [4] * 6
+    played = rollout(Lottery, team, groups=6, group_size=4, seed=1)
+    assert budget(played, context) is played
+    state, seen = budget.state_dict(), starts(Lottery, groups=6, seed=1)
     assert state["solved"].tolist() == played["success"].to_list()[-10:]
     known = [seen[group] for group in [3] * 2 + [4] * 4 + [5] * 4]
     assert np.array_equal(state["features"], [start.array for start in known if start is not None])
-    twin = PredictedBudget(minimum=1, last=10)
+    twin = predicted_budget(minimum=1, last=10)
     twin.load_state_dict(state)
     model = budget.value().fit(state["features"], state["solved"])
     chances = model.predict(np.array([start.array for start in seen if start is not None]))
-    assert twin.sizes(seen, 24) == budget.sizes(seen, 24) == allocate_budget(chances, 24, minimum=1).tolist()
+    sizes = allocate_budget(chances, 24, minimum=1).tolist()
+    assert twin.plan(plan, context).group_size == budget.plan(plan, context).group_size == sizes
 
 
 def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
@@ -122,7 +128,7 @@ def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
     lost = [start is None for start in seen]
     assert any(lost)
     assert not all(lost)
-    lines = trainer(env=broken, budget=PredictedBudget(), iterations=3).run()
+    lines = trainer(env=broken, stages=BUDGET, iterations=3).run()
     assert lines[-1]["errors"]
     assert lines[-1]["incomplete_groups"] == lines[-1]["groups"] - sum(
         start is not None for start in starts(broken, groups=14, seed=0, iteration=3)
@@ -131,10 +137,10 @@ def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
 
 def test_what_cannot_be_is_named() -> None:
     with pytest.raises(InputError, match="minimum=0"):
-        PredictedBudget(minimum=0)
+        predicted_budget(minimum=0)
     with pytest.raises(InputError, match="shows text only; give features="):
-        trainer(env=lambda: Lottery(array=False), budget=PredictedBudget()).run()
+        trainer(env=lambda: Lottery(array=False), stages=BUDGET).run()
     with pytest.raises(InputError, match="14 rollouts are less than 2 for each of 14 tasks"):
-        trainer(budget=PredictedBudget(), group_size=1).run()
-    by_name = PredictedBudget(features=lambda start: np.array([len(start.text)]))
-    trainer(env=lambda: Lottery(array=False), budget=by_name).run()
+        trainer(stages=BUDGET, group_size=1).run()
+    by_name = predicted_budget(features=lambda start: np.array([len(start.text)]))
+    trainer(env=lambda: Lottery(array=False), stages=[by_name]).run()
