@@ -172,7 +172,16 @@ def test_an_error_that_the_policy_reports() -> None:
             PolicyError,
             "logprobs has 3 numbers for 2 action",
         ),
-        (Decision("x", action_ids=["a"]), ValueError, None),  # type: ignore[arg-type]
+        (Decision("x", action_ids=["a"]), PolicyError, "action_ids is .* expected whole numbers of 32 bits"),  # type: ignore[arg-type]
+        (Decision("x", action_ids=np.array([1, 2**40])), PolicyError, r"action_ids is \[1, 1099511627776\]"),
+        (Decision("x", action_ids=[2**70]), PolicyError, "expected whole numbers of 32 bits"),  # type: ignore[arg-type]
+        (Decision("x", prompt_ids=np.array([1.5])), PolicyError, r"prompt_ids is \[1.5\]"),
+        (Decision("x", action_ids=np.array([np.nan])), PolicyError, "expected whole numbers"),
+        (Decision("x", logprobs=np.array(["a"])), PolicyError, "logprobs is .* expected numbers"),
+        (Decision("x", tokens_in=10**12), PolicyError, "tokens_in is 1000000000000, expected a whole number from 0"),
+        (Decision("x", tokens_out=-1), PolicyError, "tokens_out is -1"),
+        (Decision("x", cost=-0.5), PolicyError, "cost is -0.5"),
+        (Decision("x", duration=float("nan")), PolicyError, "duration is nan"),
     ],
 )
 def test_malformed_decisions_are_refused(decision: Any, error: type[Exception], message: str | None) -> None:

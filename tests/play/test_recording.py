@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.turns import SCHEMA_VERSION, Turns, empty
 from palaestra.errors import StorageError
-from palaestra.play.recording import Episode, Row, frames, stream_parquet, to_frame
+from palaestra.play.recording import Episode, Label, Row, frames, stream_parquet, to_frame
 
 
 def episode(number: int, rows: int, **shared: object) -> Episode:
@@ -21,7 +21,9 @@ def episode(number: int, rows: int, **shared: object) -> Episode:
 
 
 def test_the_table_has_the_schema_and_the_facts_of_the_episode_on_every_row() -> None:
-    frame = to_frame([episode(0, 2, terminated=True), episode(1, 0, error="env: X: no"), episode(2, 1)], iteration=4)
+    frame = to_frame(
+        [episode(0, 2, terminated=True), episode(1, 0, error="env: X: no"), episode(2, 1)], Label(iteration=4)
+    )
     assert frame.schema == empty().schema
     assert frame.select("iteration", "group", "episode", "turn", "agent", "terminated", "error", "task").rows() == [
         (4, 1, 0, 0, "a", True, None, "t"),
@@ -31,7 +33,7 @@ def test_the_table_has_the_schema_and_the_facts_of_the_episode_on_every_row() ->
     ]
     assert frame["state"].to_list() == [2**64 - 1, 2**64 - 2, None, 2**64 - 1]
     assert frame["run"].to_list() == [None] * 4
-    assert to_frame([episode(0, 1)], run="r")["run"].to_list() == ["r"]
+    assert to_frame([episode(0, 1)], Label("r"))["run"].to_list() == ["r"]
 
 
 numbers = st.none() | st.lists(st.integers(0, 100), max_size=4)

@@ -52,6 +52,7 @@ SCHEMA: dict[str, Column] = {
     "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number an episode's rows"),
     "agent": Column(pl.Categorical, "the seat in the env", "name the role that acted in each row"),
     "policy": Column(pl.Categorical, "who filled the seat"),
+    "policy_version": Column(pl.Int32, "updates that the learner had made when this was played"),
     "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
     "observation": Column(pl.String, "what it saw, as text"),
     "action": Column(pl.String, "what it did, as text"),

@@ -76,7 +76,7 @@ class StepResult:
     observations: who acts next and what they see; empty iff the episode is over.
     rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.
     info: `valid`: {agent: bool} for the actions just taken (absent = valid); `success`: bool or {agent: bool} at the
-    end; anything else is kept as the row's metadata.
+    end; the env's facts, for all who acted or as {agent: value}; anything else is kept as the row's metadata.
     """
 
     observations: Mapping[str, Observation]
@@ -92,6 +92,9 @@ class Env(Protocol):
 
     agents: every agent that can ever act. task: name of the task that the last `reset` chose; trials of one task are
     compared with each other, so equal tasks must have equal names in every process.
+
+    An env may also have `facts`, a mapping of names to types: these entries of `StepResult.info` become typed columns
+    of the table (see `palaestra.envs.facts`), which rewards and credit then find by name.
     """
 
     agents: tuple[str, ...]
@@ -106,9 +109,3 @@ class Env(Protocol):
 
 EnvFactory = Callable[[], Env]
 """Makes a fresh env. A rollout calls it once per concurrent episode."""
-
-
-def facts_of(env: Env | EnvFactory) -> dict[str, type]:
-    """What an env declares to tell about a turn, by name; empty if it declares nothing."""
-    made = env if isinstance(env, Env) else env()
-    return dict(getattr(made, "facts", {}))

@@ -22,7 +22,6 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Action, EnvFactory, StepResult
 from palaestra.envs.discrete import Illegal, isolated
 from palaestra.envs.pettingzoo import PettingZooAEC, PettingZooParallel
-from palaestra.envs.worlds.exact.objectives import UTILITIES
 from palaestra.errors import InputError, MissingColumnError, missing_extra, nearest
 
 SWAPPED = ("beach", "gem_mining", "item_gathering", "route_choice")
@@ -72,6 +71,8 @@ class _Scalar:
         if self.utility == "linear":
             self.rewards = {agent: float(v @ self.weights[agent]) for agent, v in vectors.items()}
         else:
+            from palaestra.envs.worlds.exact.objectives import UTILITIES  # brings statistics
+
             worth = UTILITIES[self.utility]
             self.rewards = {
                 agent: float(worth(self.totals[agent], self.weights[agent])) if over else 0.0 for agent in self.weights
@@ -131,6 +132,8 @@ def momaland(
     >>> sorted(env.step(dict.fromkeys(seen, 1)).info["vector"]["agent_0"])[0] >= 0
     True
     """
+    from palaestra.envs.worlds.exact.objectives import UTILITIES
+
     if utility not in UTILITIES:
         raise InputError(f"momaland: utility={utility!r}{nearest(utility, UTILITIES)}")
     _module(name)

@@ -29,7 +29,7 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
 from palaestra.learning.stages.base import Context, Stage, Stages
-from palaestra.play.executors import Executor, Plan, local
+from palaestra.play.executors import Executor, Local, Plan
 from palaestra.rewards import components
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Trainer:
         stages: texts ("replay(k=1)") or objects, in the order in which they run on the good episodes; see
             `learning.stages`. What they remember is part of a checkpoint, what they used is in the metrics;
             `added_rows` is how many rows they added.
-        executor: plays; default `play.executors.local()`.
+        executor: plays; default `play.executors.Local()`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
         evaluate: called with (team, iteration) every `evaluate_every` iterations and after the last; what it returns
@@ -99,7 +99,7 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
-        self.executor = local() if executor is None else executor
+        self.executor = Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns = on_turns

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents.base import Decision
-from palaestra.algebra.turns import clean
+from palaestra.algebra.turns import SCHEMA, clean
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import Facts, read_facts
 from palaestra.errors import EnvError, PolicyError, RewardError
 from palaestra.play.recording import Row
 from palaestra.play.watchdog import Failure
@@ -28,13 +29,16 @@ _log = logging.getLogger("palaestra.play.rollout")
 Seen = tuple[str, Observation, Row]
 """An agent, what it sees, and the row that its turn will become."""
 
+_NOTHING: Mapping[str, Any] = {}
+_PROTOCOL = ("valid", "success")
+
 Success = bool | dict[str, bool | None] | None
 """Of all agents, or of each; None where the env does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A checked `StepResult`. seen is empty iff the episode is over."""
+    """A checked `StepResult`. seen is empty iff the episode is over. facts: {agent: {name: value}} of who acted."""
 
     seen: list[Seen]
     rewards: dict[str, float | None]
@@ -43,6 +47,7 @@ class Outcome:
     valid: dict[str, bool]
     success: Success
     metadata: str | None
+    facts: Mapping[str, dict[str, Any]]
 
 
 def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, list[Seen]]:
@@ -60,11 +65,11 @@ def begin(env: Env | None, factory: EnvFactory, seed: int) -> tuple[Env, str, li
     return env, clean(str(env.task)), seen
 
 
-def step(env: Env, actions: Mapping[str, Action]) -> Outcome:
-    """Let the env take the actions.
+def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Outcome:
+    """Let the env take the actions. facts: what it declares.
 
     Raises:
-        EnvError: the result is not what the protocol says.
+        EnvError: the result is not what the protocol says, or a fact is not what was declared.
         RewardError: a reward is not a finite number.
         Exception: whatever the env raises.
     """
@@ -85,13 +90,16 @@ def step(env: Env, actions: Mapping[str, Action]) -> Outcome:
         success={agent: _flag(value) for agent, value in success.items()}
         if isinstance(success, Mapping)
         else _flag(success),
-        metadata=_to_json(info) if info else None,
+        metadata=_to_json(info, facts) if info else None,
+        facts=read_facts(info, facts, actions) if facts else _NOTHING,
     )
 
 
 def _look(env: Env, observations: Mapping[str, Observation]) -> list[Seen]:
     agents = list(observations)
     for agent in agents:
+        if type(agent) is not str:
+            raise EnvError(f"an agent is called {agent!r}; names of agents are texts")
         if agent not in env.agents:
             raise EnvError(f"agent {agent!r} was observed, but the env's agents are {env.agents}")
     if len(agents) > 1:
@@ -118,18 +126,23 @@ def _flag(value: Any) -> bool | None:
 
 def _finite(agent: str, value: Any) -> float:
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RewardError(f"{agent!r} received {value!r}, expected a number or None") from None
     if not math.isfinite(number):
         raise RewardError(f"{agent!r} received {number}, expected a finite number or None")
     return number
 
 
-def _to_json(info: Mapping[str, Any]) -> str | None:
-    rest = {str(key): value for key, value in info.items() if key not in ("valid", "success")}
+def _to_json(info: Mapping[str, Any], facts: Facts) -> str | None:
+    rest = {str(key): value for key, value in info.items() if key not in _PROTOCOL and key not in facts}
     if not rest:
         return None
+    if taken := SCHEMA.keys() & rest.keys():
+        name = min(taken)
+        raise EnvError(f"info[{name!r}] has the name of a column ({SCHEMA[name].meaning}); give it another name")
     try:
         return json.dumps(rest, default=_plain)
     except (TypeError, ValueError, RecursionError):  # keys that are not texts, or a cycle
@@ -168,12 +181,12 @@ def accept(decision: Decision, observation: Observation, row: Row, seconds: floa
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
     if decision.tokens_in is not None:
-        row.tokens_in = int(decision.tokens_in)
+        row.tokens_in = _count("tokens_in", decision.tokens_in)
     if decision.tokens_out is not None:
-        row.tokens_out = int(decision.tokens_out)
+        row.tokens_out = _count("tokens_out", decision.tokens_out)
     if decision.cost is not None:
-        row.cost = float(decision.cost)
-    row.duration = seconds if decision.duration is None else float(decision.duration)
+        row.cost = _amount("cost", decision.cost)
+    row.duration = seconds if decision.duration is None else _amount("duration", decision.duration)
     if decision.error is not None:
         return describe("policy", str(decision.error))
     row.action = _action_text(decision.action, observation)
@@ -181,10 +194,37 @@ def accept(decision: Decision, observation: Observation, row: Row, seconds: floa
 
 
 def _vector(name: str, values: Any, dtype: Any) -> np.ndarray:
-    array = values if type(values) is np.ndarray and values.dtype == dtype else np.asarray(values, dtype)
+    array = values if type(values) is np.ndarray else np.asarray(values)
     if array.ndim != 1:
         raise PolicyError(f"{name} has shape {array.shape}, expected one dimension")
-    return array
+    return array if array.dtype == dtype else _converted(name, array, dtype)
+
+
+def _converted(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Numbers as `dtype`; token ids must be whole and fit."""
+    if array.size:
+        fits = array.dtype.kind in "iuf"
+        if fits and dtype == np.int32:
+            fits = bool((array == np.round(array)).all() and array.min() >= _MOST.min and array.max() <= _MOST.max)
+        if not fits:
+            wanted = "whole numbers of 32 bits" if dtype == np.int32 else "numbers"
+            raise PolicyError(f"{name} is {array[:3].tolist()}…, expected {wanted}")
+    return array.astype(dtype)
+
+
+_MOST = np.iinfo(np.int32)
+
+
+def _count(name: str, value: Any) -> int:
+    if not 0 <= value <= _MOST.max or int(value) != value:
+        raise PolicyError(f"{name} is {value!r}, expected a whole number from 0 to {_MOST.max}")
+    return int(value)
+
+
+def _amount(name: str, value: Any) -> float:
+    if not 0 <= value < math.inf:
+        raise PolicyError(f"{name} is {value!r}, expected a finite number of at least 0")
+    return float(value)
 
 
 def _aligned(name: str, values: Any, tokens: np.ndarray | None) -> np.ndarray:
@@ -220,5 +260,10 @@ def describe_failure(boundary: str, failure: Failure) -> str:
         boundary += "-timeout"
     elif boundary == "env" and isinstance(error, RewardError):
         boundary = "reward"
-    _log.debug("%s failed", boundary, exc_info=error)
-    return describe(boundary, f"{type(error).__name__}: {error}")
+    try:
+        message = str(error)
+    except Exception:  # its own fault
+        message = "(its text cannot be read)"
+    else:
+        _log.debug("%s failed", boundary, exc_info=error)  # the traceback holds that text
+    return describe(boundary, f"{type(error).__name__}: {message}")

@@ -1,25 +1,29 @@
 """The loop of a rollout: fill free places, ask the policies, step the envs, hand out what is finished in its order.
 
-`rollout` is the door to it. An episode that is done waits here until those before it are done as well, so that the
-table, or the file, has the same order for every concurrency.
+Executors are the door to it. An episode that is done waits here until those before it are done as well, so that the
+table, or the file, has the same order for every concurrency. Threads only make calls: whatever they bring back is put
+in its place here, in one order, so that it cannot matter which of them was first.
 """
 
 from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.base import Decision, Learnable, Policy, Request
 from palaestra.envs.base import Action, Env, EnvFactory
-from palaestra.errors import InputError, PolicyError
+from palaestra.envs.facts import Facts, facts_of
+from palaestra.errors import InputError, PolicyError, RewardError
 from palaestra.play.boundary import Outcome, Seen, Success, accept, begin, describe_failure, step
+from palaestra.play.plan import Plan
 from palaestra.play.recording import Episode, Row
 from palaestra.play.streams import Streams
 from palaestra.play.watchdog import Failure, Watchdog
@@ -33,6 +37,14 @@ class Seats(Protocol):
 
 
 @dataclass(slots=True)
+class _Place:
+    """Where one episode after another is played, with one env."""
+
+    number: int
+    env: Env | None = None
+
+
+@dataclass(slots=True)
 class _Play:
     """An episode that is being played.
 
@@ -40,7 +52,7 @@ class _Play:
     """
 
     record: Episode
-    env: Env | None = None
+    place: _Place
     seen: list[Seen] = field(default_factory=list)
     last: dict[str, Row] = field(default_factory=dict)
     income: dict[str, float | None] = field(default_factory=dict)
@@ -60,17 +72,23 @@ class _Play:
             self.record.rows.append(row)
         self.turns += 1
 
-    def receive(self, outcome: Outcome) -> None:
-        """What the env said about the actions just taken."""
+    def receive(self, outcome: Outcome) -> str | None:
+        """What the env said about the actions just taken; why the episode cannot go on, if so."""
         for agent, _, row in self.seen:
             row.valid = outcome.valid.get(agent, True)
             row.metadata = outcome.metadata
+            row.facts = outcome.facts.get(agent)
         for agent, value in outcome.rewards.items():
             if value is None:
                 self.income.setdefault(agent, None)
-            else:
-                self.income[agent] = value + (self.income.get(agent) or 0.0)
+                continue
+            total = value + (self.income.get(agent) or 0.0)
+            if not math.isfinite(total):
+                error = RewardError(f"what {agent!r} received since its last turn sums to {total}")
+                return describe_failure("env", Failure(error))
+            self.income[agent] = total
         self.record.terminated, self.record.truncated = outcome.terminated, outcome.truncated
+        return None
 
     def close(self, error: str | None, success: Success) -> Episode:
         """Settle what is open; the episode as it will be recorded."""
@@ -89,9 +107,11 @@ class _Play:
 
 @dataclass(slots=True)
 class _Queue:
-    """Who waits for one policy in this wave."""
+    """Who waits for one policy in this wave. place: the thread that asks it; None: the caller's."""
 
     policy: Policy
+    name: str
+    place: int | None
     plays: list[_Play] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -101,84 +121,156 @@ Report = Callable[[int, int, int, int], None]
 """Progress so far: episodes done, episodes planned, turns, errors."""
 
 
-@dataclass
 class Engine:
-    """Plays the episodes of `todo`; its fields are the arguments of `rollout`. sizes: episodes of each group."""
+    """Plays the episodes of a plan.
 
-    factory: EnvFactory
-    team: Seats
-    sizes: Sequence[int]
-    streams: Streams
-    concurrency: int
-    retries: int
-    max_turns: int
-    watchdog: Watchdog
-    todo: deque[tuple[int, int]]
-    live: list[_Play] = field(default_factory=list)
-    idle_envs: list[Env] = field(default_factory=list)
-    queues: dict[str, _Queue] = field(default_factory=dict)
-    done: dict[tuple[int, int], Episode] = field(default_factory=dict)
-    errors: int = 0
+    envs: makes the calls of envs. policies: asks those policies that wait rather than compute, beside each other; None:
+    one after the other. facts: what the env declares; None until one could be made.
+    """
+
+    def __init__(
+        self,
+        factory: EnvFactory,
+        team: Seats,
+        plan: Plan,
+        *,
+        concurrency: int,
+        retries: int,
+        max_turns: int,
+        envs: Watchdog,
+        policies: Watchdog | None = None,
+    ) -> None:
+        self.factory, self.team, self.plan = factory, team, plan
+        self.concurrency, self.retries, self.max_turns = concurrency, retries, max_turns
+        self.envs, self.policies = envs, policies
+        self.facts: Facts | None = None
+        self.errors = 0
+        self._streams = Streams(plan.seed, plan.iteration, plan.stream)
+        self._sizes, self._seeds = plan.sizes, plan.seeds
+        self._todo = _episodes(self._sizes)
+        self._again: deque[tuple[int, int]] = deque()
+        self._live: list[_Play] = []
+        self._free: list[_Place] = []
+        self._places = 0
+        self._queues: dict[str, _Queue] = {}
+        self._done: dict[tuple[int, int], Episode] = {}
+        self._repeats: list[tuple[int, int]] = []  # a heap
 
     def play(self, report: Report) -> Generator[Episode]:
         """All episodes, in the order of (group, episode)."""
-        expected = list(self.todo)  # sorted, so it is a heap; retries join it
-        self.expected = expected
+        planned = sum(self._sizes.values())
+        order = _episodes(self._sizes)
+        following = next(order, None)
         turns = finished = 0
         try:
-            while self.todo or self.live:
-                self._refill()
+            while self._refill():
                 turns += self._act()
                 self._step()
-                while expected and expected[0] in self.done:
+                while (coming := self._coming(following)) is not None and coming in self._done:
+                    if coming == following:
+                        following = next(order, None)
+                    else:
+                        heapq.heappop(self._repeats)
+                        planned += 1
                     finished += 1
-                    yield self.done.pop(heapq.heappop(expected))
-                report(finished + len(self.done), finished + len(expected), turns, self.errors)
+                    yield self._done.pop(coming)
+                report(finished + len(self._done), planned + len(self._repeats), turns, self.errors)
+            if self.facts is None:  # no episode ever began; the columns are there all the same
+                (declared,) = self.envs.map(facts_of, [self.factory])
+                if isinstance(declared, Failure) and isinstance(declared.error, InputError):
+                    raise declared.error
+                self.facts = {} if isinstance(declared, Failure) else declared
         finally:
-            self.watchdog.close()
+            self.envs.close()
+            if self.policies is not None:
+                self.policies.close()
 
-    def _refill(self) -> None:
-        while self.todo and len(self.live) < self.concurrency:
-            plays = []
-            for _ in range(min(len(self.todo), self.concurrency - len(self.live))):
-                group, episode = self.todo.popleft()
-                env = self.idle_envs.pop() if self.idle_envs else None
-                plays.append(_Play(Episode(group, episode, self.streams.env_seed(group)), env))
-            results = self.watchdog.map(lambda play: begin(play.env, self.factory, play.record.seed), plays)
+    def _coming(self, following: tuple[int, int] | None) -> tuple[int, int] | None:
+        """The next episode of the table: of those that were planned, or one that is played again."""
+        if self._repeats and (following is None or self._repeats[0] < following):
+            return self._repeats[0]
+        return following
+
+    def _refill(self) -> bool:
+        """Begin episodes wherever there is room; whether there is anything to play, or to hand out."""
+        finished = len(self._done)
+        while (room := self.concurrency - len(self._live)) > 0:
+            plays: list[_Play] = []
+            while len(plays) < room:
+                key = self._again.popleft() if self._again else next(self._todo, None)
+                if key is None:
+                    break
+                place = self._free.pop() if self._free else self._new_place()
+                plays.append(_Play(Episode(*key, self._seed(key[0])), place))
+            if not plays:
+                break
+            results = self.envs.map(
+                lambda play: begin(play.place.env, self.factory, play.record.seed),
+                plays,
+                [play.place.number for play in plays],
+            )
             for play, result in zip(plays, results, strict=True):
                 if isinstance(result, Failure):
                     if isinstance(result.error, InputError):
                         raise result.error
-                    play.env = None
+                    play.place.env = None
                     self._finish(play, describe_failure("env", result))
                 else:
-                    play.env, play.record.task, seen = result
+                    play.place.env, play.record.task, seen = result
+                    if self.facts is None:
+                        self.facts = facts_of(play.place.env)
                     play.show(seen)
-                    self.live.append(play)
+                    self._live.append(play)
+        return bool(self._live) or len(self._done) > finished
+
+    def _new_place(self) -> _Place:
+        self._places += 1
+        return _Place(self._places - 1)
+
+    def _seed(self, group: int) -> int:
+        given = self._seeds.get(group)
+        return self._streams.env_seed(group) if given is None else given
 
     def _act(self) -> int:
-        queues = self.queues
-        for play in self.live:
+        queues = self._queues
+        for play in self._live:
             for agent, observation, row in play.seen:
                 queue = queues.get(agent) or self._queue_of(agent)
                 generator = play.generators.get(agent)
                 if generator is None:
                     record = play.record
-                    generator = self.streams.generator(record.group, record.episode, agent)
+                    generator = self._streams.generator(record.group, record.episode, agent)
                     play.generators[agent] = generator
                 queue.plays.append(play)
                 queue.rows.append(row)
                 queue.requests.append(Request(observation, agent, generator))
-        return sum(_serve(queue) for queue in queues.values())  # one that several agents share is empty the second time
+        waiting = {id(queue): queue for queue in queues.values() if queue.requests}
+        answers: dict[int, _Answer] = {}
+        beside = [queue for queue in waiting.values() if queue.place is not None]
+
+        def ask_the_others() -> None:
+            for number, queue in waiting.items():
+                if queue.place is None:
+                    answers[number] = _ask(queue)
+
+        if self.policies is None or not beside:
+            ask_the_others()
+        else:
+            given = self.policies.map(_ask, beside, [queue.place or 0 for queue in beside], ask_the_others)
+            answers |= {id(queue): answer for queue, answer in zip(beside, given, strict=True)}  # type: ignore[misc]
+        return sum(_settle(queue, *answers[number]) for number, queue in waiting.items())
 
     def _queue_of(self, agent: str) -> _Queue:
         policy = self.team.for_agent(agent)
-        shared = next((queue for queue in self.queues.values() if queue.policy is policy), None)
-        self.queues[agent] = shared or _Queue(policy)
-        return self.queues[agent]
+        shared = next((queue for queue in self._queues.values() if queue.policy is policy), None)
+        if shared is None:
+            beside = self.policies is not None and getattr(policy, "waits", not isinstance(policy, Learnable))
+            shared = _Queue(policy, str(policy.name), len(self._queues) if beside else None)
+        self._queues[agent] = shared
+        return shared
 
     def _step(self) -> None:
-        live, self.live = self.live, []
+        live, self._live = self._live, []
         able = []
         for play in live:
             if play.failures:
@@ -186,42 +278,51 @@ class Engine:
                 self._finish(play, play.failures[first])
             else:
                 able.append(play)
-        results = self.watchdog.map(lambda play: step(play.env, play.actions), able)  # type: ignore[arg-type]
+        facts = self.facts or {}
+        results = self.envs.map(
+            lambda play: step(play.place.env, play.actions, facts),  # type: ignore[arg-type]
+            able,
+            [play.place.number for play in able],
+        )
         for play, result in zip(able, results, strict=True):
             if isinstance(result, Failure):
-                play.env = None  # whatever state it is in, nobody should play with it again
+                play.place.env = None  # whatever state it is in, nobody should play with it again
                 self._finish(play, describe_failure("env", result))
-                continue
-            play.receive(result)
-            if not result.seen:
+            elif error := play.receive(result):
+                self._finish(play, error)
+            elif not result.seen:
                 self._finish(play, success=result.success)
             elif play.turns >= self.max_turns:
                 play.record.truncated = True
                 self._finish(play)
             else:
                 play.show(result.seen)
-                self.live.append(play)
+                self._live.append(play)
 
     def _finish(self, play: _Play, error: str | None = None, success: Success = None) -> None:
         record = play.close(error, success)
-        if play.env is not None:
-            self.idle_envs.append(play.env)
-        self.done[record.group, record.episode] = record
+        self._free.append(play.place)
+        self._done[record.group, record.episode] = record
         if error is not None:
             self.errors += 1
-            size = self.sizes[record.group]
+            size = self._sizes[record.group]
             if record.episode // size < self.retries:
                 again = (record.group, record.episode + size)
-                self.todo.appendleft(again)
-                heapq.heappush(self.expected, again)
+                self._again.appendleft(again)
+                heapq.heappush(self._repeats, again)
 
 
-def _serve(queue: _Queue) -> int:
-    """Ask the policy once; every waiting play gets its action or a failure. Returns how many waited."""
-    plays, requests, rows = queue.plays, queue.requests, queue.rows
-    if not requests:
-        return 0
-    queue.plays, queue.requests, queue.rows = [], [], []
+def _episodes(sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    return ((group, episode) for group, size in sizes.items() for episode in range(size))
+
+
+_Answer = tuple[list[Decision], str | None, float]
+"""Decisions, why there are none, seconds per request."""
+
+
+def _ask(queue: _Queue) -> _Answer:
+    """Ask the policy once, in whatever thread."""
+    requests = queue.requests
     began = perf_counter()
     failure = None
     decisions: list[Decision] = []
@@ -229,12 +330,20 @@ def _serve(queue: _Queue) -> int:
         decisions = queue.policy.act(requests)
         if len(decisions) != len(requests):
             raise PolicyError(f"act returned {len(decisions)} decisions for {len(requests)} requests")
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a policy that calls sys.exit() must not end the run either
         failure = describe_failure("policy", Failure(error))
         decisions = [Decision("")] * len(requests)
-    seconds = (perf_counter() - began) / len(requests)
+    return decisions, failure, (perf_counter() - began) / len(requests)
+
+
+def _settle(queue: _Queue, decisions: list[Decision], failure: str | None, seconds: float) -> int:
+    """Every waiting play gets its action or a failure. Returns how many waited."""
+    plays, requests, rows = queue.plays, queue.requests, queue.rows
+    queue.plays, queue.requests, queue.rows = [], [], []
     for play, request, row, decision in zip(plays, requests, rows, decisions, strict=True):
-        row.policy = queue.policy.name
+        row.policy = queue.name
         try:
             problem = failure or accept(decision, request.observation, row, seconds)
         except Exception as malformed:

@@ -1,83 +1,210 @@
-"""How play is spread."""
+"""Executors: who plays a `Plan`, and where. A recipe says `executor: threads(workers=32)`, or names one's own class.
+
+Whatever an executor does, the table is the same: what is drawn follows from the plan, and rows stand in the plan's
+order. One that has several machines plays parts of the plan and puts the tables below each other:
+
+    class Halves:
+        def play(self, env, team, plan):
+            cut = plan.numbers[len(plan.numbers) // 2]
+            parts = [plan.part(range(plan.numbers.start, cut)), plan.part(range(cut, plan.numbers.stop))]
+            return Turns.concat(local().play(env, team, part) for part in parts)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import perf_counter
 from typing import Any, Protocol
+
+import polars as pl
 
 from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory, Observation
-from palaestra.play.engine import Seats
-from palaestra.play.rollout import rollout, starts
-from palaestra.play.streams import Stream
+from palaestra.errors import InputError
+from palaestra.play.boundary import begin
+from palaestra.play.engine import Engine, Report, Seats
+from palaestra.play.plan import Plan
+from palaestra.play.recording import Label, Stored, frames, stream_parquet
+from palaestra.play.streams import Streams
+from palaestra.play.watchdog import Failure, Watchdog
 
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be played."""
-
-    groups: int
-    group_size: int | Sequence[int] = 1
-    seed: int = 0
-    iteration: int = 0
-    stream: Stream = "train"
-    run: str | None = None
-    env_seeds: Sequence[int | None] | None = None
-    version: int = 0
-    retries: int | None = None
-
-    @property
-    def episodes(self) -> int:
-        """Episodes in all."""
-        return self.groups * self.group_size if isinstance(self.group_size, int) else sum(self.group_size)
+__all__ = ["EXECUTORS", "Executor", "Local", "Plan", "Seats", "Threads"]
 
 
 class Executor(Protocol):
-    """Plays."""
+    """Plays plans. Close it after use."""
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """The table."""
+        """Every turn of the plan's episodes, failed ones included, in the order of group, episode, turn and agent.
+
+        Raises:
+            InputError: what was asked for cannot be played.
+        """
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """First looks."""
+        """What is seen first in each group of the plan, without playing; None where the env fails.
+
+        Of several agents that act at once, what the first of them sees.
+        """
 
     def close(self) -> None:
-        """Let go."""
+        """Give back what it holds."""
 
 
 EXECUTORS: Registry[Executor] = Registry("executor", home=("palaestra.play.executors",), example="threads(workers=32)")
 
 
-@EXECUTORS.register()
-class local:
-    """Here."""
+@EXECUTORS.register("local")
+class Local:
+    """Here, one call after the other: each wave asks each policy once, then steps all envs.
+
+    concurrency: how many episodes are played at once; changes the speed only. timeout: seconds that making and
+    resetting an env, or one step of it, may take; None: no limit, and envs are called in the caller's thread, else in
+    one other thread. retries: how often a failed episode is played again; attempt k of episode e is episode e + k ·
+    size of the group, and the failed ones stay in the table. max_turns: a longer episode is truncated.
+
+    Raises:
+        InputError: a number is out of range.
+    """
 
     def __init__(
-        self, *, concurrency: int = 256, timeout: float | None = 60.0, retries: int = 0, max_turns: int = 1000
+        self, concurrency: int = 256, timeout: float | None = 60.0, retries: int = 0, max_turns: int = 1000
     ) -> None:
-        self.options: dict[str, Any] = {"concurrency": concurrency, "timeout": timeout, "max_turns": max_turns}
-        self.retries, self.timeout = retries, timeout
+        for name, value, least in (
+            ("concurrency", concurrency, 1),
+            ("max_turns", max_turns, 1),
+            ("retries", retries, 0),
+        ):
+            if value < least:
+                raise InputError(f"rollout: {name}={value}, expected at least {least}")
+        if timeout is not None and timeout <= 0:
+            raise InputError(f"rollout: timeout={timeout}, expected seconds > 0, or None for no limit")
+        self.concurrency, self.timeout, self.retries, self.max_turns = concurrency, timeout, retries, max_turns
 
-    def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
-        """The table."""
-        return rollout(
-            env,
-            team,
-            groups=plan.groups,
-            group_size=plan.group_size,
-            seed=plan.seed,
-            iteration=plan.iteration,
-            stream=plan.stream,
-            run=plan.run,
+    def play(
+        self, env: EnvFactory, team: Seats, plan: Plan, *, progress: bool = False, sink: str | Path | None = None
+    ) -> Turns:
+        """See `Executor.play`; progress and sink as of `rollout`."""
+        engine = Engine(
+            env, team, plan, concurrency=self.concurrency, max_turns=self.max_turns,
             retries=self.retries if plan.retries is None else plan.retries,
-            **self.options,
-        )
+            envs=self._envs(), policies=self._policies(),
+        )  # fmt: skip
+        openings = _Openings() if max(plan.sizes.values()) > 1 else None
+        with _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
+            chunks = frames(episodes, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)
+            if openings is not None:
+                chunks = openings.watch(chunks)
+            turns = Turns(pl.concat(chunks, rechunk=True)) if sink is None else Stored(stream_parquet(sink, chunks))
+        if openings is not None:
+            openings.check(len(plan.numbers))
+        return turns
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """First looks."""
-        return starts(env, groups=plan.groups, seed=plan.seed, iteration=plan.iteration, timeout=self.timeout)
+        """See `Executor.starts`."""
+        streams, given = Streams(plan.seed, plan.iteration, plan.stream), plan.seeds
+
+        def first(group: int) -> Observation:
+            seed = given.get(group)
+            _, _, seen = begin(None, env, streams.env_seed(group) if seed is None else seed)
+            return seen[0][1]
+
+        with contextlib.closing(self._envs()) as watchdog:
+            results = watchdog.map(first, plan.numbers, plan.numbers)
+        return [None if isinstance(result, Failure) else result for result in results]
 
     def close(self) -> None:
-        """Nothing."""
+        """Nothing is held between two plans."""
+
+    def _envs(self) -> Watchdog:
+        return Watchdog(self.timeout)
+
+    def _policies(self) -> Watchdog | None:
+        return None
+
+
+@EXECUTORS.register("threads")
+class Threads(Local):
+    """Here, with what waits made to wait at the same time: for envs and policies behind a network, not for more cores.
+
+    Envs are called in `workers` threads; one env stays in one thread. Policies that wait for somebody are asked beside
+    each other, each still once per wave and by one thread; those that compute (they have parameters) one after the
+    other, for two of them may share a model. A policy can say itself which it is: `waits = True` or `False`. The other
+    options are those of `local`.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        workers: int = 64,
+        concurrency: int = 256,
+        timeout: float | None = 60.0,
+        retries: int = 0,
+        max_turns: int = 1000,
+    ) -> None:
+        super().__init__(concurrency, timeout, retries, max_turns)
+        if workers < 1:
+            raise InputError(f"rollout: workers={workers}, expected at least 1")
+        self.workers = workers
+
+    def _envs(self) -> Watchdog:
+        return Watchdog(self.timeout, threads=self.workers)
+
+    def _policies(self) -> Watchdog | None:
+        return Watchdog(None, threads=self.workers)
+
+
+class _Openings:
+    """What the episodes of each group saw first, while the table goes by."""
+
+    def __init__(self) -> None:
+        self._seen: list[pl.DataFrame] = []
+
+    def watch(self, chunks: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        for chunk in chunks:
+            opening = chunk.select("group", "agent", "state", "turn").filter(pl.col("turn") == 0).drop_nulls("agent")
+            self._seen.append(opening.select("group", pl.col("agent").cast(pl.String), "state").unique())
+            yield chunk
+
+    def check(self, groups: int) -> None:
+        starts = pl.concat(self._seen).unique().group_by("group", "agent").len()
+        divergent = sorted(set(starts.filter(pl.col("len") > 1)["group"]))
+        if divergent:
+            warnings.warn(
+                f"{len(divergent)} of {groups} groups do not start from one observation (first: group {divergent[0]}), "
+                "so statistics over a group compare different tasks; reset(seed) must draw from its seed alone: "
+                "palaestra.testing.check_env shows where it does not",
+                stacklevel=4,
+            )
+
+
+@contextlib.contextmanager
+def _progress_bar(shown: bool) -> Iterator[Report]:
+    if not shown:
+        yield lambda done, planned, turns, errors: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("rollout"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("episodes  {task.fields[speed]:,.0f} turns/s  {task.fields[errors]} errors"),
+        TimeRemainingColumn(),
+    )
+    began = perf_counter()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("rollout", speed=0.0, errors=0)
+
+        def report(done: int, planned: int, turns: int, errors: int) -> None:
+            speed = turns / (perf_counter() - began)
+            bar.update(task, completed=done, total=planned, speed=speed, errors=errors)
+
+        yield report

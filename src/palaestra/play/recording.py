@@ -6,7 +6,9 @@ of the episode is stored once per episode and gathered, so repeated texts share 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -18,10 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.files import whole
-from palaestra.algebra.turns import _VERSION_KEY, SCHEMA, SCHEMA_VERSION, empty
+from palaestra.algebra.turns import _VERSION_KEY, SCHEMA, SCHEMA_VERSION, Turns, clean
+from palaestra.envs.facts import DTYPES, Facts
 from palaestra.errors import StorageError
 
 CHUNK_ROWS = 10_000
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -48,6 +53,7 @@ class Row:
     cost: float | None = None
     duration: float | None = None
     metadata: str | None = None
+    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -75,8 +81,26 @@ _RAGGED = {
 }
 
 
-def to_frame(episodes: Sequence[Episode], *, run: str | None = None, iteration: int = 0) -> pl.DataFrame:
-    """The episodes' rows in order, with every column of `SCHEMA`; an episode without rows becomes one row of nulls.
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What all rows of a rollout share; the fields are columns of `SCHEMA`."""
+
+    run: str | None = None
+    iteration: int = 0
+    policy_version: int = 0
+
+
+UNLABELLED = Label()
+_LABELS = tuple(field.name for field in dataclasses.fields(Label))
+
+
+def schema(facts: Facts) -> dict[str, Any]:
+    """The columns of a rollout in order: `SCHEMA`, then the facts."""
+    return {name: column.dtype for name, column in SCHEMA.items()} | {n: DTYPES[kind] for n, kind in facts.items()}
+
+
+def to_frame(episodes: Sequence[Episode], label: Label = UNLABELLED, facts: Facts = _NOTHING) -> pl.DataFrame:
+    """The episodes' rows in order, with every column of `schema`; an episode without rows becomes one row of nulls.
 
     >>> to_frame([Episode(group=0, episode=3, seed=7, error="env: ValueError: no")])["episode", "agent", "error"].row(0)
     (3, None, 'env: ValueError: no')
@@ -91,16 +115,25 @@ def to_frame(episodes: Sequence[Episode], *, run: str | None = None, iteration: 
             columns.append(shared[name])
         elif name in _RAGGED:
             columns.append(_list_series(name, list(map(attrgetter(name), rows))))
-        elif name in ("run", "iteration"):
-            value = run if name == "run" else iteration
-            columns.append(pl.Series(name, [value], dtype=column.dtype).new_from_index(0, len(rows)))
+        elif name in _LABELS:
+            columns.append(_texts(name, [getattr(label, name)], column.dtype).new_from_index(0, len(rows)))
         else:
             columns.append(_series(name, rows))
+    told = [row.facts or _NOTHING for row in rows] if facts else []
+    for name, kind in facts.items():
+        columns.append(pl.Series(name, [each.get(name) for each in told], dtype=DTYPES[kind]))
     return pl.DataFrame(columns)
 
 
 def _series(name: str, records: Sequence[Any]) -> pl.Series:
-    return pl.Series(name, list(map(attrgetter(name), records)), dtype=SCHEMA[name].dtype)
+    return _texts(name, list(map(attrgetter(name), records)), SCHEMA[name].dtype)
+
+
+def _texts(name: str, values: list[Any], dtype: Any) -> pl.Series:
+    try:
+        return pl.Series(name, values, dtype=dtype)
+    except UnicodeEncodeError:  # names come from anywhere
+        return pl.Series(name, [clean(value) if isinstance(value, str) else value for value in values], dtype=dtype)
 
 
 def _list_series(name: str, arrays: list[np.ndarray | None]) -> pl.Series:
@@ -117,22 +150,27 @@ def _list_series(name: str, arrays: list[np.ndarray | None]) -> pl.Series:
     return series.alias(name)
 
 
-def frames(episodes: Iterable[Episode], *, run: str | None = None, iteration: int = 0) -> Iterator[pl.DataFrame]:
-    """Tables of about `CHUNK_ROWS` rows, whole episodes in each."""
+def frames(
+    episodes: Iterable[Episode], label: Label = UNLABELLED, facts: Callable[[], Facts | None] = dict
+) -> Iterator[pl.DataFrame]:
+    """Tables of about `CHUNK_ROWS` rows, whole episodes in each.
+
+    facts: what the env declares; None while no env could be made, and then no table is made before the end.
+    """
     held: list[Episode] = []
     rows = 0
     for episode in episodes:
         held.append(episode)
         rows += len(episode.rows) or 1
-        if rows >= CHUNK_ROWS:
-            yield to_frame(held, run=run, iteration=iteration)
+        if rows >= CHUNK_ROWS and (known := facts()) is not None:
+            yield to_frame(held, label, known)
             held, rows = [], 0
     if held:
-        yield to_frame(held, run=run, iteration=iteration)
+        yield to_frame(held, label, facts() or {})
 
 
 def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
-    """Write chunks that have the columns of `SCHEMA` to one Parquet file, a row group each; whole or not at all.
+    """Write chunks of the same columns to one Parquet file, a row group each; whole or not at all.
 
     The file is opened before the first chunk is asked for, so an unwritable place is noticed before anything is played.
 
@@ -142,8 +180,37 @@ def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
     path = Path(path)
     if path.is_dir():
         raise StorageError(f"cannot write {path}: it is a directory; name a file in it")
-    schema = empty().to_arrow().schema.with_metadata({_VERSION_KEY: str(SCHEMA_VERSION)})
-    with whole(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole(path) as temporary, contextlib.ExitStack() as opened:
+        temporary.touch()
+        writer = None
         for chunk in chunks:
-            writer.write_table(chunk.to_arrow().replace_schema_metadata(schema.metadata))
+            table = chunk.to_arrow()
+            marked = table.schema.with_metadata({_VERSION_KEY: str(SCHEMA_VERSION)})
+            writer = writer or opened.enter_context(pq.ParquetWriter(temporary, marked, compression="zstd"))
+            writer.write_table(table.replace_schema_metadata(marked.metadata))
     return path
+
+
+class Stored(Turns):
+    """A table that is in a file until somebody looks at it."""
+
+    def __init__(self, path: Path) -> None:
+        object.__setattr__(self, "_path", path)
+        object.__setattr__(self, "_written", _mark(path))
+        object.__setattr__(self, "_cache", {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "frame":
+            raise AttributeError(f"Turns has no attribute {name!r}")
+        if _mark(self._path) != self._written:
+            raise StorageError(f"{self._path}: somebody has changed or removed it since it was played")
+        object.__setattr__(self, "frame", Turns.load(self._path).frame)
+        return self.frame
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -15,7 +15,8 @@ from palaestra.algebra.registry import load_object, read_call
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA
 from palaestra.envs import make, telling
-from palaestra.envs.base import EnvFactory, facts_of
+from palaestra.envs.base import EnvFactory
+from palaestra.envs.facts import facts_of
 from palaestra.errors import PalaestraError, RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, Learner
 from palaestra.learning.stages.base import Stages, missing

@@ -18,7 +18,7 @@ from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.budget import predicted_budget
-from palaestra.play.executors import Plan, local
+from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout, starts
 
 BUDGET = ("predicted_budget()",)
@@ -100,7 +100,7 @@ def test_the_prediction_is_from_the_groups_of_the_past() -> None:
     budget = predicted_budget(minimum=1, last=10)
     plan = Plan(groups=6, group_size=4, seed=1)
     team = Team({"a": TabularPolicy(10)})
-    context = Context(np.random.default_rng(0), 0, Lottery, team, local())
+    context = Context(np.random.default_rng(0), 0, Lottery, team, Local())
     assert budget.plan(plan, context).group_size == [4] * 6
     played = rollout(Lottery, team, groups=6, group_size=4, seed=1)
     assert budget(played, context) is played

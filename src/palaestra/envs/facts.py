@@ -1,0 +1,153 @@
+"""Facts: what an env tells of a turn beside rewards, as typed columns of the table.
+
+An env that has `facts = {"delta": float, "evidence": list[int]}` tells them in `StepResult.info`, once for everybody
+who acted in the step or as `{agent: value}`. What it does not tell is null. What is not declared stays JSON in
+`metadata`.
+
+    declared      float     int     bool      str      list[float]     list[int]     list[bool]      list[str]
+    column        Float64   Int64   Boolean   String   List(Float64)   List(Int64)   List(Boolean)   List(String)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.turns import SCHEMA, clean
+from palaestra.errors import EnvError, InputError
+
+Facts = Mapping[str, type]
+"""Name -> type; lists are written `list[float]`."""
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.floating | np.integer):
+        raise TypeError
+    if not math.isfinite(value):
+        raise ValueError("is not finite; an unknown number is None")
+    return float(value)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError
+    if int(value) not in _INT64:
+        raise ValueError("does not fit into 64 bits")
+    return int(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError
+    return bool(value)
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return clean(value)
+
+
+def _each(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def list_of(value: Any) -> list[Any]:
+        if not isinstance(value, list | tuple | np.ndarray):
+            raise TypeError
+        return [read(each) for each in value]
+
+    return list_of
+
+
+_READ: dict[Any, Callable[[Any], Any]] = {float: _float, int: _int, bool: _bool, str: _str}
+_READ |= {list[kind]: _each(read) for kind, read in list(_READ.items())}  # type: ignore[valid-type]
+_PLAIN: dict[Any, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
+DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtype in _PLAIN.items()}}  # type: ignore[valid-type]
+"""What a declared type becomes."""
+
+
+def facts_of(env: Any) -> dict[str, type]:
+    """What an env, or the envs of a factory, declare; a factory is asked for an env unless its class says it.
+
+    Raises:
+        InputError: what is declared is no mapping of names to types that a column can have, or takes a column's name.
+        Exception: whatever the factory raises.
+
+    >>> from palaestra.envs.roles import SimulatedUser
+    >>> facts_of(SimulatedUser)["emotion"]
+    <class 'float'>
+    """
+    made = hasattr(env, "reset") and not isinstance(env, type)
+    declared = getattr(env, "facts", None)
+    if not made and not isinstance(declared, Mapping):
+        env = env()
+        declared = getattr(env, "facts", None)
+    if declared is None:
+        return {}
+    name = getattr(env, "__name__", type(env).__name__)
+    if not isinstance(declared, Mapping):
+        raise InputError(f"{name}: facts is {declared!r}, expected a mapping of names to types")
+    for fact, kind in declared.items():
+        if fact in SCHEMA:
+            raise InputError(f"{name}: the fact {fact!r} has the name of a column of every table; choose another")
+        if not isinstance(fact, str) or fact in ("valid", "success") or not fact.isidentifier():
+            raise InputError(f"{name}: a fact cannot be called {fact!r}; it is a column's name, such as 'delta'")
+        if kind not in DTYPES:
+            raise InputError(f"{name}: the fact {fact!r} is a {_name(kind)}; a column can hold {_KINDS}")
+    return dict(declared)
+
+
+def read_facts(info: Mapping[str, Any], facts: Facts, agents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `info` says of each of the agents that acted: {agent: {fact: value}}.
+
+    Raises:
+        EnvError: a value has another type than declared, or is told of somebody who did not act.
+    """
+    told: dict[str, dict[str, Any]] = {agent: {} for agent in agents}
+    for name, kind in facts.items():
+        value = info.get(name)
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            for agent, each in value.items():
+                if agent not in told:
+                    raise EnvError(f"the fact {name!r} is told of {agent!r}, but {', '.join(told)} acted")
+                told[agent][name] = None if each is None else read_fact(name, each, kind)
+        else:
+            value = read_fact(name, value, kind)
+            for facts_of_agent in told.values():
+                facts_of_agent[name] = value
+    return told
+
+
+def read_fact(name: str, value: Any, kind: type) -> Any:
+    """`value` as the declared type.
+
+    Raises:
+        EnvError: it is something else; names fact, found and expected type.
+    """
+    try:
+        return _READ[kind](value)
+    except TypeError:
+        found = type(value).__name__
+        if isinstance(value, list | tuple):
+            found += f" of {', '.join(sorted({type(each).__name__ for each in value}))}"
+        raise EnvError(f"the fact {name!r} is {_short(value)}, a {found}; {_name(kind)} was declared") from None
+    except ValueError as error:
+        raise EnvError(f"the fact {name!r} is {_short(value)}, which {error}") from None
+
+
+def _name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and kind in _PLAIN else str(kind)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+_KINDS = ", ".join(map(_name, DTYPES))

@@ -1,0 +1,99 @@
+"""`Plan`: which episodes are to be played, and under what numbers. Everything that is drawn follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palaestra.errors import InputError
+from palaestra.play.streams import Stream
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`group_size` episodes of each of `groups`.
+
+    groups: how many; or which of them, as a range: they are played as they are inside the whole, with the same draws.
+    group_size: episodes per group; or a number for each group that is played.
+    seed, iteration, stream: determine everything that is drawn; "eval" takes reset seeds that "train" never takes.
+    run: name of the training run. version: updates that the learner had made; fills the column `policy_version`.
+    env_seeds: the reset seed of each group that is played, from whoever chose the tasks; None, for all or for one:
+    drawn from its own stream. retries: of a failed episode; None: as many as the executor is set to.
+
+    Raises:
+        InputError: a number is out of range, or there are not as many as groups.
+
+    >>> whole = Plan(groups=4, group_size=[2, 1, 1, 3])
+    >>> whole.part(range(2, 4)).sizes
+    {2: 1, 3: 3}
+    """
+
+    groups: int | range
+    group_size: int | Sequence[int] = 1
+    seed: int = 0
+    iteration: int = 0
+    stream: Stream = "train"
+    run: str | None = None
+    env_seeds: Sequence[int | None] | None = None
+    version: int = 0
+    retries: int | None = None
+
+    def __post_init__(self) -> None:
+        numbers = self.numbers
+        if not len(numbers):
+            raise InputError(f"rollout: groups={self.groups}, expected at least 1")
+        if numbers.step != 1 or numbers.start < 0:
+            raise InputError(
+                f"rollout: groups={self.groups}, expected a range of numbers from 0 on, such as range(4, 8)"
+            )
+        for name, given in (("group_size", self.group_size), ("env_seeds", self.env_seeds)):
+            if given is not None and not isinstance(given, int) and len(given) != len(numbers):
+                raise InputError(
+                    f"rollout: {name} has {len(given)} numbers for groups={self.groups}; give one for each group"
+                )
+        smallest = min(self.sizes.values())
+        if smallest < 1:
+            raise InputError(f"rollout: group_size={smallest}, expected at least 1")
+        for group, seed in self.seeds.items():
+            if seed is not None and not 0 <= seed < 2**64:
+                raise InputError(f"rollout: env_seeds has {seed} for group {group}, expected 0 to 2**64 - 1")
+
+    @property
+    def numbers(self) -> range:
+        """The groups that are played."""
+        return range(self.groups) if isinstance(self.groups, int) else self.groups
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Episodes of each group."""
+        if isinstance(self.group_size, int):
+            return dict.fromkeys(self.numbers, self.group_size)
+        return {group: int(size) for group, size in zip(self.numbers, self.group_size, strict=True)}
+
+    @property
+    def episodes(self) -> int:
+        """Episodes in all."""
+        return sum(self.sizes.values())
+
+    @property
+    def seeds(self) -> dict[int, int | None]:
+        """Reset seeds that were given."""
+        return dict(zip(self.numbers, self.env_seeds, strict=True)) if self.env_seeds is not None else {}
+
+    def part(self, groups: range) -> Plan:
+        """Some of the groups; the parts of a plan, played anywhere and put below each other, are the whole.
+
+        Raises:
+            InputError: they are not all among its groups.
+        """
+        first, last = self.numbers[0], self.numbers[-1]
+        if not len(groups) or not (first <= groups[0] and groups[-1] <= last):
+            raise InputError(f"rollout: {groups} is not a part of the groups {first} to {last}")
+        cut = slice(groups[0] - first, groups[-1] - first + 1)
+        return dataclasses.replace(
+            self,
+            groups=groups,
+            group_size=self.group_size if isinstance(self.group_size, int) else self.group_size[cut],
+            env_seeds=None if self.env_seeds is None else self.env_seeds[cut],
+        )
