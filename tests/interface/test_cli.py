@@ -373,12 +373,12 @@ def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkey
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('found me')\n")
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
     found = complaint(say("train", "quick.yaml", "env.make=my_game:Game"))
-    assert "cannot import 'my_game:Game' (RuntimeError: found me)" in found
+    assert "cannot import 'my_game' (RuntimeError: found me)" in found
     assert "found me" not in complaint(say("train", "quick.yaml", "env.make=colorsys:hls_to_rgb"))
 
 
 def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from palaestra.runs import jobs as run
+    from palaestra.interface import library
 
     asked: dict[str, Any] = {}
 
@@ -386,7 +386,7 @@ def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.Monkey
         asked.update(options, name=name, overrides=overrides)
         return {"pairs": [{"verdict": "a against b: better"}, {"verdict": "a against c: worse"}]}
 
-    monkeypatch.setattr(run, "compare", compare)
+    monkeypatch.setattr(library, "compare", compare)
     said = say("compare", "kuhn-selfplay", "train.iterations=3", "--vary", "learn.kl=0,0.1", "--seeds", "2")
     assert (
         said.stdout

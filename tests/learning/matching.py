@@ -15,6 +15,7 @@ from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.credit import grpo
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.learning import PolicyGradient, Trainer
+from palaestra.play.executors import Local
 
 DIGITS = ("0", "1", "2")
 
@@ -57,7 +58,7 @@ def trainer(directory: Path | None, *, failing: float = 0.0, tables: bool = Fals
     team = Team(asker=TabularPolicy(3, name="asker", capacity=8), answerer=answerer)
     learner = PolicyGradient(team, lr=0.02, kl=0.01, minibatch=16, epochs=2, schedule="cosine", updates=12)
     settings: dict[str, Any] = {"iterations": 12, "groups": 4, "group_size": 6, "seed": 3, "checkpoint_every": 3}
-    settings |= {"directory": directory, "credit": grpo(), "play": {"timeout": None, "retries": 1}}
+    settings |= {"directory": directory, "credit": grpo(), "executor": Local(timeout=None, retries=1)}
     luck = np.random.default_rng(0)  # all envs share it: a crash is no fact of an episode's seed
     return Trainer(lambda: Matching(failing, luck), team, learner=learner, **(settings | options))
 

@@ -24,6 +24,7 @@ from palaestra.credit import col, grpo, where
 from palaestra.errors import InputError, LearnerError, RewardError, StorageError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.alarms import alarms
+from palaestra.play.executors import Local
 
 SCRIPT = Path(__file__).with_name("matching.py")
 
@@ -228,7 +229,7 @@ def test_an_unusable_directory_stops_the_run_before_anything_is_played(matching:
 
 
 def test_an_env_that_breaks_in_5_percent_of_steps(matching: ModuleType, tmp_path: Path) -> None:
-    trainer = matching.trainer(tmp_path, failing=0.05, groups=10, save_turns="all", play={"timeout": None})
+    trainer = matching.trainer(tmp_path, failing=0.05, groups=10, save_turns="all", executor=Local(timeout=None))
     seen: list[pl.DataFrame] = []
     update = trainer.learner.update
 
@@ -255,7 +256,7 @@ def test_an_env_that_breaks_in_5_percent_of_steps(matching: ModuleType, tmp_path
 
 
 def test_incomplete_groups_can_be_kept_without_their_failed_episodes(matching: ModuleType) -> None:
-    trainer = matching.trainer(None, failing=0.2, iterations=2, incomplete="keep", play={"timeout": None})
+    trainer = matching.trainer(None, failing=0.2, iterations=2, incomplete="keep", executor=Local(timeout=None))
     for line in trainer.run():
         failed = sum(line["errors"].values())
         assert failed > 0

@@ -17,8 +17,9 @@ from rich.console import Console
 from stand_ins import Work
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeError, StorageError
+from palaestra.interface.library import compare, train
 from palaestra.runs import jobs as run
-from palaestra.runs.jobs import Job, compare, run_jobs, train
+from palaestra.runs.jobs import Job, run_jobs
 from palaestra.runs.recipe import Recipe, alone, load, override, validate
 from palaestra.runs.seed import Clock
 

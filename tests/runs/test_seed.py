@@ -18,7 +18,7 @@ from palaestra.learning import Trainer, checkpoints
 from palaestra.runs import build
 from palaestra.runs import seed as experiment
 from palaestra.runs.recipe import Recipe, alone, override, validate
-from palaestra.runs.seed import Clock, Training, check, control_team, run_seed, trained_control
+from palaestra.runs.seed import Clock, Training, run_seed
 
 KUHN: dict[str, Any] = {
     "name": "kuhn",
@@ -201,9 +201,14 @@ def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_seed: tuple[Path, dict[str, Any]]
 ) -> None:
     recipe, directory, learn = validate(QUICK), tmp_path / "seed-3", experiment.supervised_warm_start
-    for stage in ("supervised_warm_start", "trained_control"):
+    run = Training.run
+
+    def interrupted_control(self: Training) -> list[dict[str, Any]]:
+        return _interrupt() if self.directory.name.startswith("control-") else run(self)  # type: ignore[func-returns-value, no-any-return]
+
+    for where, stop in ((experiment, _interrupt), (Training, interrupted_control)):
         with monkeypatch.context() as patch:
-            patch.setattr(experiment, stage, _interrupt)
+            patch.setattr(where, "run" if where is Training else "supervised_warm_start", stop)
             with pytest.raises(KeyboardInterrupt):
                 run_seed(recipe, 3, directory, resume=True)
     assert not (directory / "evaluation.parquet").exists()
@@ -211,7 +216,7 @@ def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
     warmed: list[None] = []
     monkeypatch.setattr(experiment, "supervised_warm_start", lambda *a, **o: warmed.append(learn(*a, **o)))
     result = run_seed(recipe, 3, directory, resume=True)
-    assert len(warmed) == 1, "of the control; the seed's own start was on disk"
+    assert not warmed, "both starts were on disk"
     assert equal(final(directory), final(one_seed[0]))
     columns = ["system", "group", "episode", "turn", "agent", "action", "reward"]
     played = [Turns.load(each / "evaluation.parquet").frame.select(columns) for each in (directory, one_seed[0])]
@@ -228,7 +233,7 @@ def test_seconds_to_proof(measure: str, seconds: float | None, tmp_path: Path) -
     """The first look that shows it counts; play among themselves shows nothing of exploitability."""
     part = {"measure": measure, "metrics": ["exploitability"]}
     training = object.__new__(Training)
-    training.recipe, training.directory = quick(evaluation=part), tmp_path
+    training.proof, training.directory = quick(evaluation=part).evaluation, tmp_path
     units = [str(number) for number in range(40)]
     for iteration, value in ((0, 0.2), (5, 0.2), (10, 0.9), (15, 0.9)):
         frame = pl.DataFrame({"unit": units, "value": [value] * 40})
@@ -251,21 +256,21 @@ def test_a_clock_goes_on_where_it_was_kept(tmp_path: Path) -> None:
 def test_a_trained_control_has_a_recipe_of_its_own() -> None:
     changes = {"controls": {"idle": {"train": {"evaluation": {"look_tasks": 9}}}}}
     recipe = override(validate(QUICK), {"evaluation": changes})
-    variant = trained_control(recipe, "idle")
-    assert variant.evaluation.controls == {}
-    assert variant.learn.lr == 0.0
-    assert (variant.evaluation.look_tasks, variant.evaluation.tasks) == (9, 12)
-    assert variant.train == recipe.train
+    variant = build.resolve(recipe).rivals["idle"]
+    assert variant.proof.controls == {}
+    assert set(variant.learner(variant.team(0, [])).lr.values()) == {0.0}  # type: ignore[attr-defined]
+    assert (variant.proof.look_tasks, variant.proof.tasks) == (9, 12)
+    assert variant.training == recipe.train
 
 
 def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
     """A random player must not inherit the options of the model in whose seat it sits."""
     recipe = override(validate(QUICK), {"policies": {"guide": {"options": {"capacity": 7}}}})
-    factory = build.env(recipe, "test")
-    team = control_team(recipe, "random", factory, seed=0, corpus=[])
+    controls = build.resolve(recipe).controls
+    team = controls["random"](0, [])
     assert [type(policy).__name__ for policy in team.values()] == ["ScriptedPolicy", "ScriptedPolicy"]
     assert [policy.name for policy in team.values()] == ["guide", "seeker"]
-    scripted = control_team(recipe, "scripted", factory, seed=0, corpus=[])
+    scripted = controls["scripted"](0, [])
     assert {policy.name for policy in scripted.values()} == {"script-mumbler"}
 
 
@@ -276,13 +281,13 @@ def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
         ({"team": {"guide": None}}, "team: nobody plays guide; name a policy for each agent"),
         ({"evaluation": {"agents": ["sekeer"]}}, "evaluation.agents: the env has no agent 'sekeer'; did you mean"),
         ({"evaluation": {"metrics": ["nash_conv"]}}, "evaluation.metrics: exact measures need an env of OpenSpiel"),
-        ({"warm_start": {"teacher": "mumbler"}}, "warm_start.teacher: no teacher 'mumbler'"),
+        ({"warm_start": {"teacher": "mumbler"}}, "warm_start.teacher: unknown teacher 'mumbler'"),
         ({"warm_start": {"options": {"clearity": 1}}}, "warm_start.teacher 'signalling:mumbler': unknown opti"),
         ({"learn": {"lr": {"gide": 0.1}}}, "learn: PolicyGradient: lr names 'gide'"),
         ({"learn": {"aggregate": "constant"}}, "learn: PolicyGradient: aggregate='constant' needs constant="),
         ({"policies": {"guide": {"kind": "random"}, "seeker": {"kind": "random"}}}, "learn: PolicyGradient: no policy"),
         ({"policies": {"guide": {"options": {"capasity": 3}}}}, "policies.guide.options: unknown option 'capasity'"),
-        ({"evaluation": {"controls": {"x": {"teacher": "randm"}}}}, "evaluation.controls.x.teacher: no teacher"),
+        ({"evaluation": {"controls": {"x": {"teacher": "randm"}}}}, "evaluation.controls.x.teacher: unknown teacher"),
         (
             {"evaluation": {"controls": {"x": {"train": {"trian": {}}}}}},
             "evaluation.controls.x.train: trian: unknown field; did you mean 'train'?",
@@ -296,14 +301,13 @@ def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
 )  # fmt: skip
 def test_what_cannot_work_is_said_before_anything_is_played(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        check(quick(**changes))
+        build.check(build.resolve(quick(**changes)))
     assert str(caught.value).startswith(complaint)
     assert "\n" not in str(caught.value)
 
 
 def test_what_can_work_passes_the_check() -> None:
-    check(validate(QUICK))
-    check(validate(KUHN))
-    check(quick(learn={"aggregate": "constant", "constant": 4.0}))
-    with pytest.raises(InputError):
-        check(quick(credit="grpo()", learn={"lr": {"guide": 0.1}}))  # the seeker has no learning rate
+    for recipe in (validate(QUICK), validate(KUHN)):
+        build.check(build.resolve(recipe))
+    with pytest.raises(InputError):  # the seeker has no learning rate
+        build.check(build.resolve(quick(credit="grpo()", learn={"lr": {"guide": 0.1}})))

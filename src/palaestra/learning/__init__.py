@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from palaestra.learning.trainer import Trainer
     from palaestra.learning.warmstart import demonstrations, supervised_warm_start
 
-__all__ = ["PolicyGradient", "Trainer", "demonstrations", "supervised_warm_start"]
+__all__ = ["PolicyGradient", "Trainer", "demonstrations", "need_torch", "supervised_warm_start"]
 
 _HOMES = {
     "PolicyGradient": "learner",
@@ -25,11 +25,20 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def need_torch() -> None:
+    """Say at once, in one line, that torch is not installed.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
     try:
         import torch  # noqa: F401
     except ImportError as error:
         raise missing_extra("torch", "train") from error
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need_torch()
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -44,13 +44,12 @@ from palaestra.teams import pipeline
 class Setup:
     """What a recipe stands for. What has a state is made anew for each seed, by calling the field.
 
-    world: name of the env. train, test: its two splits. agents: who can act. team: (seed, corpus) -> Team.
+    train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
     Team; rivals: those that are trained themselves.
     """
 
     name: str
-    world: str
     train: EnvFactory
     test: EnvFactory
     agents: tuple[str, ...]
@@ -74,8 +73,8 @@ def resolve(recipe: Recipe) -> Setup:
         RecipeError: something is not there, or does not take these options.
     """
     train, test = env(recipe.env, "train"), env(recipe.env, "test")
-    with naming("env"):
-        agents = agents_of(train)
+    try_env(train, recipe.env.make)
+    agents = agents_of(train)
     controls: dict[str, Callable[[int, Iterable[str]], Team]] = {}
     rivals = {}
     for name, part in recipe.evaluation.controls.items():
@@ -91,7 +90,6 @@ def resolve(recipe: Recipe) -> Setup:
             controls[name] = functools.partial(_team, policies, recipe.team, test)
     return Setup(
         name=recipe.name,
-        world=recipe.env.make,
         train=train,
         test=test,
         agents=agents,
@@ -236,7 +234,6 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     Raises:
         InputError: whatever is asked for that is not there, or does not go together.
     """
-    try_env(setup.train, setup.world)
     for agent in setup.proof.agents or ():
         if agent not in setup.agents:
             raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, setup.agents)}")

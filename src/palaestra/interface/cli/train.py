@@ -21,9 +21,11 @@ def train(
     jobs: Jobs = None,
 ) -> None:
     """Train a team, compare it with the team it started from, write the report."""
+    from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
     loaded = load(recipe, overrides or [])
+    need_torch()
     from palaestra.interface.library import (
         train as run_train,
     )  # takes seconds; what is wrong in the recipe is said first
@@ -47,9 +49,11 @@ def compare(
 
     The same command again goes on where it was interrupted.
     """
+    from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
     load(recipe, overrides or [])
+    need_torch()
     from palaestra.interface.library import compare as run_compare
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
