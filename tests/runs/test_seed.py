@@ -279,7 +279,9 @@ def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
         ({"warm_start": {"teacher": "mumbler"}}, "warm_start.teacher: no teacher 'mumbler'"),
         ({"warm_start": {"options": {"clearity": 1}}}, "warm_start.teacher 'signalling:mumbler': unknown opti"),
         ({"learn": {"lr": {"gide": 0.1}}}, "learn: PolicyGradient: lr names 'gide'"),
-        ({"learn": {"aggregate": "constant"}}, "learn: PolicyGradient: aggregate='constant' needs constant="),
+        ({"learn": {"terms": "auxiliary()"}}, "learn: auxiliary: policy 'guide' (TabularPolicy) has no trunk"),
+        ({"learn": {"kind": "policy_gradiant"}}, "learn.kind: unknown learner 'policy_gradiant'; did you mean"),
+        ({"learn": {"kind": "signalling:Signalling"}}, "learn: "),
         ({"policies": {"guide": {"kind": "random"}, "seeker": {"kind": "random"}}}, "learn: PolicyGradient: no policy"),
         ({"policies": {"guide": {"options": {"capasity": 3}}}}, "policies.guide.options: unknown option 'capasity'"),
         ({"evaluation": {"controls": {"x": {"teacher": "randm"}}}}, "evaluation.controls.x.teacher: no teacher"),
@@ -304,6 +306,6 @@ def test_what_cannot_work_is_said_before_anything_is_played(changes: dict[str, A
 def test_what_can_work_passes_the_check() -> None:
     check(validate(QUICK))
     check(validate(KUHN))
-    check(quick(learn={"aggregate": "constant", "constant": 4.0}))
+    check(quick(learn={"terms": "surrogate(aggregate='constant', constant=4.0)"}))
     with pytest.raises(InputError):
         check(quick(credit="grpo()", learn={"lr": {"guide": 0.1}}))  # the seeker has no learning rate

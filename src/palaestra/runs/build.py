@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from palaestra.agents.tiny import build as build_tiny
 from palaestra.envs import make
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import PalaestraError, RecipeError, nearest
-from palaestra.runs.recipe import PolicyPart, Recipe
+from palaestra.learning.protocol import LEARNERS, Learner
+from palaestra.runs.recipe import LearnPart, PolicyPart, Recipe
 from palaestra.runs.teachers import call, load_object, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.teams import pipeline
@@ -115,6 +117,27 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
     if missing:
         raise RecipeError(f"team: nobody plays {', '.join(missing)}; name a policy for each agent, or one for '*'")
     return {agent: made[names[agent] if agent in names else names["*"]] for agent in agents}
+
+
+def learner(recipe: Recipe, team: Team) -> Learner:
+    """The recipe's learner. One of your own is called with the team, those fields of `learn` that it takes, `updates`
+    if it takes that, and `learn.options`.
+
+    Raises:
+        RecipeError: there is no such learner, or it does not take what the recipe says.
+    """
+    part, default = recipe.learn, LearnPart()
+    with naming("learn.kind"):
+        make_learner = LEARNERS.find(part.kind)
+    parameters = inspect.signature(make_learner).parameters
+    every = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    fields = {"updates": recipe.train.iterations} | part.model_dump(exclude={"kind", "options"})
+    options = {
+        name: value
+        for name, value in fields.items()
+        if every or name in parameters or (name != "updates" and value != getattr(default, name))
+    }
+    return call(make_learner, options | part.options, "learn", team)  # type: ignore[no-any-return]
 
 
 def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:

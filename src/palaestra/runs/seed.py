@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import first_proof, success_interval, trials
-from palaestra.learning import PolicyGradient, Trainer, checkpoints, demonstrations, supervised_warm_start
+from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.play.rollout import rollout
 from palaestra.runs import build
@@ -102,7 +102,7 @@ def check(recipe: Recipe) -> None:
     if not _from_disk(recipe):
         team = build.team(recipe, train, seed=0, corpus=corpus)
         with naming("learn"):
-            PolicyGradient(team, updates=recipe.train.iterations, **recipe.learn.model_dump())
+            build.learner(recipe, team)
         with naming("evaluation.metrics"):
             check_measures(recipe.evaluation.metrics, test, team)
 
@@ -215,7 +215,7 @@ class Training:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
         recipe = self.recipe
-        learner = PolicyGradient(self.team, updates=recipe.train.iterations, **recipe.learn.model_dump())
+        learner = build.learner(recipe, self.team)
         self._look_at(self.start, 0)
         trainer = Trainer(
             self.train,
