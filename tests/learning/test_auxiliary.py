@@ -17,9 +17,10 @@ from palaestra.envs import make
 from palaestra.errors import InputError, LearnerError, RecipeError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.auxiliary import Auxiliary, last_turns, reward_classes
+from palaestra.learning.terms import Piece, Term, auxiliary
 from palaestra.runs.recipe import validate
 
-INPUTS, ACTIONS, BOTH = 8, 3, {"reward": 1.0, "reconstruction": 1.0}
+INPUTS, ACTIONS, BOTH = 8, 3, "surrogate(), auxiliary()"
 
 
 def policy(**options: Any) -> MLPPolicy:
@@ -47,7 +48,21 @@ def turns(episodes: int = 24, length: int = 4, *, seed: int = 0, advantage: floa
 
 
 def learner_of(mlp: MLPPolicy, **options: Any) -> PolicyGradient:
-    return PolicyGradient(Team({"a": mlp}), **{"lr": 0.01, "auxiliary": BOTH} | options)
+    return PolicyGradient(Team({"a": mlp}), **{"lr": 0.01, "terms": BOTH} | options)
+
+
+def poison(piece: Piece) -> torch.Tensor:
+    """Infinite from the second step on."""
+    return piece.new.sum() * (torch.inf if piece.step.number else 0.0)
+
+
+POISON = Term("poison", poison)
+
+
+def heads_of(learner: Any) -> Auxiliary:
+    heads = learner.modules["mlp"]["auxiliary"]
+    assert isinstance(heads, Auxiliary)
+    return heads
 
 
 def weights(mlp: MLPPolicy) -> dict[str, torch.Tensor]:
@@ -79,7 +94,10 @@ def test_a_window_holds_the_agent_s_own_turns_of_this_episode_in_their_order() -
 
 def test_the_loss_is_its_formula() -> None:
     mlp, table = policy(), turns(2, 3)
-    heads = Auxiliary(mlp, reward=0.5, reconstruction=2.0, sequence=2)
+    term = auxiliary(0.5, 2.0, sequence=2)
+    assert term.module is not None
+    heads = term.module(mlp)
+    assert isinstance(heads, Auxiliary)
     rewards = pl.Series([1.0, 0.0, -1.0, None, 1.0, 1.0])
     rows = table.frame.with_columns(reward=rewards)
     x = torch.tensor(rows["features"].to_list())
@@ -92,29 +110,29 @@ def test_the_loss_is_its_formula() -> None:
     error = (heads.decoder(mlp.represent(x)) - x).abs()
     smooth = torch.where(error < 1, error**2 / 2, error - 0.5).mean()
     expected = 0.5 * sum(entropies) / 6 + 2 * smooth
-    found = heads.loss(heads.targets(rows), np.arange(6), 6)
-    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
-    assert heads.report(1) == pytest.approx(
-        {"reward_class": float(sum(entropies).detach()) / 6, "reconstruction": float(smooth.detach())},
-        rel=1e-6,  # type: ignore[union-attr]
+    piece = Piece.of(torch.zeros(6, 1), columns=rows.to_dict(), module=heads)
+    assert float(term(piece).detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert {name: float(value) for _, name, _, value in piece.step.logged} == pytest.approx(
+        {"reward_class": float(sum(entropies).detach()) / 6, "reconstruction": float(smooth.detach())},  # type: ignore[union-attr]
+        rel=1e-6,
     )
 
 
-@pytest.mark.parametrize("weight", ["reward", "reconstruction"])
+@pytest.mark.parametrize("weight", ["reward_class", "reconstruction"])
 def test_each_head_moves_the_trunk_and_not_the_logits_without_credit(weight: str) -> None:
     table, mlp = turns(advantage=0.0), policy()
     before = weights(mlp)
-    learner = learner_of(mlp, auxiliary={"reward": 0.0, "reconstruction": 0.0} | {weight: 1.0})
+    learner = learner_of(mlp, terms=f"auxiliary({int(weight == 'reward_class')}, {int(weight == 'reconstruction')})")
     metrics = learner.update(table)["mlp"]
     after = weights(mlp)
     for name in ("0.weight", "0.bias"):
         assert not torch.equal(before[name], after[name])
     for name in ("2.weight", "2.bias"):
         assert torch.equal(before[name], after[name])
-    assert {"reward": "reward_class"}.get(weight, weight) in metrics
+    assert weight in metrics
     assert len(metrics.keys() & {"reward_class", "reconstruction"}) == 1
     plain = policy()
-    learner_of(plain, auxiliary=None).update(table)
+    learner_of(plain, terms="surrogate()").update(table)
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(plain).items())
 
 
@@ -153,9 +171,9 @@ def test_the_losses_fall_and_the_trunk_knows_more_than_without() -> None:
 
     table, unseen = instant(turns(128)), instant(turns(128, seed=1))
     found = {}
-    for name, options in {"without": None, "with": BOTH | {"sequence": 3}}.items():
+    for name, terms in {"without": "surrogate()", "with": "surrogate(), auxiliary(sequence=3)"}.items():
         mlp = policy(hidden=(12,))
-        learner = learner_of(mlp, auxiliary=options, epochs=75)
+        learner = learner_of(mlp, terms=terms, epochs=75)
         lines = [learner.update(table)["mlp"] for _ in range(2)]
         found[name] = probed(mlp, table, unseen)
     for loss in ("reward_class", "reconstruction"):
@@ -167,12 +185,12 @@ def test_the_losses_fall_and_the_trunk_knows_more_than_without() -> None:
 def test_the_sequence_is_read_where_the_reward_needs_it() -> None:
     unseen, entropy = turns(128, seed=1), {}
     for sequence in (1, 2):
-        options = {"reward": 1.0, "reconstruction": 0.0, "sequence": sequence}
-        learner = learner_of(policy(), auxiliary=options, lr=0.02, epochs=60)
+        learner = learner_of(policy(), terms=f"auxiliary(1, 0, sequence={sequence})", lr=0.02, epochs=60)
         learner.update(turns(128, advantage=0.0))
-        heads = learner.auxiliary["mlp"]
+        heads = heads_of(learner)
         with torch.no_grad():
-            entropy[sequence] = float(heads.loss(heads.targets(unseen.frame), np.arange(len(unseen)), len(unseen)))
+            losses = heads.losses(heads.targets(unseen.frame), np.arange(len(unseen)), len(unseen))
+        entropy[sequence] = float(losses["reward_class"])
     assert entropy[2] < 0.05 < np.log(2) / 2 < entropy[1]
 
 
@@ -183,7 +201,7 @@ def trainer(directory: Path, **options: Any) -> Trainer:
     assert first.choices is not None
     mlp = MLPPolicy(len(first.array), len(first.choices), hidden=(8,), seed=3)
     team = Team({"player_0": mlp, "player_1": mlp})
-    learner = PolicyGradient(team, lr=0.01, minibatch=20, auxiliary=BOTH)
+    learner = PolicyGradient(team, BOTH, lr=0.01, minibatch=20)
     return Trainer(
         env, team, credit=grpo(), learner=learner, groups=3, group_size=4, directory=directory, checkpoint_every=2,
         **options,
@@ -198,22 +216,21 @@ def test_a_resume_is_exact(tmp_path: Path) -> None:
     assert again.run(resume=True)[-1]["policies"]["mlp"]["reward_class"] == lines[-1]["policies"]["mlp"]["reward_class"]
     pairs = [
         (whole.learner.policies["mlp"].state_dict(), again.learner.policies["mlp"].state_dict()),
-        (whole.learner.auxiliary["mlp"].state_dict(), again.learner.auxiliary["mlp"].state_dict()),
+        (heads_of(whole.learner).state_dict(), heads_of(again.learner).state_dict()),
     ]
     for one, other in pairs:
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
-    assert not torch.equal(stopped.learner.auxiliary["mlp"].state_dict()["sign.weight"], pairs[1][0]["sign.weight"])
+    assert not torch.equal(heads_of(stopped.learner).state_dict()["sign.weight"], pairs[1][0]["sign.weight"])
 
 
 def test_an_update_that_fails_leaves_the_heads_as_they_were() -> None:
     mlp = policy()
-    learner = learner_of(mlp, epochs=2, clip=None)
-    heads = learner.auxiliary["mlp"]
+    learner = learner_of(mlp, terms=["surrogate()", "auxiliary()", POISON], epochs=2)
+    heads = heads_of(learner)
     before = [{name: tensor.clone() for name, tensor in each.state_dict().items()} for each in (mlp, heads)]
-    broken = turns().with_column(logprobs=pl.Series([[-1e4]] + [[-1.0]] * 95))
     with pytest.raises(LearnerError, match="nothing was updated"):
-        learner.update(broken)
+        learner.update(turns())
     for state, each in zip(before, (mlp, heads), strict=True):
         assert all(torch.equal(state[name], tensor) for name, tensor in each.state_dict().items())
 
@@ -221,10 +238,10 @@ def test_an_update_that_fails_leaves_the_heads_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"auxiliary": {"rewards": 1.0}}, r"no option 'rewards'; did you mean 'reward'"),
-        ({"auxiliary": {"reward": 0.0, "reconstruction": 0.0}}, "not both 0"),
-        ({"auxiliary": {"reward": -1.0}}, "reward=-1.0"),
-        ({"auxiliary": {"sequence": 0}}, "sequence=0 at least 1"),
+        ({"terms": "auxiliary(rewards=1.0)"}, r"unexpected keyword argument 'rewards'; it is auxiliary\(reward"),
+        ({"terms": "auxiliary(0, 0)"}, "not both be 0"),
+        ({"terms": "auxiliary(-1)"}, "reward=-1"),
+        ({"terms": "auxiliary(sequence=0)"}, "sequence=0 a whole number of at least 1"),
         ({"sequential": "turn"}, "sequential='turn' takes away"),
     ],
 )
@@ -235,22 +252,22 @@ def test_what_cannot_be_is_named(options: dict[str, Any], message: str) -> None:
 
 def test_a_policy_without_a_trunk_and_a_table_without_rewards_are_named() -> None:
     with pytest.raises(InputError, match=r"policy 'tabular' \(TabularPolicy\) has no trunk.*'mlp'"):
-        PolicyGradient(Team({"a": TabularPolicy(ACTIONS)}), auxiliary=BOTH)
-    with pytest.raises(InputError, match="column 'reward'"):
+        PolicyGradient(Team({"a": TabularPolicy(ACTIONS)}), BOTH)
+    with pytest.raises(InputError, match="term auxiliary reads column 'reward'"):
         learner_of(policy()).update(Turns(turns().frame.drop("reward")))
     table = Turns(turns().frame.drop("reward"))
-    learner_of(policy(), auxiliary={"reward": 0.0}).update(table)
+    learner_of(policy(), terms="auxiliary(0)").update(table)
 
 
 def test_a_recipe_says_it() -> None:
     data: dict[str, Any] = {
         "name": "cards", "env": {"make": "openspiel/kuhn_poker"}, "policies": {"p": {"kind": "mlp"}},
         "team": {"*": "p"},
-        "learn": {"auxiliary": {"reward": 1, "reconstruction": 0.5}},
+        "learn": {"terms": "surrogate(), auxiliary(1, 0.5)"},
     }  # fmt: skip
-    options = validate(data).learn.model_dump()["auxiliary"]
-    assert options == {"reward": 1.0, "reconstruction": 0.5, "sequence": 20, "zero": 0.005}
-    learner_of(policy(), auxiliary=options)
-    data["learn"] = {"auxiliary": {"reward": -1}}
-    with pytest.raises(RecipeError, match=r"learn\.auxiliary\.reward: expected greater than or equal to 0"):
+    terms = validate(data).learn.terms
+    assert terms == ("surrogate()", "auxiliary(1, 0.5)")
+    learner_of(policy(), terms=terms)
+    data["learn"] = {"terms": "auxiliary(-1)"}
+    with pytest.raises(RecipeError, match=r"learn\.terms: auxiliary: reward=-1, expected a number of at least 0"):
         validate(data)

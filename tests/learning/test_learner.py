@@ -98,10 +98,10 @@ def policy() -> ToyPolicy:
     return ToyPolicy()
 
 
-def gradient_of(turns: Turns, **options: Any) -> Tensor:
+def gradient_of(turns: Turns, terms: str = "surrogate()", **options: Any) -> Tensor:
     """The gradient that one update applies, before clipping and Adam."""
     policy = ToyPolicy()
-    learner = PolicyGradient(toy_team(policy), max_grad_norm=None, **options)
+    learner = PolicyGradient(toy_team(policy), terms, max_grad_norm=None, **options)
     grabbed: list[Tensor] = []
     learner.optimisers["toy"].register_step_pre_hook(lambda *_: grabbed.append(policy.table.grad.clone()))  # type: ignore[union-attr]
     learner.update(turns)
@@ -136,7 +136,8 @@ def test_gradient_is_the_one_by_hand_however_it_is_cut(
 ) -> None:
     turns = toy_turns(policy, advantage=[1.0, -1.0, 0.0, 0.0, 2.0, 0.0, -0.5, 0.0, 0.0, 0.0, 0.0, 1.5])
     off_policy = turns.with_column(logprobs=pl.col("logprobs").list.eval(pl.element() + 0.15))
-    ours = gradient_of(off_policy, aggregate=how, constant=9.0, chunk_tokens=chunk_tokens, **regularised)
+    terms = [f"surrogate(aggregate='{how}', constant=9.0)", *(f"{name}({w})" for name, w in regularised.items())]
+    ours = gradient_of(off_policy, ", ".join(terms), chunk_tokens=chunk_tokens)
     torch.testing.assert_close(ours, by_hand(off_policy, how=how, **regularised), atol=1e-6, rtol=1e-5)
 
 
@@ -217,7 +218,7 @@ def test_zero_credit_rows_cost_no_forward_but_count_in_the_mean(policy: ToyPolic
 
 
 def test_kl_pulls_back_to_the_start(policy: ToyPolicy) -> None:
-    learner = PolicyGradient(toy_team(policy), lr=0.05, kl=1.0)
+    learner = PolicyGradient(toy_team(policy), "surrogate(), kl(1.0)", lr=0.05)
     with torch.no_grad():
         policy.table.add_(torch.randn(policy.table.shape, generator=torch.Generator().manual_seed(1)))
     turns = toy_turns(policy, rows=64, advantage=[0.0] * 64)
@@ -228,14 +229,14 @@ def test_kl_pulls_back_to_the_start(policy: ToyPolicy) -> None:
         distances.append(learner.divergence(turns, rows=64)["toy"])
     assert kls == pytest.approx(distances[:-1])
     assert distances[-1] < 0.2 * distances[0]
-    k3 = PolicyGradient(toy_team(policy), kl=1.0, kl_estimator="k3").update(turns)["toy"]["kl"]
+    k3 = PolicyGradient(toy_team(policy), "surrogate(), kl(1.0, estimator='k3')").update(turns)["toy"]["kl"]
     assert k3 == pytest.approx(0, abs=1e-6)  # a new learner starts from here
 
 
 def test_entropy_bonus_flattens(policy: ToyPolicy) -> None:
     turns = toy_turns(policy, rows=32, advantage=[0.0] * 32)
     before = float(policy.score(turns.frame).entropies.detach().mean())
-    learner = PolicyGradient(toy_team(policy), lr=0.05, entropy=1.0)
+    learner = PolicyGradient(toy_team(policy), "surrogate(), entropy(1.0)", lr=0.05)
     for _ in range(20):
         learner.update(turns)
     assert float(policy.score(turns.frame).entropies.detach().mean()) > before + 0.05
@@ -287,7 +288,7 @@ def test_state_makes_another_learner_go_on_exactly(policy: ToyPolicy) -> None:
         for seed in steps:
             learner.update(toy_turns(player, seed=seed))
 
-    options: dict[str, Any] = {"kl": 0.1, "lr": 0.1, "schedule": "cosine", "updates": 6}
+    options: dict[str, Any] = {"terms": "surrogate(), kl(0.1)", "lr": 0.1, "schedule": "cosine", "updates": 6}
     learner = PolicyGradient(toy_team(policy), **options)
     play(learner, policy, range(3))
     state, parameters = copy.deepcopy(learner.state_dict()), {"table": policy.table.detach().clone()}
@@ -402,16 +403,21 @@ def test_missing_advantage_is_named(policy: ToyPolicy) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ratio": "tokens"}, "did you mean 'token'"),
-        ({"aggregate": "constant"}, "needs constant="),
+        ({"terms": "surrogate(ratio='tokens')"}, "did you mean 'token'"),
+        ({"terms": "surrogate(aggregate='constant')"}, "needs constant="),
         ({"schedule": "linear"}, "needs updates="),
         ({"lr": {"toi": 0.1}}, "'toi'.*did you mean 'toy'"),
         ({"lr": {}}, "no entry"),
         ({"lr": -1.0}, "lr=-1.0 must be at least 0"),
-        ({"clip": -0.5}, "clip=-0.5 must be at least 0"),
-        ({"clip": [0.2]}, r"clip=\[0.2\] must be"),
-        ({"dual_clip": 0.5}, "dual_clip=0.5 must be above 1"),
-        ({"kl": -1.0}, "kl=-1.0 at least 0"),
+        ({"terms": "surrogate(clip=-0.5)"}, "clip=-0.5 must be a number of at least 0"),
+        ({"terms": "surrogate(clip=[0.2])"}, r"clip=\[0.2\] must be"),
+        ({"terms": "surrogate(dual_clip=0.5)"}, "dual_clip=0.5, expected a number of at least 1"),
+        ({"terms": "kl(-1.0)"}, "kl: weight=-1.0, expected a number of at least 0"),
+        ({"terms": "kl(estimator='k4')"}, "estimator='k4' is unknown; did you mean 'k3'"),
+        ({"terms": ""}, "at least one term"),
+        ({"terms": [7]}, "term 7 is of type int"),
+        ({"terms": "corridor()"}, "term corridor needs updates="),
+        ({"transaction": "steps"}, "did you mean 'step'"),
         ({"epochs": 0}, "at least 1"),
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from palaestra.errors import InputError
 from palaestra.learning.losses import aggregate, clipped_surrogate, kl_estimate, kl_exact, log_ratio
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
@@ -82,11 +83,13 @@ def test_aggregations_by_hand() -> None:
     assert aggregate(loss, MASK, how="token-mean").item() == pytest.approx(14 / 4)
     assert aggregate(loss, MASK, how="sequence-mean").item() == pytest.approx((3 + 5) / 2)
     assert aggregate(loss, MASK, how="constant", constant=10).item() == pytest.approx(14 / 20)
-    with pytest.raises(ValueError, match="constant"):
+    assert aggregate(loss, MASK, how="sequence-sum").item() == pytest.approx(14 / 2)
+    assert aggregate(loss, MASK, how="token-sum").item() == pytest.approx(14)
+    with pytest.raises(InputError, match="constant"):
         aggregate(loss, MASK, how="constant")
 
 
-@pytest.mark.parametrize("how", ["token-mean", "sequence-mean", "constant"])
+@pytest.mark.parametrize("how", ["token-mean", "sequence-mean", "sequence-sum", "token-sum", "constant"])
 def test_parts_add_up_to_the_whole(how: str) -> None:
     loss = tensor([1.0, 2.0, 6.0], [5.0, 0.0, 0.0])
     whole = aggregate(loss, MASK, how=how, constant=7)  # type: ignore[arg-type]
@@ -132,7 +135,7 @@ def test_exact_kl_with_illegal_actions_and_its_gradient() -> None:
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("how", ["token-mean", "sequence-mean", "constant"])
+@pytest.mark.parametrize("how", ["token-mean", "sequence-mean", "sequence-sum", "token-sum", "constant"])
 def test_gradients_agree_with_finite_differences(level: str, how: str) -> None:
     """Finite differences cannot see a stop-gradient, so the sequence level is checked in its plain form."""
     generator = torch.Generator().manual_seed(0)

@@ -31,10 +31,13 @@ from palaestra.runs.seed import Clock, Training
 
 PLAIN: dict[str, Any] = {"warm_start": None, "env": {"options": {"places": 1}}, "train": {"groups": 6}}
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "corridor": ({"learn": {"entropy": 0.3}}, {"learn": {"entropy": 0.3, "corridor": [0.99, 1.0]}}),
+    "corridor": (
+        {"learn": {"terms": "surrogate(), entropy(0.3)"}},
+        {"learn": {"terms": "surrogate(), corridor(0.3, low=0.99, high=1.0)"}},
+    ),
     "sequential": (
-        {"credit": "seeupo()", "learn": {"ratio": "sequence"}},
-        {"credit": "seeupo()", "learn": {"ratio": "sequence", "sequential": "turn"}},
+        {"credit": "seeupo()", "learn": {"terms": "surrogate(ratio='sequence')"}},
+        {"credit": "seeupo()", "learn": {"terms": "surrogate(ratio='sequence')", "sequential": "turn"}},
     ),
     "stages": (
         {"credit": "r3(ranked=False, replayed=0)"},
@@ -114,9 +117,22 @@ def test_the_buffer_is_in_the_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("learn.corridor=[0.8, 1.2]", "learn: corridor: needs learn.entropy above 0, its weight, found 0.0"),
-        ("learn={corridor: [1.2, 0.8], entropy: 1}", "learn: corridor: expected .* found .1.2, 0.8"),
-        ("learn.corridor_decay=-1", "learn.corridor_decay: expected greater than or equal to 0"),
+        ("learn.terms=corridor(0)", "learn.terms: corridor: weight=0, expected a number of at least"),
+        ("learn.terms=corridor(1, 1.2, 0.8)", "learn.terms: corridor: low=1.2, high=0.8, expected 0 <= low <= 1 <= hi"),
+        ("learn.terms=corridor(decay=-1)", "learn.terms: corridor: decay=-1, expected a number of at least 0"),
+        ("learn.terms=surogate()", "learn.terms: 'surogate..': unknown term 'surogate'; did you mean 'surrogate'"),
+        ("learn.terms=kl(weigth=1)", "learn.terms: 'kl.weigth=1.': got an unexpected keyword argument 'weigth'; it is"),
+        ("learn.terms=[]", "learn.terms: an objective needs at least one term"),
+        ("learn.terms=3", "learn.terms: expected a list, found 3"),
+        ("learn.terms=[surrogate(clip=[.2, .3])]", "brackets of a call are written"),
+        ("learn.kl=0.1", r"learn: kl: these are terms now; write learn.terms: surrogate\(\), kl\(0.1\)$"),
+        (
+            "learn={clip: [0.1, 0.3], kl: 0.2, kl_estimator: k3, entropy: 0.1, corridor: [0.9, 1.1]}",
+            r"write learn.terms: surrogate\(clip=\(0.1, 0.3\)\), kl\(0.2, estimator='k3'\), "
+            r"corridor\(0.1, low=0.9, high=1.1\)$",
+        ),
+        ("learn={terms: gspo(), auxiliary: {reward: 1}}", r"write learn.terms: gspo\(\), auxiliary\(reward=1\)$"),
+        ("learn={terms: 'surrogate(), kl(.3)', kl: 0}", r"write learn.terms: surrogate\(\)$"),
         ("learn.sequential=turns", "learn.sequential: .*'turn'"),
         ("learn.order=revers", "learn.order: no 'revers' here; did you mean 'reverse'"),
         ("stages=repla()", "stages: 'repla..': unknown stage 'repla'; did you mean 'replay'"),
@@ -167,8 +183,8 @@ def test_the_corridor_is_a_mean_over_turns_then_episodes_around_the_past() -> No
         logits[policy._places[0]], logits[policy._places[1]] = (torch.tensor(x) for x in ([2.0, 0, 0], [0.5, 0.2, 0]))
     logits = policy.module.get_parameter("logits")
     short = Turns(turns.frame[[0, 1, 2]]).with_column(advantage=np.zeros(3))  # the second episode has one turn
-    learner = learner_of(policy, entropy=0.1, corridor=(0.9, 1.05), updates=8, corridor_smooth=3.0)
-    learner.entropies["p"], learner.updates = [1.2, 0.8], 2
+    learner = learner_of(policy, terms="surrogate(), corridor(0.1, 0.9, 1.05, smooth=3.0)", updates=8)
+    learner.memory["p"]["corridor"]["history"], learner.updates = [1.2, 0.8], 2
     log_p = logits.log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)[[policy._places[0], policy._places[1]]]
     outside = (0.9 - entropy).clamp(min=0) + (entropy - 1.05).clamp(min=0)
@@ -180,18 +196,18 @@ def test_the_corridor_is_a_mean_over_turns_then_episodes_around_the_past() -> No
     metrics = learner.update(short)["p"]
     assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
     assert metrics["grad_norm"] == pytest.approx(float(slope.norm()), abs=1e-6)
-    assert learner.entropies["p"] == pytest.approx([1.2, 0.8, held], abs=1e-6)
+    assert learner.memory["p"]["corridor"]["history"] == pytest.approx([1.2, 0.8, held], abs=1e-6)
 
 
 def test_an_update_that_fails_leaves_the_history_of_entropy() -> None:
     policy = TabularPolicy(3, name="p", capacity=4)
-    learner = learner_of(policy, entropy=0.1, corridor=(0.9, 1.05), updates=8)
+    learner = learner_of(policy, terms="surrogate(), corridor(0.1, 0.9, 1.05)", updates=8)
     learner.update(table(policy, episodes=3, turns=1).with_column(advantage=np.ones(3)))
     with torch.no_grad():
         policy.module.get_parameter("logits")[0, 0] = torch.nan
     with pytest.raises(LearnerError):
         learner.update(table(TabularPolicy(3, name="p"), episodes=3, turns=1).with_column(advantage=np.ones(3)))
-    assert len(learner.entropies["p"]) == 1
+    assert len(learner.memory["p"]["corridor"]["history"]) == 1
 
 
 def test_later_turns_move_first_and_weigh_what_comes_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +215,7 @@ def test_later_turns_move_first_and_weigh_what_comes_before(monkeypatch: pytest.
     turns = table(policy, episodes=16, turns=3)
     turns = turns.with_column(advantage=seeupo())
     seen: list[tuple[int, np.ndarray, torch.Tensor]] = []
-    learner = learner_of(policy, sequential="turn", ratio="sequence", clip=None)
+    learner = learner_of(policy, terms="surrogate(None, ratio='sequence')", sequential="turn")
     learn = learner.learn
 
     def spy(name: str, batch: Batch, rng: Any) -> Any:
@@ -232,9 +248,7 @@ def test_credit_per_token_has_no_order() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"corridor": (0.8, 1.2), "updates": 3}, "needs entropy= above 0"),
-        ({"corridor": (0.8, 1.2), "entropy": 0.1}, "updates=, how many there will be, found None"),
-        ({"corridor": (1.1, 1.2), "entropy": 0.1, "updates": 3}, "0 <= low <= 1 <= high"),
+        ({"terms": "corridor()"}, "updates=, how many there will be, found None"),
         ({"sequential": "turns"}, "did you mean 'turn'"),
         ({"sequential": "turn", "order": "back"}, "order='back' is unknown"),
     ],

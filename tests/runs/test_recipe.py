@@ -76,9 +76,15 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
         ("learn.lr=fast", "learn.lr: expected float | dict[str, float], found 'fast' (str)"),
         ("learn.lr=-1", "learn.lr: a learning rate is at least 0, found -1.0"),
         ("learn.lr={guide: -1}", "learn.lr: a learning rate is at least 0"),
-        ("learn.clip=[0.1]", "learn.clip: expected float | tuple[float, float], found [0.1] (list)"),
-        ("learn.kl=-1", "learn.kl: expected greater than or equal to 0, found -1 (int)"),
-        ("learn.ratio=tokn", "learn.ratio: no 'tokn' here; did you mean 'token'?"),
+        (
+            "learn.terms=surrogate(clip=[0.1])",
+            "learn.terms: surrogate: clip=[0.1] must be a number of at least 0, (low",
+        ),
+        ("learn.terms=kl(-1)", "learn.terms: kl: weight=-1, expected a number of at least 0"),
+        (
+            "learn.terms=surrogate(ratio='tokn')",
+            "learn.terms: surrogate: ratio='tokn' is unknown; did you mean 'token'?",
+        ),
         ("policies.guide.kind=tabula", "policies.guide.kind: no 'tabula' here; did you mean 'tabular'?"),
         ("policies.guide.kind=lm", "policies.guide: kind 'lm' needs options.model"),
         ("policies.guide.kind=script", "policies.guide: kind 'script' needs options.teacher"),
@@ -178,9 +184,9 @@ def test_what_ships() -> None:
 def test_override_merges_and_takes_seats_away() -> None:
     recipe = alone(validate(QUICK))
     changed = override(
-        recipe, {"learn": {"kl": 0.5}, "team": {"guide": None, "*": "seeker"}, "policies": {"guide": None}}
+        recipe, {"learn": {"epochs": 2}, "team": {"guide": None, "*": "seeker"}, "policies": {"guide": None}}
     )
-    assert (changed.learn.lr, changed.learn.kl) == (0.2, 0.5)
+    assert (changed.learn.lr, changed.learn.epochs) == (0.2, 2)
     assert changed.team == {"seeker": "seeker", "*": "seeker"}
     assert list(changed.policies) == ["seeker"]
     assert changed.evaluation == recipe.evaluation

@@ -284,7 +284,9 @@ def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
         ({"warm_start": {"teacher": "mumbler"}}, "warm_start.teacher: unknown teacher 'mumbler'"),
         ({"warm_start": {"options": {"clearity": 1}}}, "warm_start.teacher 'signalling:mumbler': unknown opti"),
         ({"learn": {"lr": {"gide": 0.1}}}, "learn: PolicyGradient: lr names 'gide'"),
-        ({"learn": {"aggregate": "constant"}}, "learn: PolicyGradient: aggregate='constant' needs constant="),
+        ({"learn": {"terms": "auxiliary()"}}, "learn: auxiliary: policy 'guide' (TabularPolicy) has no trunk"),
+        ({"learn": {"kind": "policy_gradiant"}}, "learn.kind: unknown learner 'policy_gradiant'; did you mean"),
+        ({"learn": {"kind": "signalling:Signalling"}}, "learn: "),
         ({"policies": {"guide": {"kind": "random"}, "seeker": {"kind": "random"}}}, "learn: PolicyGradient: no policy"),
         ({"policies": {"guide": {"options": {"capasity": 3}}}}, "policies.guide.options: unknown option 'capasity'"),
         ({"evaluation": {"controls": {"x": {"teacher": "randm"}}}}, "evaluation.controls.x.teacher: unknown teacher"),
@@ -307,7 +309,8 @@ def test_what_cannot_work_is_said_before_anything_is_played(changes: dict[str, A
 
 
 def test_what_can_work_passes_the_check() -> None:
-    for recipe in (validate(QUICK), validate(KUHN)):
+    constant = quick(learn={"terms": "surrogate(aggregate='constant', constant=4.0)"})
+    for recipe in (validate(QUICK), validate(KUHN), constant):
         build.check(build.resolve(recipe))
     with pytest.raises(InputError):  # the seeker has no learning rate
         build.check(build.resolve(quick(credit="grpo()", learn={"lr": {"guide": 0.1}})))

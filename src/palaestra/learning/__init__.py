@@ -12,12 +12,23 @@ from palaestra.errors import missing_extra
 
 if TYPE_CHECKING:
     from palaestra.learning.learner import PolicyGradient
+    from palaestra.learning.protocol import LEARNERS, Learner
     from palaestra.learning.trainer import Trainer
     from palaestra.learning.warmstart import demonstrations, supervised_warm_start
 
-__all__ = ["PolicyGradient", "Trainer", "demonstrations", "need_torch", "supervised_warm_start"]
+__all__ = [
+    "LEARNERS",
+    "Learner",
+    "PolicyGradient",
+    "Trainer",
+    "demonstrations",
+    "need_torch",
+    "supervised_warm_start",
+]
 
 _HOMES = {
+    "LEARNERS": "protocol",
+    "Learner": "protocol",
     "PolicyGradient": "learner",
     "Trainer": "trainer",
     "demonstrations": "warmstart",

@@ -1,13 +1,12 @@
 """Auxiliary tasks on a policy's trunk, as in Lucy-SKG [21] (arXiv 2305.15801): what else its last layer must know.
 
-Two heads read the trunk: one says which sign the reward will have, one gives the observation back. Their losses are
-added to the policy's, so that the trunk learns also where credit says nothing. Left out: trunks of language models,
-whose observations are text; attention and batch normalisation in the heads, which belong to the published network.
+Two heads read the trunk: one says which sign the reward will have, one gives the observation back. The term `auxiliary`
+adds their losses to the policy's, so that the trunk learns also where credit says nothing. Left out: trunks of language
+models, whose observations are text; attention and batch normalisation in the heads, which are the published network's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from palaestra.agents.base import Learnable
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, nearest
+from palaestra.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +53,7 @@ class Targets(NamedTuple):
 
 
 class Auxiliary(nn.Module):
-    """reward · cross-entropy of the reward's class + reconstruction · smooth L1 of the features, means over rows.
+    """Cross-entropy of the reward's class, and smooth L1 of the features, means over rows.
 
     The class is that of a row's own reward, which comes between its turn and the agent's next one. It is predicted from
     the trunk's hidden units at the last `sequence` turns, up to this one, by an LSTM of 32 units; turns before the
@@ -62,20 +61,20 @@ class Auxiliary(nn.Module):
 
     Args:
         policy: has the trunk. The heads' first weights are the same in every run.
-        reward: weight of the reward's class. reconstruction: weight of the features. 1 and 1 in the paper.
+        reward, reconstruction: whether there is a head for the reward's class, and one for the features.
         sequence: turns from which the class is predicted; 20 in the released code.
         zero: a reward of at most this size counts as zero; .005 in the released code.
 
     Raises:
-        InputError: the policy has no trunk, a weight is below 0 or both are 0, or another argument is out of range.
+        InputError: the policy has no trunk.
     """
 
     def __init__(
         self,
         policy: Learnable,
         *,
-        reward: float = 1.0,
-        reconstruction: float = 1.0,
+        reward: bool = True,
+        reconstruction: bool = True,
         sequence: int = 20,
         zero: float = 0.005,
     ) -> None:
@@ -85,76 +84,42 @@ class Auxiliary(nn.Module):
                 f"auxiliary: policy {policy.name!r} ({type(policy).__name__}) has no trunk that heads could read; "
                 "use kind 'mlp' (MLPPolicy), or give it inputs, width, features_of_rows() and represent()"
             )
-        if min(reward, reconstruction, zero) < 0 or not reward + reconstruction or sequence < 1:
-            raise InputError(
-                f"auxiliary: reward={reward} and reconstruction={reconstruction} must be at least 0 and not both 0, "
-                f"zero={zero} at least 0, sequence={sequence} at least 1"
-            )
         self.policy, self.zero, self.sequence = policy, zero, sequence
-        self.weights = {"reward_class": reward, "reconstruction": reconstruction}
+        self.reward, self.reconstruction = reward, reconstruction
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.memory = nn.LSTM(policy.width, HIDDEN, batch_first=True)
             self.sign = nn.Linear(HIDDEN, 3)
             self.decoder = nn.Sequential(nn.Linear(policy.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, policy.inputs))
         self.to(next(iter(policy.parameters())).device)
-        self._sums = dict.fromkeys(self.weights, 0.0)
 
     def targets(self, rows: pl.DataFrame) -> Targets:
-        """Of all rows of an update.
-
-        Raises:
-            InputError: there is no column of rewards.
-        """
-        if self.weights["reward_class"] and "reward" not in rows.columns:
-            raise InputError(f"auxiliary: reward= predicts the column 'reward'{nearest('reward', rows.columns)}")
+        """Of all rows of an update."""
         device = next(self.parameters()).device
         features = self.policy.features_of_rows(rows)
         blank = np.zeros((1, self.policy.inputs), np.float32)
-        classes = reward_classes(rows["reward"], self.zero) if self.weights["reward_class"] else np.zeros(len(rows))
+        classes = reward_classes(rows["reward"], self.zero) if self.reward else np.zeros(len(rows))
         return Targets(
             torch.from_numpy(np.concatenate([features, blank])).to(device),
             torch.from_numpy(last_turns(Turns(rows), self.sequence)).to(device),
             torch.from_numpy(classes.astype(np.int64)).to(device),
         )
 
-    def loss(self, targets: Targets, piece: np.ndarray, rows: int) -> Tensor:
-        """What the rows `piece` add to the loss of a step of `rows` rows; a row whose reward is missing adds 0."""
+    def losses(self, targets: Targets, piece: np.ndarray, rows: int) -> dict[str, Tensor]:
+        """What the rows `piece` add to both losses of a step of `rows` rows; a row whose reward is missing adds 0."""
         at = torch.from_numpy(piece).to(targets.windows.device)
         windows = targets.windows[at] % len(targets.features)
         used, places = torch.unique(windows, return_inverse=True)
         hidden = self.policy.represent(targets.features[used]).index_select(0, places.flatten()).view(*places.shape, -1)
         parts = {}
-        if self.weights["reward_class"]:
+        if self.reward:
             _, (last, _) = self.memory(hidden)
             logits, wanted = self.sign(last[0]), targets.classes[at]
             parts["reward_class"] = F.cross_entropy(logits, wanted, ignore_index=UNKNOWN, reduction="sum") / rows
-        if self.weights["reconstruction"]:
+        if self.reconstruction:
             rebuilt = self.decoder(hidden[:, -1])
             parts["reconstruction"] = F.smooth_l1_loss(rebuilt, targets.features[at]) * (len(piece) / rows)
-        for name, part in parts.items():
-            self._sums[name] += float(part.detach())
-        return torch.stack([self.weights[name] * part for name, part in parts.items()]).sum()
-
-    def report(self, steps: int) -> dict[str, float | None]:
-        """Both losses, unweighted, as means over the steps since the last report."""
-        sums, self._sums = self._sums, dict.fromkeys(self.weights, 0.0)
-        return {name: sums[name] / steps if steps else None for name, weight in self.weights.items() if weight}
-
-
-def make_heads(policies: Mapping[str, Learnable], options: Mapping[str, float] | None) -> dict[str, Auxiliary]:
-    """The heads of every policy; none without options.
-
-    Raises:
-        InputError: an option is unknown, or see `Auxiliary`.
-    """
-    if options is None:
-        return {}
-    known = ("reward", "reconstruction", "sequence", "zero")
-    for option in options:
-        if option not in known:
-            raise InputError(f"auxiliary: no option {option!r}{nearest(option, known)}")
-    return {name: Auxiliary(policy, **options) for name, policy in policies.items()}  # type: ignore[arg-type]
+        return parts
 
 
 def reward_classes(reward: pl.Series, zero: float = 0.005) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -39,13 +38,6 @@ class Batch:
     credited: np.ndarray
     entropy: float | None
 
-    @cached_property
-    def share(self) -> np.ndarray:
-        """float32[rows, 1]: rows / (episodes · rows of its episode); a mean over rows with it is one over episodes."""
-        codes = Turns(self.rows).codes("episode")
-        episodes, index, counts = np.unique(codes.ids, return_inverse=True, return_counts=True)
-        return (len(index) / (len(episodes) * counts[index])).astype(np.float32)[:, None]
-
     def tensors(self, name: str, piece: np.ndarray, scored: Scored) -> tuple[Tensor, Tensor, Tensor]:
         """Advantage, old log-probabilities and mask of the rows `piece`: [rows, longest action].
 
@@ -73,26 +65,31 @@ class Batch:
         )
 
 
-def make_batch(turns: Turns, policy: str, advantage: str) -> Batch:
-    """The rows of `policy` that did not fail and have an advantage.
+def make_batch(turns: Turns, policy: str, advantage: str | None) -> Batch:
+    """The rows of `policy` that did not fail and have an advantage; with None, those that have `action_ids`.
+
+    Without an advantage all tokens take part, with credit 0, and log-probabilities may be missing.
 
     Raises:
         MissingColumnError: a column that learning needs is absent.
         LearnerError: an advantage is not finite, or a row lacks what was sampled; names the rows.
     """
-    for needed in ("policy", "action_ids", "logprobs", advantage):
+    for needed in ("policy", "action_ids", *(() if advantage is None else ("logprobs", advantage))):
         turns[needed]
     part = pl.col("policy").cast(pl.String) == policy
     if "error" in turns.columns:
         part = part & pl.col("error").is_null()
-    rows = turns.frame.filter(part, pl.col(advantage).is_not_null())
+    rows = turns.frame.filter(part, pl.col(advantage or "action_ids").is_not_null())
     _refuse(rows, rows["action_ids"].is_null().to_numpy(), f"policy {policy!r}: no action_ids to learn from")
     _, _, lengths = ragged(rows["action_ids"])
-    old, unknown, given = ragged(rows["logprobs"])
-    _refuse(rows, given != lengths, f"policy {policy!r}: logprobs and action_ids differ in length")
-    unusable = per_row(unknown | ~np.isfinite(old), lengths) > 0
-    _refuse(rows, unusable, f"policy {policy!r}: a log-probability is missing or not finite")
-    credit = _credit(rows, advantage, lengths)
+    if advantage is None:
+        old = credit = np.zeros(int(lengths.sum()))
+    else:
+        old, unknown, given = ragged(rows["logprobs"])
+        _refuse(rows, given != lengths, f"policy {policy!r}: logprobs and action_ids differ in length")
+        unusable = per_row(unknown | ~np.isfinite(old), lengths) > 0
+        _refuse(rows, unusable, f"policy {policy!r}: a log-probability is missing or not finite")
+        credit = _credit(rows, advantage, lengths)
     prompts = ragged(rows["prompt_ids"])[2] if "prompt_ids" in rows.columns else 0
     return Batch(
         rows=rows,

@@ -35,7 +35,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
     Raises:
         StorageError: it cannot be written (a full disk); checkpoints that are there stay as they are.
     """
-    final = directory / f"{_PREFIX}{iteration:06d}"
+    final = path_of(directory, iteration)
     temporary = directory / f".{final.name}.{os.getpid()}.tmp"
     tensors: dict[str, torch.Tensor] = {}
     values = _pack(state, tensors)
@@ -97,6 +97,11 @@ def damage(path: Path) -> str | None:
     except (ValueError, KeyError, TypeError) as error:
         return f"its manifest is damaged: {error!r}"
     return None
+
+
+def path_of(directory: Path, iteration: int) -> Path:
+    """`directory/iteration-000012`."""
+    return directory / f"{_PREFIX}{iteration:06d}"
 
 
 def iteration_of(path: Path) -> int:

@@ -1,25 +1,31 @@
-"""How an advantage moves a policy: ratio level × clipping × aggregation, and what holds the policy back.
+"""Formulas of losses: log-ratios, clipping, aggregation, KL estimates, EPO's corridor, log-odds.
 
 Pure functions on padded tensors `[rows, tokens]`: a row is one turn of one agent, `mask` (bool) is True on real tokens.
-What stands on padding never reaches a result. Left out on purpose: value losses (no critic), and variants that differ
-only in how they are clipped once more (CISPO, SAPO, GMPO).
+What stands on padding never reaches a result. `palaestra.learning.terms` makes terms of an objective from them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from palaestra.errors import InputError, nearest
+
 Level = Literal["token", "sequence"]
-Aggregation = Literal["token-mean", "sequence-mean", "constant"]
-KLEstimator = Literal["exact", "k1", "k3"]
+Aggregation = Literal["token-mean", "sequence-mean", "sequence-sum", "token-sum", "constant"]
+KLEstimator = Literal["exact", "k1", "k2", "k3", "abs", "k1+", "k3+", "abs+"]
+LEVELS, AGGREGATIONS, ESTIMATORS = get_args(Level), get_args(Aggregation), get_args(KLEstimator)
+
+LIMIT = 20.0
+"""Log-ratios are cut here, as verl does: a stale token must not make a loss or a gradient infinite."""
 
 
 def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token") -> Tensor:
-    """Log of the importance ratio, per token: [rows, tokens].
+    """Log of the importance ratio, per token, cut to ±20: [rows, tokens].
 
     token: log π(y_t) - log π_old(y_t) (PPO 1707.06347, GRPO 2402.03300).
     sequence: every token carries the mean of these over its row, log s = 1/|y| Σ_t (log π - log π_old), in the form
@@ -29,10 +35,10 @@ def log_ratio(new: Tensor, old: Tensor, mask: Tensor, *, level: Level = "token")
     an agent of several turns this is the turn-level ratio.
     """
     if level == "token":
-        return new - old
+        return (new - old).clamp(-LIMIT, LIMIT)
     detached = new.detach()
     difference = (detached - old).masked_fill(~mask, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
-    return difference + new - detached
+    return (difference + new - detached).clamp(-LIMIT, LIMIT)
 
 
 def clipped_surrogate(
@@ -46,14 +52,11 @@ def clipped_surrogate(
     """Loss per token, and a mask of the tokens whose gradient the clip removed.
 
     L = -min(r·A, clip(r, 1 - low, 1 + high)·A) with r = exp(log_ratio) (PPO 1707.06347; high > low: DAPO 2503.14476).
-    An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729).
+    An end that is None is open. dual = c > 1: where A < 0 the loss is at most c·|A| (dual clip, 1912.09729; TRL's
+    `delta`).
     """
     ratio = log_ratio.exp()
-    if low is None and high is None:
-        clipped_ratio = ratio
-    else:
-        clipped_ratio = ratio.clamp(None if low is None else 1 - low, None if high is None else 1 + high)
-    plain, limited = -ratio * advantage, -clipped_ratio * advantage
+    plain, limited = -ratio * advantage, -bounded(ratio, low, high) * advantage
     loss = torch.maximum(plain, limited)
     clipped = limited > plain
     if dual is not None:
@@ -61,6 +64,13 @@ def clipped_surrogate(
         over = (advantage < 0) & (loss > ceiling)
         loss, clipped = torch.where(over, ceiling, loss), clipped | over
     return loss, clipped
+
+
+def bounded(ratio: Tensor, low: float | None, high: float | None) -> Tensor:
+    """The ratio between 1 - low and 1 + high; an end that is None is open."""
+    if low is None and high is None:
+        return ratio
+    return ratio.clamp(None if low is None else 1 - low, None if high is None else 1 + high)
 
 
 def aggregate(
@@ -74,9 +84,11 @@ def aggregate(
 ) -> Tensor:
     """One number from a loss per token.
 
-    token-mean: Σ / number of tokens: long answers weigh more (DAPO 2503.14476).
+    token-mean: Σ / number of tokens: long answers weigh more (DAPO 2503.14476; BNPO 2506.02864 when a step is a batch).
     sequence-mean: mean over rows of the mean over the row's tokens (GRPO 2402.03300; needed for GSPO).
+    sequence-sum: mean over rows of the sum over the row's tokens (REINFORCE over answers; LUSPO 2602.05261).
     constant: Σ / (rows · constant): no length bias; the constant is the longest possible answer (Dr. GRPO 2503.20783).
+    token-sum: Σ.
 
     rows, tokens: the denominators, if the tensors are only a part of what the mean runs over (gradient accumulation;
     rows left out because their loss is 0). Parts aggregated in this way add up to the whole.
@@ -84,25 +96,49 @@ def aggregate(
     loss = loss.masked_fill(~mask, 0.0)
     if how == "token-mean":
         return loss.sum() / max(int(mask.sum()) if tokens is None else tokens, 1)
+    if how == "token-sum":
+        return loss.sum()
     rows = len(loss) if rows is None else rows
     if how == "sequence-mean":
         return (loss.sum(1) / mask.sum(1).clamp(min=1)).sum() / max(rows, 1)
-    if constant is None:
-        raise ValueError("aggregate(how='constant') needs constant=, the longest answer in tokens")
+    if how == "sequence-sum":
+        return loss.sum() / max(rows, 1)
+    if how != "constant":
+        raise InputError(f"aggregate: how={how!r} is unknown{nearest(str(how), AGGREGATIONS)}")
+    if not constant:
+        raise InputError("aggregate='constant' needs constant=, the tokens of the longest answer")
     return loss.sum() / (max(rows, 1) * constant)
 
 
-def kl_estimate(logprobs: Tensor, reference: Tensor, *, estimator: Literal["k1", "k3"] = "k3") -> Tensor:
-    """KL(π ‖ reference) per token from log-probabilities of tokens that π sampled.
+def kl_estimate(logprobs: Tensor, reference: Tensor, *, estimator: KLEstimator = "k3") -> Tensor:
+    """KL(π ‖ reference) per token from log-probabilities of tokens that π sampled; d = log ref - log π.
 
-    With d = log ref - log π: k1 = -d, unbiased, noisy, may be negative; k3 = e^d - d - 1, unbiased, never negative
-    (GRPO 2402.03300). As a *loss* k1 is useless: its gradient ∇log π has mean zero. The gradient of k3 pulls towards
-    the reference, though it is not that of KL(π ‖ reference); `kl_exact` has it.
+    k1: -d, unbiased, noisy, may be negative; as a *loss* useless: its gradient ∇log π has mean zero.
+    k2: d²/2, biased, but its gradient is that of KL(π ‖ reference) on average.
+    k3: e^d - d - 1, unbiased, never negative (GRPO 2402.03300); its gradient pulls towards the reference, though it is
+    not that of KL(π ‖ reference). d is cut to ±20 there. verl also cuts the result at 10, TRL cuts nothing.
+    abs: |d|. With a plus: the value of this one, the gradient of k2 (verl's straight-through form).
+
+    Raises:
+        InputError: there is no such estimator; the exact one needs logits, see `kl_exact`.
     """
     difference = reference - logprobs
-    if estimator == "k1":
-        return -difference
-    return torch.expm1(difference) - difference
+    match estimator.removesuffix("+"):
+        case "k1":
+            value = -difference
+        case "k2":
+            value = difference.square() / 2
+        case "k3":
+            cut = difference.clamp(-LIMIT, LIMIT)
+            value = torch.expm1(cut) - cut
+        case "abs":
+            value = difference.abs()
+        case _:
+            raise InputError(f"kl_estimate: estimator={estimator!r} is unknown{nearest(estimator, ESTIMATORS[1:])}")
+    if not estimator.endswith("+"):
+        return value
+    straight = difference.square() / 2
+    return straight - straight.detach() + value.detach()
 
 
 def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
@@ -113,6 +149,19 @@ def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
     log_p, log_q = logits.log_softmax(-1), reference.log_softmax(-1)
     difference = (log_p - log_q).masked_fill(log_p == float("-inf"), 0.0)
     return (log_p.exp() * difference).sum(-1)
+
+
+def log_odds(logprobs: Tensor) -> Tensor:
+    """log(p / (1 - p)) from log p < 0."""
+    below = logprobs.clamp(max=-1e-7)
+    # log(1 - p) has two forms, each exact where the other is not; the unused one must not spoil the gradient
+    near, far = below.clamp(min=-math.log(2)), below.clamp(max=-math.log(2))
+    return below - torch.where(below > -math.log(2), torch.log(-torch.expm1(near)), torch.log1p(-far.exp()))
+
+
+def two_sided(margin: Tensor, smoothing: float) -> Tensor:
+    """-(1 - ε)·log σ(m) - ε·log σ(-m): log-loss of a preference of which a share ε is mislabelled."""
+    return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
 
 
 def entropy_corridor(
@@ -134,7 +183,7 @@ def entropy_corridor(
     gradient; this is the paper's hinge.
     """
     if history is None:
-        return entropy.sum() * 0.0
+        return entropy.masked_fill(~mask, 0.0).sum() * 0.0
     outside = (low * history - entropy).clamp(min=0) + (entropy - high * history).clamp(min=0)
     outside = outside if share is None else outside * share
     return smooth * aggregate(outside, mask, how="sequence-mean", rows=rows)

@@ -1,42 +1,53 @@
-"""What a learner is."""
+"""What a trainer asks of whoever changes the policies. `PolicyGradient` is one learner; others enter by a name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.agents.base import Learnable
 from palaestra.algebra.registry import Registry
-from palaestra.algebra.turns import Turns
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from palaestra.algebra.turns import Turns
 
 Metrics = dict[str, float | int | None]
+"""What an update says about one policy: a number per name, None where there was nothing to measure."""
 
 
+@runtime_checkable
 class Learner(Protocol):
-    """Moves policies along an advantage."""
+    """Moves the policies of a team along what their turns were worth.
 
-    policies: Mapping[str, Learnable]
-    updates: int
-    kl: float
+    policies: those that it changes, by name. updates: how many there were.
+    A learner may also have `divergence(turns, start=)`, nats per token from the start by policy, which a trainer asks
+    for when it looks, and `values(turns)`, predictions for stages that want them.
+    """
+
+    @property
+    def policies(self) -> Mapping[str, Learnable]:
+        """Name -> policy."""
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, those before a resume included."""
 
     def needs(self) -> set[str]:
-        """Columns that it reads."""
+        """Columns that it reads beside `policy`, `action_ids`, `logprobs` and the advantage."""
 
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """One update."""
-
-    def divergence(self, turns: Turns) -> dict[str, float]:
-        """How far it is from its start."""
+        """Learn from a table with credit; metrics per policy."""
 
     def state_dict(self) -> dict[str, Any]:
-        """State."""
+        """What a resume needs beside the policies' own states."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse."""
+        """Inverse of `state_dict`."""
 
 
 LEARNERS: Registry[Learner] = Registry("learner", home=("palaestra.learning.learner",), example="policy_gradient")
+"""What `learn.kind` of a recipe may name; each is called with a team and the options of `learn`."""

@@ -1,13 +1,14 @@
-"""SeeUPO's order of updates around a learner: later turns first, each part minding what the parts before have become.
+"""In which order a learner takes the rows of an update: all together, or SeeUPO's, later turns first.
 
-`palaestra.credit.sequential_update` has the order and the correction; here are the log-ratios that it asks for. Left
-out: credit per token, for which the product of turn ratios is not defined.
+`palaestra.credit.sequential_update` has SeeUPO's order and the correction; here are the log-ratios that it asks for.
+Left out: credit per token, for which the product of turn ratios is not defined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import polars as pl
@@ -16,40 +17,67 @@ import torch
 from palaestra.agents.base import Learnable
 from palaestra.algebra.turns import Turns
 from palaestra.credit.sequential import Order, sequential_update
-from palaestra.errors import InputError
-from palaestra.learning.batch import make_batch, pieces, ragged
+from palaestra.errors import InputError, nearest
+from palaestra.learning.batch import pieces, ragged
+from palaestra.learning.protocol import Metrics
 
-if TYPE_CHECKING:
-    from palaestra.learning.learner import Metrics, PolicyGradient
-
-__all__ = ["ORDERS", "Order", "log_ratios", "sequential"]
-
-ORDERS = ("reverse", "forward", "random")
+Key = Literal["turn", "agent"]
+Learn = Callable[[Turns, str], dict[str, Metrics]]
+"""Takes every policy through its rows of a table, whose credit is in this column."""
 
 
-def sequential(
-    learner: PolicyGradient, turns: Turns, advantage: str, rng: np.random.Generator | None
+class Strategy(Protocol):
+    """One update of all policies; metrics per policy."""
+
+    def __call__(
+        self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
+    ) -> dict[str, Metrics]:
+        """Call `learn` on all rows, or part by part."""
+
+
+def together(
+    learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
 ) -> dict[str, Metrics]:
-    """One update of all policies, part by part; metrics as of `PolicyGradient.update`.
+    """All rows at once."""
+    return learn(turns, advantage)
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """SeeUPO [96] (2602.06554): the rows of one turn (or agent) after the other, each minding what moved before.
+
+    key: "turn" or "agent". order: "reverse", and for comparison "forward" and "random". tokens: as `chunk_tokens`.
 
     Raises:
-        InputError: the credit is per token, or the table lacks the key.
+        InputError: an option is unknown; when called, the credit is per token or the table lacks the key.
     """
-    assert learner.sequential is not None
-    if turns[advantage].dtype.base_type() in (pl.List, pl.Array):
-        raise InputError(
-            f"PolicyGradient: sequential={learner.sequential!r} needs one advantage per turn, and column {advantage!r} "
-            "has one per token; wrap the credit in per_turn()"
-        )
-    found: dict[str, list[Metrics]] = {name: [] for name in learner.policies}
 
-    def update(part: Turns) -> np.ndarray:
-        for name in learner.policies:
-            found[name].append(learner.learn(name, make_batch(part, name, "advantage"), rng))
-        return log_ratios(part, learner.policies.values(), learner.chunk_tokens)
+    key: Key = "turn"
+    order: Order = "reverse"
+    tokens: int = 8192
 
-    sequential_update(turns, update, advantage=advantage, key=learner.sequential, order=learner.order, rng=rng)
-    return {name: _merged(parts) for name, parts in found.items()}
+    def __post_init__(self) -> None:
+        for name, value, known in (("sequential", self.key, get_args(Key)), ("order", self.order, get_args(Order))):
+            if value not in known:
+                raise InputError(f"PolicyGradient: {name}={value!r} is unknown{nearest(str(value), known)}")
+
+    def __call__(
+        self, learn: Learn, turns: Turns, advantage: str, policies: Iterable[Learnable], rng: np.random.Generator | None
+    ) -> dict[str, Metrics]:
+        """Metrics of the parts: counts are added up, means weighted by rows."""
+        if turns[advantage].dtype.base_type() in (pl.List, pl.Array):
+            raise InputError(
+                f"PolicyGradient: sequential={self.key!r} needs one advantage per turn, and column {advantage!r} "
+                "has one per token; wrap the credit in per_turn()"
+            )
+        found: list[dict[str, Metrics]] = []
+
+        def update(part: Turns) -> np.ndarray:
+            found.append(learn(part, "advantage"))
+            return log_ratios(part, policies, self.tokens)
+
+        sequential_update(turns, update, advantage=advantage, key=self.key, order=self.order, rng=rng)
+        return {policy.name: _merged([part[policy.name] for part in found]) for policy in policies}
 
 
 def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -> np.ndarray:
@@ -72,13 +100,12 @@ def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -
 
 
 def _merged(parts: list[Metrics]) -> Metrics:
-    """Counts are added up; what is a mean becomes the mean weighted by rows."""
     merged: Metrics = {}
-    for field in parts[0]:
-        known = [(part[field], part["rows"] or 0) for part in parts if part[field] is not None]
-        if field in ("rows", "tokens", "seconds"):
-            merged[field] = sum(value or 0 for value, _ in known)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        known = [(part[name], part["rows"] or 0) for part in parts if part.get(name) is not None]
+        if name in ("rows", "tokens", "clamped", "seconds"):
+            merged[name] = sum(value or 0 for value, _ in known)
         else:
             total = sum(rows for _, rows in known)
-            merged[field] = sum((value or 0.0) * rows for value, rows in known) / total if total else None
+            merged[name] = sum((value or 0.0) * rows for value, rows in known) / total if total else None
     return merged

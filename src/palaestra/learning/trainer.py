@@ -9,6 +9,7 @@ of things write your own loop: `examples/first_proof.py` is one.
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
@@ -108,6 +109,7 @@ class Trainer:
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
         self.wall = self.cpu = 0.0
+        self.start: dict[str, Any] | None = None
 
     def run(self, *, resume: bool = False) -> list[Line]:
         """Train to the last iteration and return every line of the metrics, those before a resume included.
@@ -209,10 +211,21 @@ class Trainer:
         evaluation = None
         if iteration % self.evaluate_every == 0 or iteration == self.iterations:
             evaluation = None if self.evaluate is None else self.evaluate(self.team, iteration)
-            if not self.learner.kl:
-                for name, divergence in self.learner.divergence(trained).items():
-                    policies[name]["kl"] = divergence
+            for name, divergence in self._divergence(trained, policies).items():
+                policies[name]["kl"] = divergence
         return {"evaluation": evaluation, "metrics": metrics}
+
+    def _divergence(self, trained: Turns, policies: dict[str, dict[str, Any]]) -> dict[str, float]:
+        """From the start, of policies whose objective does not measure it; a start that is on disk is read there."""
+        measure = getattr(self.learner, "divergence", None)
+        if measure is None or all(policy.get("kl") is not None for policy in policies.values()):
+            return {}
+        start = self.start
+        if self.directory is not None:
+            kept = checkpoints.path_of(self.directory / "checkpoints", 0)
+            start = None if checkpoints.damage(kept) else checkpoints.load(kept)["policies"]
+        found = measure(trained, start=start)
+        return {name: value for name, value in found.items() if name in policies and policies[name].get("kl") is None}
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
@@ -264,6 +277,8 @@ class Trainer:
         if self.directory is None:
             if resume:
                 raise InputError("Trainer.run(resume=True) needs the directory of the run: Trainer(..., directory=...)")
+            if hasattr(self.learner, "divergence"):
+                self.start = {name: copy.deepcopy(each.state_dict()) for name, each in self.learner.policies.items()}
             return 1
         folder = self.directory / "checkpoints"
         checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))

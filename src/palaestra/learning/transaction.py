@@ -1,8 +1,13 @@
-"""Parameters and optimisers as they were, so that an update that fails leaves no trace."""
+"""Parameters and optimisers as they were, so that an update that fails leaves no trace.
+
+A copy of both is three times the parameters. It is made only for updates of several steps: one step per policy needs
+none, because all gradients are known, and checked, before the first parameter moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -11,23 +16,29 @@ Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 """Every parameter with its value and what its optimiser knows about it."""
 
 
-def snapshot(optimisers: Iterable[torch.optim.Optimizer]) -> dict[torch.optim.Optimizer, Snapshot]:
-    """A copy of all that the optimisers change, and of what they know."""
-    return {
-        optimiser: [
-            (p, p.detach().clone(), {key: value.clone() for key, value in optimiser.state.get(p, {}).items()})
-            for group in optimiser.param_groups
-            for p in group["params"]
-        ]
-        for optimiser in optimisers
-    }
+@contextmanager
+def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[None]:
+    """All that these optimisers change, and what they know, is put back if the block raises."""
+    before = {optimiser: _snapshot(optimiser) for optimiser in optimisers}
+    try:
+        yield
+    except BaseException:
+        for optimiser, state in before.items():
+            _restore(optimiser, state)
+        raise
 
 
-def restore(before: dict[torch.optim.Optimizer, Snapshot]) -> None:
-    """Inverse of `snapshot`."""
-    for optimiser, snapshot in before.items():
-        optimiser.state.clear()
-        for parameter, value, state in snapshot:
-            parameter.data.copy_(value)
-            if state:
-                optimiser.state[parameter] = state
+def _snapshot(optimiser: torch.optim.Optimizer) -> Snapshot:
+    return [
+        (p, p.detach().clone(), {key: value.clone() for key, value in optimiser.state.get(p, {}).items()})
+        for group in optimiser.param_groups
+        for p in group["params"]
+    ]
+
+
+def _restore(optimiser: torch.optim.Optimizer, before: Snapshot) -> None:
+    optimiser.state.clear()
+    for parameter, value, state in before:
+        parameter.data.copy_(value)
+        if state:
+            optimiser.state[parameter] = state

@@ -200,9 +200,24 @@ def _scripted(
 
 
 def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
-    options = part.model_dump(exclude={"kind"})
-    with naming("learn"):
-        return LEARNERS.find(part.kind)(team, updates=iterations, **options)  # type: ignore[call-arg]
+    """One of your own is called with the team, those fields of `learn` that it takes, `updates` if it takes that, and
+    `learn.options`.
+
+    Raises:
+        RecipeError: there is no such learner, or it does not take what the recipe says.
+    """
+    default = LearnPart()
+    with naming("learn.kind"):
+        make_learner = LEARNERS.find(part.kind)
+    parameters = inspect.signature(make_learner).parameters
+    every = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    fields = {"updates": iterations} | part.model_dump(exclude={"kind", "options"})
+    options = {
+        name: value
+        for name, value in fields.items()
+        if every or name in parameters or (name != "updates" and value != getattr(default, name))
+    }
+    return call(make_learner, options | part.options, "learn", team)  # type: ignore[no-any-return]
 
 
 def executor(part: PlayPart) -> Executor:

@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
-from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
+from palaestra.errors import ExpressionError, InputError, MissingExtraError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
+from palaestra.runs.old import OLD_FIELDS, as_terms
 from palaestra.runs.policies import POLICIES
 
 
@@ -70,51 +71,52 @@ class WarmStartPart(_Part):
     lr: float = Field(3e-3, gt=0)
 
 
-class AuxiliaryPart(_Part):
-    """Lucy-SKG's [21] heads on the trunk of an `mlp` policy; see `palaestra.learning.auxiliary`."""
-
-    reward: float = Field(1.0, ge=0, description="weight of predicting the sign of the reward")
-    reconstruction: float = Field(1.0, ge=0, description="weight of giving the observation back")
-    sequence: int = Field(20, ge=1, description="turns from which the reward is predicted")
-    zero: float = Field(0.005, ge=0, description="a reward of at most this size counts as zero")
-
-
 class LearnPart(_Part):
-    """How an advantage moves a policy; see `palaestra.learning.PolicyGradient`."""
+    """How an advantage moves a policy; see `palaestra.learning.PolicyGradient` and docs/learning.md."""
 
-    kind: str = "policy_gradient"
-    lr: float | dict[str, float] = 1e-3
-    ratio: Literal["token", "sequence"] = "token"
-    clip: float | tuple[float, float] = 0.2
-    aggregate: Literal["token-mean", "sequence-mean", "constant"] = "token-mean"
-    constant: float | None = Field(None, gt=0, description="of `aggregate: constant`, the tokens of the longest answer")
-    kl: float = Field(0.0, ge=0)
-    kl_estimator: Literal["exact", "k3"] = "exact"
-    entropy: float = 0.0
-    corridor: tuple[float, float] | None = Field(
-        None, description="EPO [166]: hold entropy between so many times its past mean; `entropy` is the weight"
+    kind: str = Field("policy_gradient", description="a registered learner, or module:name")
+    terms: tuple[str, ...] = Field(
+        ("surrogate()",), description="the objective, a sum: surrogate(clip=(.2, .28)), kl(.05); a list or one text"
     )
-    corridor_smooth: float = Field(1.0, ge=0, description="EPO's α, how much leaving the corridor costs")
-    corridor_decay: float = Field(1.0, ge=0, description="EPO's γ, how fast that cost falls from twice to once")
+    lr: float | dict[str, float] = 1e-3
     sequential: Literal["turn", "agent"] | None = Field(
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
     )
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
-    auxiliary: AuxiliaryPart | None = None
     epochs: int = Field(1, ge=1)
     minibatch: int | None = Field(None, ge=1)
     max_grad_norm: float = Field(1.0, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    transaction: Literal["update", "step"] = Field(
+        "update", description="what a failure undoes; step needs no copy of a model that takes several steps"
+    )
+    options: dict[str, Any] = Field({}, description="of a learner of your own")
 
-    @model_validator(mode="after")
-    def _corridor_holds_something(self) -> LearnPart:
-        if self.corridor is not None:
-            low, high = self.corridor
-            if not 0 <= low <= 1 <= high:
-                raise ValueError(f"corridor: expected [low, high] with 0 <= low <= 1 <= high, found {[low, high]}")
-            if not self.entropy > 0:
-                raise ValueError(f"corridor: needs learn.entropy above 0, its weight, found {self.entropy}")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_fields_that_are_terms_now(cls, data: Any) -> Any:
+        if isinstance(data, dict) and (old := data.keys() & OLD_FIELDS):
+            names = ", ".join(name for name in OLD_FIELDS if name in old)
+            raise ValueError(f"{names}: these are terms now; write learn.terms: {as_terms(data)}")
+        return data
+
+    @field_validator("terms", mode="before")
+    @classmethod
+    def _one_text_or_several(cls, value: Any) -> Any:
+        return calls(value)
+
+    @field_validator("terms")
+    @classmethod
+    def _are_terms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            from palaestra.learning.terms import objective
+        except MissingExtraError:  # nothing can be trained without torch, but a recipe can be read
+            return value
+        try:
+            objective(value)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+        return value
 
     @field_validator("lr")
     @classmethod
@@ -401,7 +403,9 @@ def _read(source: str | Path) -> tuple[str, str]:
 def _fault(error: Exception) -> str:
     """What is wrong with a piece of YAML, and where, on one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return (f"line {mark.line + 1}: " if mark else "") + str(problem or error or type(error).__name__).splitlines()[0]
+    said = str(problem or error or type(error).__name__).splitlines()[0]
+    hint = "; brackets of a call are written (...) there" if "but got '['" in said else ""
+    return (f"line {mark.line + 1}: " if mark else "") + said + hint
 
 
 def _override(data: dict[str, Any], text: str) -> None:

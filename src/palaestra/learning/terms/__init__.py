@@ -1,0 +1,60 @@
+"""Terms of objectives: pure functions of log-probabilities, advantage and columns, added up by a learner.
+
+Write your own as a function that returns a `Term`, and register it with `TERMS.register()`; see docs/learning.md.
+"""
+
+from palaestra.learning.terms.base import TERMS, Piece, Step, Term, objective
+from palaestra.learning.terms.heads import ValueHead, auxiliary, value
+from palaestra.learning.terms.imitation import clone, cpo, dpo, ipo, kto, orpo, simpo
+from palaestra.learning.terms.regularisers import corridor, entropy, kl
+from palaestra.learning.terms.surrogates import (
+    cispo,
+    clip_cov,
+    dppo,
+    dro,
+    gmpo,
+    gpg,
+    gspo,
+    kl_cov,
+    luspo,
+    reinforce,
+    rloo,
+    sapo,
+    surrogate,
+    vespo,
+)
+
+__all__ = [
+    "TERMS",
+    "Piece",
+    "Step",
+    "Term",
+    "ValueHead",
+    "auxiliary",
+    "cispo",
+    "clip_cov",
+    "clone",
+    "corridor",
+    "cpo",
+    "dpo",
+    "dppo",
+    "dro",
+    "entropy",
+    "gmpo",
+    "gpg",
+    "gspo",
+    "ipo",
+    "kl",
+    "kl_cov",
+    "kto",
+    "luspo",
+    "objective",
+    "orpo",
+    "reinforce",
+    "rloo",
+    "sapo",
+    "simpo",
+    "surrogate",
+    "value",
+    "vespo",
+]

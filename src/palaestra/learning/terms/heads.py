@@ -1,0 +1,180 @@
+"""Terms with parameters of their own on a policy's trunk: Lucy-SKG's auxiliary tasks, and a value head.
+
+The trunk is what the policy's last layer reads: the last hidden layer of an `mlp` policy, the last hidden state of a
+language model. It is caught on its way there, so a value costs no second forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor, nn
+
+from palaestra.agents.backends.sampling import distinct
+from palaestra.agents.base import Learnable, Scored
+from palaestra.errors import InputError, LearnerError
+from palaestra.learning.auxiliary import Auxiliary
+from palaestra.learning.batch import ragged
+from palaestra.learning.losses import Aggregation
+from palaestra.learning.losses import aggregate as aggregated
+from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number
+
+
+@TERMS.register()
+def auxiliary(reward: float = 1.0, reconstruction: float = 1.0, *, sequence: int = 20, zero: float = 0.005) -> Term:
+    """Lucy-SKG's [21] heads (2305.15801): predict the sign of the reward and rebuild the observation; `mlp` policies.
+
+    reward, reconstruction: weights of the two. sequence, zero: see `palaestra.learning.auxiliary.Auxiliary`. The
+    losses are in the metrics, unweighted, as `reward_class` and `reconstruction`.
+    """
+    number("auxiliary", low=0.0, reward=reward, reconstruction=reconstruction, zero=zero)
+    if not reward + reconstruction or not isinstance(sequence, int) or sequence < 1:
+        raise InputError(
+            f"auxiliary: reward={reward} and reconstruction={reconstruction} must not both be 0, "
+            f"sequence={sequence} a whole number of at least 1"
+        )
+    weights = {"reward_class": reward, "reconstruction": reconstruction}
+
+    def make(policy: Learnable) -> Auxiliary:
+        return Auxiliary(policy, reward=bool(reward), reconstruction=bool(reconstruction), sequence=sequence, zero=zero)
+
+    def loss(piece: Piece) -> Tensor:
+        heads = piece.module
+        assert isinstance(heads, Auxiliary)
+        parts = heads.losses(piece.once(lambda: heads.targets(piece.step.table)), piece.at, piece.rows)
+        for name, part in parts.items():
+            piece.log(name, part)
+        return torch.stack([weights[name] * part for name, part in parts.items()]).sum()
+
+    return Term("auxiliary", loss, needs=("reward",) if reward else (), episodes=True, module=make)
+
+
+@TERMS.register()
+def value(
+    weight: float = 0.5,
+    target: str = "return",
+    *,
+    level: str = "turn",
+    clip: float | None = None,
+    old: str = "value",
+    aggregate: Aggregation = "token-mean",
+    constant: float | None = None,
+) -> Term:
+    """PPO's value loss (1707.06347) by a linear head on the policy's trunk: weight · mean of ½·(v - target)².
+
+    level: "turn": v of what the policy saw, read before its first token; the mean runs over turns. "token": one before
+    every token; `aggregate` as of a policy loss. The target is a column of numbers, or at "token" also of lists; where
+    it is missing a turn leaves the mean. clip: c: ½·max((v - R)², (clip(v, v_old ± c) - R)²) with v_old of column
+    `old` (verl, TRL). `learner.values(turns)` has the predictions. Weights: verl and TRL train a critic of its own and
+    give this loss alone a rate; a shared trunk needs a weight.
+    """
+    number("value", low=0.0, weight=weight)
+    choice("value", ("turn", "token"), level=level)
+    how_to_aggregate("value", aggregate, constant)
+    if clip is not None:
+        number("value", low=0.0, clip=clip)
+
+    def loss(piece: Piece) -> Tensor:
+        assert isinstance(piece.module, ValueHead)
+        assert piece.units is not None
+        units = piece.units if level == "token" else piece.units[:, :1]
+        found, goal = piece.module(units), piece.column(target)
+        if level == "turn" and goal.shape[1] != 1:
+            raise InputError(f"term value: column {target!r} has lists; level='turn' wants one number per turn")
+        error = (found - goal).square()
+        if clip is not None:
+            before = piece.column(old)
+            other = (torch.minimum(torch.maximum(found, before - clip), before + clip) - goal).square()
+            piece.log("value_clip_fraction", ((other > error) & piece.mask).sum(), per="token")
+            error = torch.maximum(error, other)
+        mask = (piece.mask if level == "token" else piece.mask.any(1, keepdim=True)) & ~goal.isnan()
+        error = error.masked_fill(~mask, 0.0) / 2
+        known = piece.known(target)
+        rows, tokens = int(known.sum()), int(piece.step.counts[piece.step.chosen][known].sum())
+        if level == "turn":
+            mean = error.sum() / max(int((known & (piece.step.counts[piece.step.chosen] > 0)).sum()), 1)
+        else:
+            mean = aggregated(error, mask, how=aggregate, constant=constant, rows=rows, tokens=tokens)
+        piece.log("value_loss", mean)
+        return weight * mean
+
+    needs = (target, *((old,) if clip is not None else ()))
+    return Term("value", loss, needs=needs, module=lambda policy: ValueHead(policy, level), trunk=True)
+
+
+class ValueHead(nn.Module):
+    """A linear function of the trunk that begins at 0."""
+
+    def __init__(self, policy: Learnable, level: str = "turn") -> None:
+        super().__init__()
+        layer = last_layer(policy)
+        self.level = level
+        self.linear = nn.Linear(layer.in_features, 1, device=next(iter(policy.parameters())).device)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, units: Tensor) -> Tensor:
+        """[..., width] -> [...]."""
+        return self.linear(units.to(self.linear.weight.dtype))[..., 0]  # type: ignore[no-any-return]
+
+
+def last_layer(policy: Learnable) -> nn.Linear:
+    """The linear layer from which the logits come: what it reads is the trunk.
+
+    Raises:
+        InputError: the policy has none; own policies may name theirs `last_layer`.
+    """
+    model, module = getattr(policy, "model", None), getattr(policy, "module", None)
+    if hasattr(policy, "last_layer"):
+        layer = policy.last_layer
+    elif model is not None and hasattr(model, "get_output_embeddings"):
+        layer = model.get_output_embeddings()
+    else:
+        layer = module[-1] if isinstance(module, nn.Sequential) else None
+    if not hasattr(layer, "in_features"):
+        raise InputError(
+            f"policy {policy.name!r} ({type(policy).__name__}) has no trunk that a value head could read; use an 'mlp' "
+            "or a language model, or give it last_layer, the linear layer of its logits"
+        )
+    return layer  # type: ignore[no-any-return]
+
+
+@contextmanager
+def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """What a layer reads, call by call."""
+    seen: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Tensor]:
+    """`policy.score`, and what its last layer read before each token: [rows, tokens, width].
+
+    Raises:
+        LearnerError: the policy calls its last layer in a way that is not understood.
+    """
+    with watched(last_layer(policy)) as seen:
+        scored = policy.score(frame)
+    units = seen[0][:, None] if seen and seen[0].dim() == 2 else _of_language_model(seen, frame)
+    if units is None or units.shape[:2] != scored.mask.shape:
+        raise LearnerError(f"policy {policy.name!r}: its last layer was called {len(seen)} times, not understood")
+    return scored, units
+
+
+def _of_language_model(seen: list[Tensor], frame: pl.DataFrame) -> Tensor | None:
+    """Distinct prompts are read once (their last place counts), then all tokens but the last of each row."""
+    if not 1 <= len(seen) <= 2 or seen[0].dim() != 3:
+        return None
+    ids, _, lengths = ragged(frame["prompt_ids"])
+    _, rows = distinct(np.split(ids.astype(np.int64), np.cumsum(lengths)[:-1]))
+    first = seen[0][:, -1:]
+    if len(first) != int(rows.max()) + 1:
+        return None
+    return torch.cat([first[rows.to(first.device)], *seen[1:]], 1)
