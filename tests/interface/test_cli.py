@@ -387,21 +387,14 @@ def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.Monkey
         return {"pairs": [{"verdict": "a against b: better"}, {"verdict": "a against c: worse"}]}
 
     monkeypatch.setattr(library, "compare", compare)
-    said = say(
-        "compare",
-        "kuhn-selfplay",
-        "train.iterations=3",
-        "--vary",
-        "learn.terms=surrogate(),[surrogate(), kl(0.1)]",
-        "--seeds",
-        "2",
-    )
+    vary = "learn.terms=gspo(),[surrogate(), kl(0.1)]"
+    said = say("compare", "kuhn-selfplay", "train.iterations=3", "--vary", vary, "--seeds", "2")
     assert (
         said.stdout
         == f"a against b: better\na against c: worse\nreport: {Path('runs/kuhn-selfplay-compare/report.html')}\n"
     )
     assert asked["overrides"] == ["train.iterations=3"]
-    assert (asked["vary"], asked["seeds"]) == ("learn.terms=surrogate(),[surrogate(), kl(0.1)]", 2)
+    assert (asked["vary"], asked["seeds"]) == (vary, 2)
 
 
 def test_a_pipe_gets_whole_lines(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:

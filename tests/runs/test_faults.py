@@ -21,6 +21,7 @@ from quick import QUICK, start
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError, StorageError
+from palaestra.interface import library
 from palaestra.learning import checkpoints
 from palaestra.runs import jobs as run
 from palaestra.runs.proof import summarise
@@ -168,7 +169,7 @@ def _untimed(value: Any) -> Any:
 def test_a_world_that_breaks(fault: dict[str, float], boundary: str, tmp_path: Path) -> None:
     """The run ends, every episode is in the tables, and what went wrong is counted where a person looks."""
     part = {"save_turns": "all", "iterations": 8, "checkpoint_every": 8}
-    recipe = quick(env={"options": fault}, train=part, warm_start={"steps": 0})
+    recipe = quick(env={"options": fault}, train=part, warm_start={"steps": 0}, play={"timeout": 0.1})
     result = run_seed(recipe, 0, tmp_path / "seed-0")
     assert result["errors"].keys() == {boundary}
     turns = Turns.load(tmp_path / "seed-0" / "turns").frame
@@ -296,7 +297,7 @@ def test_the_key_of_an_endpoint_is_in_no_file_of_the_run(
         return [run_seed(job.recipe, job.seed, job.directory) for job in work]
 
     monkeypatch.setattr(run, "run_jobs", in_this_process)
-    summary = run.train(recipe, tmp_path / "run")
+    summary = library.train(recipe, tmp_path / "run")
     asked = endpoint.asked  # type: ignore[attr-defined]
     assert set(asked) == {f"Bearer {KEY}"}, "the endpoint was given the key"
     assert summary["training_errors"]["policy"] > 0

@@ -1,4 +1,4 @@
-"""What recipes wrote before an objective was a sum of terms, and what they write now."""
+"""What recipes of earlier versions wrote, and what they write now."""
 
 from __future__ import annotations
 
@@ -54,3 +54,26 @@ def _call(name: str, *values: Any, **options: Any) -> str:
         return repr(tuple(value) if isinstance(value, list) else value)
 
     return f"{name}({', '.join([*map(text, values), *(f'{key}={text(value)}' for key, value in options.items())])})"
+
+
+MOVED = {
+    ("repair",): "stages",
+    ("train", "concurrency"): "play.concurrency",
+    ("train", "timeout"): "play.timeout",
+    ("train", "retries"): "play.retries",
+}
+"""Fields and where they are now."""
+
+
+def refuse_moved(data: Mapping[str, Any]) -> None:
+    """Stop at a field that is elsewhere now.
+
+    Raises:
+        ValueError: says what to write.
+    """
+    for place, now in MOVED.items():
+        inner: Any = data
+        for part in place:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if inner is not None:
+            raise ValueError(f"{'.'.join(place)} is {now} now: write {now}: {inner}")

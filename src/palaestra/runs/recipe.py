@@ -22,7 +22,7 @@ from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, InputError, MissingExtraError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
-from palaestra.runs.old import OLD_FIELDS, as_terms
+from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
 from palaestra.runs.policies import POLICIES
 
 
@@ -220,7 +220,7 @@ class Recipe(_Part):
     @classmethod
     def _says_what_to_write_now(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            _refuse_old(data)
+            refuse_moved(data)
         return data
 
     @field_validator("imports", mode="before")
@@ -298,24 +298,6 @@ def _checked(function: Callable[[Any], Any], value: Any) -> Any:
         return function(value)
     except InputError as error:
         raise ValueError(str(error)) from error
-
-
-OLD = {
-    ("repair",): "stages",
-    ("train", "concurrency"): "play.concurrency",
-    ("train", "timeout"): "play.timeout",
-    ("train", "retries"): "play.retries",
-}
-"""Fields of earlier versions and where they are now."""
-
-
-def _refuse_old(data: dict[str, Any]) -> None:
-    for place, now in OLD.items():
-        inner: Any = data
-        for part in place:
-            inner = inner.get(part) if isinstance(inner, dict) else None
-        if inner is not None:
-            raise ValueError(f"{'.'.join(place)} is {now} now: write {now}: {inner}")
 
 
 def names() -> list[str]:
