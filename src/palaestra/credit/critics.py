@@ -16,8 +16,6 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, per_t
 from palaestra.errors import InputError, nearest
 
 Plan = TypeVar("Plan")
-ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""States int64[n] to freshly sampled actions of the current policy, int64[n]."""
 
 
 class Replay(NamedTuple):
@@ -28,6 +26,13 @@ class Replay(NamedTuple):
     reward: np.ndarray
     after: np.ndarray
     done: np.ndarray
+
+
+class Fresh(NamedTuple):
+    """Actions that the current policy would take now: int64[n] states, and one sampled action of each."""
+
+    state: np.ndarray
+    action: np.ndarray
 
 
 class TurnCritic:
@@ -50,14 +55,14 @@ class TurnCritic:
         self.q_target, self.v_target = self.q.copy(), self.v.copy()
 
     def fit(
-        self, replay: Replay, sample: ActionSampler, rng: np.random.Generator, *, batches: int = 20, size: int = 256
+        self, replay: Replay, fresh: Fresh, rng: np.random.Generator, *, batches: int = 20, size: int = 256
     ) -> TurnCritic:
-        """Learn from random batches of the replay.
+        """Learn Q from random batches of the replay, V from those of `fresh`.
 
         Raises:
             InputError: the replay is empty, or has states or actions that the tables lack.
         """
-        if not len(replay.state):
+        if not len(replay.state) or not len(fresh.state):
             raise InputError("TurnCritic.fit: the replay has no transitions; play some episodes first")
         highest = max(replay.state.max(), replay.after.max()) + 1, replay.action.max() + 1
         if highest[0] > self.q.shape[1] or highest[1] > self.q.shape[2]:
@@ -71,11 +76,34 @@ class TurnCritic:
                 state, action, reward, after, done = (column[rows] for column in replay)
                 goal = reward + self.gamma * (1 - done) * self.v_target[head, after]
                 _towards(self.q[head], (state, action), goal, self.rate)
-                fresh = self.q_target[head, state, sample(state, rng)]
-                _towards(self.v[head], (state,), fresh, self.rate)
+                rows = rng.integers(len(fresh.state), size=size)
+                now, taken = fresh.state[rows], fresh.action[rows]
+                _towards(self.v[head], (now,), self.q_target[head, now, taken], self.rate)
             self.q_target += self.tau * (self.q - self.q_target)
             self.v_target += self.tau * (self.v - self.v_target)
         return self
+
+    def grow(self, states: int, actions: int) -> None:
+        """Room for so many; what is new has the value 0."""
+        more = max(0, states - self.q.shape[1]), max(0, actions - self.q.shape[2])
+        if any(more):
+            self.q, self.q_target = (
+                np.pad(each, ((0, 0), (0, more[0]), (0, more[1]))) for each in (self.q, self.q_target)
+            )
+            self.v, self.v_target = (np.pad(each, ((0, 0), (0, more[0]))) for each in (self.v, self.v_target))
+
+    def values(self, state: np.ndarray, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """min(Q1, Q2) and min(V1, V2), float64[n] each: what `archer` calls q and v."""
+        return self.q[:, state, action].min(axis=0), self.value(state)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Tables and targets."""
+        return {"q": self.q, "v": self.v, "q_target": self.q_target, "v_target": self.v_target}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Inverse of `state_dict`."""
+        for name in ("q", "v", "q_target", "v_target"):
+            setattr(self, name, np.array(state[name]))
 
     def advantage(self, state: np.ndarray, action: np.ndarray) -> np.ndarray:
         """min(Q1, Q2) - min(V1, V2), float64[n]."""
@@ -100,8 +128,8 @@ def _towards(table: np.ndarray, index: tuple[np.ndarray, ...], goal: np.ndarray,
 def archer(q: SignalLike = "q", v: SignalLike = "v", *, baseline: SignalLike | None = None) -> Signal:
     """[89] ArCHer (arXiv 2402.19446): Q(s, a) - V(s) of the turn, which its tokens share; no return enters.
 
-    q, v: smaller of two heads each, of a `TurnCritic` that was fitted to replayed turns. The released code, against
-    which this is checked, samples *new* actions at replayed states: rows of the table are those, not what was played.
+    q, v: smaller of two heads each, from the stage `q_critic()`. The released code was read; it samples *new* actions
+    at replayed states, which are the rows that train then: `q_critic(rows="fresh")`.
     baseline: optional, a value per token that is subtracted, e.g. of `palaestra.learning.critics.TokenBaseline`.
     """
     advantage = as_signal(q) - as_signal(v)
@@ -126,12 +154,16 @@ def sequential_advantage(
 class PrefixCritic:
     """Q(s, a_1..a_i): the mean return of what was played after a state and the first i actions. A table of averages.
 
-    A prefix that was never played has the value of its longest known one; a state that is unknown has the mean of all.
-    Wait or no-op needs no filling in, because shorter prefixes are cells of their own.
+    A prefix that was never played has the value of its longest known one; a state that is unknown has the mean of all,
+    0 before any play. Wait or no-op needs no filling in, because shorter prefixes are cells of their own. rate: least
+    step towards a new return; 0, ReAd's, is the plain mean, more forgets what older policies earned.
     """
 
-    def __init__(self) -> None:
-        self._cells: dict[tuple[Hashable, ...], tuple[float, int]] = {}
+    def __init__(self, *, rate: float = 0.0) -> None:
+        if not 0 <= rate <= 1:
+            raise InputError(f"PrefixCritic: rate={rate} must lie in [0, 1]")
+        self.rate = rate
+        self.cells: dict[tuple[Hashable, ...], tuple[float, int]] = {}
 
     def fit(
         self, states: Sequence[Hashable], actions: Sequence[Sequence[Hashable]], returns: Sequence[float]
@@ -148,23 +180,17 @@ class PrefixCritic:
             )
         for state, joint, value in zip(states, actions, returns, strict=True):
             for cell in [(), *((state, *joint[:size]) for size in range(len(joint) + 1))]:
-                total, number = self._cells.get(cell, (0.0, 0))
-                self._cells[cell] = total + float(value), number + 1
+                mean, number = self.cells.get(cell, (0.0, 0))
+                step = max(1.0 / (number + 1), self.rate)
+                self.cells[cell] = mean + step * (float(value) - mean), number + 1
         return self
 
     def value(self, state: Hashable, prefix: Sequence[Hashable] = ()) -> float:
-        """Q of the prefix; of no action, V.
-
-        Raises:
-            InputError: nothing was fitted yet.
-        """
+        """Q of the prefix; of no action, V."""
         for size in range(len(prefix), -1, -1):
-            if (cell := (state, *prefix[:size])) in self._cells:
-                total, number = self._cells[cell]
-                return total / number
-        if () not in self._cells:
-            raise InputError("PrefixCritic: no play was fitted; call fit() with logged episodes first")
-        return self._cells[()][0] / self._cells[()][1]
+            if (cell := (state, *prefix[:size])) in self.cells:
+                return self.cells[cell][0]
+        return self.cells.get((), (0.0, 0))[0]
 
     def advantage(self, state: Hashable, prefix: Sequence[Hashable]) -> float:
         """Of the last action of the prefix, given those before: Q(prefix) - Q(prefix without it)."""

@@ -21,6 +21,7 @@ from palaestra.algebra.signals import (
     SignalLike,
     as_signal,
     centre,
+    cumulative,
     fill_missing,
     register,
     shift,
@@ -92,10 +93,13 @@ def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -
     """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's; the last:
     score - V. No normalisation; the sum over an episode is its score minus V at the start.
 
-    A row is a segment. value: mean return of fresh rollouts from its start, `palaestra.play.restart.mc_value`. score:
-    default the agent's return. Within a turn's tokens see `spo_tokens`. Checked against the released code.
+    A row is a segment. value: what fresh rollouts from its start earn from there on, filled by the stage `mc_values()`;
+    what the agent had earned before is added to it. score: another end of the episode than the agent's return; then
+    nothing is added. Within a turn's tokens see `spo_tokens`. The released code was read.
     """
-    return potential_difference(value, terminal=agent_return() if score is None else score)
+    if score is not None:
+        return potential_difference(value, terminal=score)
+    return potential_difference(as_signal(value) + cumulative("reward", exclusive=True), terminal=agent_return())
 
 
 @register()

@@ -1,4 +1,4 @@
-"""Networks for ArCHer [89]: a critic of turns on features, learned from replay, and a baseline per token.
+"""Networks that value: of states, for `gae`; of turns from replay, ArCHer's [89]; and a baseline per token.
 
 The same targets as the tables of `palaestra.credit.critics`, for states and actions that are vectors: encodings of text
 by any model, or what an env shows. Left out: the encoder itself (frozen, or trained together with the critic as the
@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from palaestra.algebra.turns import Ragged, Turns
-from palaestra.credit.critics import Replay
+from palaestra.credit.critics import Fresh, Replay
 from palaestra.errors import InputError
 from palaestra.learning.batch import ragged
-
-ActionSampler = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""Features of states [n, s] to those of freshly sampled actions of the current policy, [n, a]."""
 
 
 def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequential:
@@ -29,6 +27,48 @@ def network(inputs: int, hidden: Sequence[int], outputs: int = 1) -> nn.Sequenti
     sizes = [inputs, *hidden]
     layers = [each for a, b in itertools.pairwise(sizes) for each in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+
+
+class ValueNetwork:
+    """V(s) on vectors by squared errors and Adam; it says 0 of everything until it has learned.
+
+    Args:
+        inputs: how many numbers a state has. hidden: widths of the layers between. seed: of the start.
+    """
+
+    def __init__(self, inputs: int, *, hidden: Sequence[int] = (64,), lr: float = 1e-2, seed: int = 0) -> None:
+        self.inputs = inputs
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network = network(inputs, hidden).double()
+        for parameter in self.network[-1].parameters():
+            nn.init.zeros_(parameter)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=lr)
+
+    def fit(self, x: np.ndarray, goal: np.ndarray, rng: np.random.Generator, *, steps: int, batch: int) -> None:
+        """Steps on random batches of the rows whose goal is known; float64[rows, inputs], float64[rows]."""
+        known = ~np.isnan(goal)
+        if not known.any():
+            return
+        columns = [torch.from_numpy(x[known]), torch.from_numpy(goal[known])]
+        for _ in range(steps):
+            seen, wanted = _some(columns, rng, min(batch, int(known.sum())))
+            self.optimiser.zero_grad()
+            (self.network(seen)[:, 0] - wanted).square().mean().backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """float64[rows]."""
+        with torch.no_grad():
+            return np.asarray(self.network(torch.from_numpy(x))[:, 0].numpy())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network and optimiser."""
+        return {"inputs": self.inputs, **_state(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        _load(self, state)
 
 
 class NetworkCritic:
@@ -64,27 +104,28 @@ class NetworkCritic:
         self.optimiser = torch.optim.Adam([*self.q.parameters(), *self.v.parameters()], lr=lr, fused=True)
 
     def fit(
-        self, replay: Replay, sample: ActionSampler, rng: np.random.Generator, *, batches: int = 50, size: int = 256
+        self, replay: Replay, fresh: Fresh, rng: np.random.Generator, *, batches: int = 50, size: int = 256
     ) -> NetworkCritic:
-        """Learn from random batches of the replay, whose states and actions are float[n, features].
+        """Learn Q from random batches of the replay, V from those of `fresh`; states and actions are float[n,
+        features].
 
         Raises:
-            InputError: the replay is empty.
+            InputError: the replay, or what is fresh, is empty.
         """
-        if not len(replay.reward):
+        if not len(replay.reward) or not len(fresh.state):
             raise InputError("NetworkCritic.fit: the replay has no transitions; play some episodes first")
+        known, new = ([torch.from_numpy(np.asarray(column, float)) for column in part] for part in (replay, fresh))
         for _ in range(batches):
             loss = torch.zeros((), dtype=torch.double)
             for head in range(2):
-                rows = rng.integers(len(replay.reward), size=size)
-                state, action, reward, after, done = (np.asarray(column, float)[rows] for column in replay)
-                fresh = np.asarray(sample(state, rng), float)
+                state, action, reward, after, done = _some(known, rng, size)
                 with torch.no_grad():
-                    later = self.v_target[head](_tensor(after))[:, 0]
-                    goal = _tensor(reward) + self.gamma * (1 - _tensor(done)) * later
-                    worth = self.q_target[head](_tensor(state, fresh))[:, 0]
-                loss = loss + (self.q[head](_tensor(state, action))[:, 0] - goal).square().mean()
-                loss = loss + (self.v[head](_tensor(state))[:, 0] - worth).square().mean()
+                    goal = reward + self.gamma * (1 - done) * self.v_target[head](after)[:, 0]
+                loss = loss + (self.q[head](torch.cat([state, action], -1))[:, 0] - goal).square().mean()
+                state, action = _some(new, rng, size)
+                with torch.no_grad():
+                    worth = self.q_target[head](torch.cat([state, action], -1))[:, 0]
+                loss = loss + (self.v[head](state)[:, 0] - worth).square().mean()
             self.optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
@@ -100,6 +141,14 @@ class NetworkCritic:
             q = torch.cat([head(_tensor(state, action)) for head in self.q], 1).min(1).values
             v = torch.cat([head(_tensor(state)) for head in self.v], 1).min(1).values
         return q.numpy(), v.numpy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks, targets, optimiser."""
+        return _state(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        _load(self, state)
 
 
 class TokenBaseline:
@@ -141,6 +190,14 @@ class TokenBaseline:
             found, mask = self._of(turns)
         return Ragged(found[mask].double().numpy(), mask.sum(1).numpy())
 
+    def state_dict(self) -> dict[str, Any]:
+        """Network and optimiser."""
+        return _state(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        _load(self, state)
+
     def _of(self, turns: Turns) -> tuple[Tensor, Tensor]:
         """Baselines and mask, [rows, longest action]."""
         actions, _, lengths = ragged(turns["action_ids"])
@@ -159,6 +216,23 @@ class TokenBaseline:
         own = context[torch.arange(len(lengths))[:, None], torch.from_numpy(at)]
         mask = torch.from_numpy(np.arange(at.shape[1]) < lengths[:, None])
         return self.head(own)[..., 0], mask
+
+
+def _some(columns: list[Tensor], rng: np.random.Generator, size: int) -> list[Tensor]:
+    """The same random rows of each column."""
+    rows = torch.from_numpy(rng.integers(len(columns[0]), size=size))
+    return [column[rows] for column in columns]
+
+
+def _state(owner: Any) -> dict[str, Any]:
+    """Everything of an object that has a `state_dict`."""
+    return {name: each.state_dict() for name, each in vars(owner).items() if hasattr(each, "state_dict")}
+
+
+def _load(owner: Any, state: dict[str, Any]) -> None:
+    for name, each in vars(owner).items():
+        if hasattr(each, "load_state_dict"):
+            each.load_state_dict(state[name])
 
 
 def _tensor(*parts: np.ndarray) -> Tensor:

@@ -42,7 +42,7 @@ class NetworkDecomposition:
             raise InputError(f"NetworkDecomposition: method={method!r}{nearest(str(method), ['rd', 'rrd'])}")
         if steps < 2 or not lr > 0:
             raise InputError(f"NetworkDecomposition: steps={steps} must be at least 2, lr={lr} above 0")
-        self.method, self.steps = method, steps
+        self.method, self.steps, self.inputs = method, steps, size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.network = network(size, hidden).double()
@@ -103,6 +103,15 @@ class NetworkDecomposition:
         """Reward of each step, float64[rows]; `turns.with_column(step=...)` makes a column of it."""
         with torch.no_grad():
             return np.asarray(self.network(torch.from_numpy(np.asarray(features, float)))[:, 0].numpy())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Network and optimiser."""
+        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
 
 
 # -- factors that a model writes --------------------------------------------------------------------------------------
