@@ -17,7 +17,8 @@ from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
 
 __all__ = [
-    "ROLES", "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser", "from_metadata",
+    "ROLES", "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser",
+    "from_metadata",
 ]  # fmt: skip
 
 ROLES: dict[str, Callable[..., Env]] = {

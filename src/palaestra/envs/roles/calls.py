@@ -1,4 +1,4 @@
-"""`Calls`: a task that needs certain tool calls, in any order; what was called and what was right are facts (MatchTIR [97])."""
+"""`Calls`: a task that needs certain tool calls, in any order; what was called and what was right are facts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class _State:
 
 
 class Inquiry(NativeEnv):
-    """A number of `bits` bits; question k reveals bit k, those from `bits` on reveal nothing; at most `turns` questions.
+    """A number of `bits` bits; question k reveals bit k, others nothing; at most `turns` questions, then an answer.
 
     Legal answers are those that fit what is known, so that even who knows nothing answers as well as one can. The text
     says which bits are known, with `values` also what they are (for policies that read: a table meets fewer states
@@ -47,7 +47,8 @@ class Inquiry(NativeEnv):
     ) -> None:
         if not 1 <= bits <= 8 or questions < bits or turns < 1 or not 0 <= doubt <= 1:
             raise InputError(
-                f"Inquiry: 1 <= bits={bits} <= 8, questions={questions} >= bits, turns={turns} >= 1, doubt={doubt} in [0, 1]"
+                f"Inquiry: 1 <= bits={bits} <= 8, questions={questions} >= bits, turns={turns} >= 1, "
+                f"doubt={doubt} in [0, 1]"
             )
         self.bits, self.questions, self.turns = bits, questions, turns
         self.early, self.values, self.doubt = early, values, doubt
