@@ -37,6 +37,17 @@ SETTINGS = [
     ("negotiation", {"values": None, "rounds": 3}, True),
     ("persuasion", {"rounds": 4, "memory": "all"}, True),
     ("queue", {"fee": 100}, True),
+    ("answers", {}, True),
+    ("corridor", {}, False),
+    ("dial", {"horizon": 6}, False),
+    ("guardians", {}, True),
+    ("inquiry", {"values": True, "doubt": 0.5}, False),
+    ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
+    ("jobs", {"broken": 3}, False),
+    ("lock", {"locks": 5}, True),
+    ("lookup", {}, False),
+    ("memory_team", {}, False),
+    ("team_builder", {}, True),
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from palaestra.envs.base import Env
+from palaestra.envs.roles.calls import Calls
 from palaestra.envs.roles.itinerary import Itinerary
 from palaestra.envs.roles.metadata import from_metadata
 from palaestra.envs.roles.rooms import Rooms
@@ -16,10 +17,12 @@ from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
 
 __all__ = [
-    "ROLES", "CachedTool", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser", "from_metadata",
+    "ROLES", "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser",
+    "from_metadata",
 ]  # fmt: skip
 
 ROLES: dict[str, Callable[..., Env]] = {
+    "roles/calls": Calls,
     "roles/itinerary": Itinerary,
     "roles/rooms": Rooms,
     "roles/search": Search,

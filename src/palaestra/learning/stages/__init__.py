@@ -1,16 +1,11 @@
-"""Stages: what stands between play and learning, and before play. Importing this registers them."""
+"""Stages: what stands between play and learning, and before play. Importing this registers every file beside it."""
 
-from palaestra.learning.stages import (  # noqa: F401
-    budget,
-    critic,
-    mc_values,
-    prefix_critic,
-    process_reward,
-    progress,
-    q_critic,
-    replay,
-    tasks,
-)
+import importlib
+import pkgutil
+
 from palaestra.learning.stages.base import STAGES, Context, Spent, Stage, Stages, missing, stage
 
 __all__ = ["STAGES", "Context", "Spent", "Stage", "Stages", "missing", "stage"]
+
+for _module in sorted(each.name for each in pkgutil.iter_modules(__path__)):
+    importlib.import_module(f"{__name__}.{_module}")

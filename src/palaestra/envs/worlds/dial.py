@@ -1,0 +1,55 @@
+"""`Dial`: turn a pointer to a target and let go there. Near misses are many, hits are rare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+MOVES = ("down", "up", "let go")
+
+
+@dataclass
+class _State:
+    place: int = 0
+    steps: int = 0
+    over: bool = False
+
+
+class Dial(NativeEnv):
+    """The pointer starts at 0; a move is one mark, at most `horizon` of them; a hit is to let go at `target`.
+
+    Reward 1 for a hit. facts: distance, of the pointer from the target as a share of the way at the start, after the
+    turn; ended, whether it was the last turn.
+    """
+
+    agents: tuple[str, ...] = ("hand",)
+    facts = {"distance": float, "ended": bool}
+
+    def __init__(self, *, target: int = 8, horizon: int = 24) -> None:
+        if target < 1 or horizon < 1:
+            raise InputError(f"Dial: target={target} and horizon={horizon} must be at least 1")
+        self.target, self.horizon = target, horizon
+
+    def begin(self) -> tuple[str, _State]:
+        """At 0."""
+        return "dial", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Where it points."""
+        return {} if self.state.over else {"hand": Observation(f"at {self.state.place}", choices=MOVES)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Turn, or let go; what is no move is none. Time over is letting go."""
+        state, action = self.state, chosen["hand"]
+        state.place += {0: -1, 1: 1}.get(action, 0)
+        state.steps += 1
+        state.over = action == 2 or state.steps >= self.horizon
+        distance = abs(self.target - state.place) / self.target
+        info: dict[str, Any] = {"distance": distance, "ended": state.over}
+        if state.over:
+            info["success"] = distance == 0
+        return {"hand": float(state.over and distance == 0)}, info

@@ -1,0 +1,64 @@
+"""`Lookup`: decide how often to search, then how to answer: the way of going about it is the policy's own choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+CHANCES = ((0.40, 0.42, 0.43, 0.45), (0.20, 0.23, 0.27, 0.30), (0.95, 0.05, 0.05, 0.05))
+
+
+@dataclass
+class _State:
+    searches: int | None = None
+    over: bool = False
+
+
+class Lookup(NativeEnv):
+    """Two turns: how many searches, then which strategy; chances[searches][strategy] is the chance of a right answer.
+
+    The default: not to search is safe and poor, one search misleads, two pay with the one right strategy. Luck is the
+    group's, as everywhere: who does the same has the same. facts: searches; chance, of what was done at last.
+    """
+
+    agents: tuple[str, ...] = ("searcher",)
+    facts = {"searches": int, "chance": float}
+
+    def __init__(self, *, chances: Sequence[Sequence[float]] = CHANCES) -> None:
+        self.chances = np.array(chances, float)
+        if self.chances.ndim != 2 or not ((self.chances >= 0) & (self.chances <= 1)).all():
+            raise InputError("Lookup: chances[searches][strategy] must be a table of numbers in [0, 1]")
+        self.most, self.strategies = self.chances.shape
+        names = [f"search {number} times" for number in range(self.most)]
+        self.choices = (*names, *(f"strategy {number}" for number in range(self.strategies)))
+
+    def begin(self) -> tuple[str, _State]:
+        """One task."""
+        return "lookup", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """How often it searched."""
+        if self.state.over:
+            return {}
+        begun = self.state.searches is not None
+        text = f"searched {self.state.searches} times" if begun else "a question"
+        mask = (np.arange(len(self.choices)) >= self.most) == begun
+        return {"searcher": Observation(text, choices=self.choices, mask=mask)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Search, then answer; who does neither has not searched, or fails."""
+        state, action = self.state, chosen["searcher"]
+        if state.searches is None:
+            state.searches = action if isinstance(action, int) else 0
+            return {}, {"searches": state.searches}
+        state.over = True
+        chance = float(self.chances[state.searches, action - self.most]) if isinstance(action, int) else 0.0
+        right = bool(self.rng.random() < chance)
+        return {"searcher": float(right)}, {"searches": state.searches, "chance": chance, "success": right}

@@ -1,0 +1,68 @@
+"""`MemoryTeam`: construct, profile, retrieve: three in a row, each paid for something of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+AGENTS = ("construct", "profile", "retrieve")
+
+
+@dataclass
+class _State:
+    levels: list[int] = field(default_factory=list)
+
+
+class MemoryTeam(NativeEnv):
+    """Each chooses a quality, seeing what the one before chose; the team succeeds with the product of the three.
+
+    Rewards are local: `local` times the quality for who `agrees`, times 1 - quality for who does not (by default the
+    profiler, whose own reward points the wrong way). The outcome is `success`. facts: quality, of the own choice.
+    """
+
+    agents: tuple[str, ...] = AGENTS
+    facts = {"quality": float}
+
+    def __init__(
+        self,
+        *,
+        qualities: Sequence[float] = (0.1, 0.4, 0.7, 1.0),
+        local: float = 0.2,
+        agrees: Sequence[bool] = (True, False, True),
+    ) -> None:
+        if not qualities or not all(0 <= each <= 1 for each in qualities) or len(agrees) != len(AGENTS):
+            raise InputError(f"MemoryTeam: qualities={qualities} must lie in [0, 1]; agrees={agrees} is one per agent")
+        self.qualities, self.local, self.agrees = tuple(qualities), local, tuple(agrees)
+        self.choices = tuple(f"quality {each:g}" for each in self.qualities)
+
+    def begin(self) -> tuple[str, _State]:
+        """One task."""
+        return "memory", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Whose turn it is, and what the one before chose."""
+        levels = self.state.levels
+        if len(levels) == len(AGENTS):
+            return {}
+        agent = AGENTS[len(levels)]
+        before = f", got {self.choices[levels[-1]]}" if levels else ""
+        return {agent: Observation(f"{agent}{before}", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """One does its part; what is no choice is the first."""
+        ((agent, action),) = chosen.items()
+        number = AGENTS.index(agent)
+        self.state.levels.append(action if isinstance(action, int) else 0)
+        quality = self.qualities[self.state.levels[-1]]
+        info: dict[str, Any] = {"quality": quality}
+        if number + 1 == len(AGENTS):
+            chance = 1.0
+            for level in self.state.levels:
+                chance *= self.qualities[level]
+            info["success"] = bool(self.rng.random() < chance)
+        return {agent: self.local * (quality if self.agrees[number] else 1 - quality)}, info

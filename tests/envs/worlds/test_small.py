@@ -1,0 +1,161 @@
+"""What the smallest worlds pay for, step by step."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palaestra import envs
+from palaestra.envs.base import StepResult
+from palaestra.envs.prefixed import Prefixed
+from palaestra.errors import InputError
+
+
+def episode(name: str, *actions: Any, seed: int = 0, **options: Any) -> tuple[Any, list[StepResult]]:
+    env = envs.make(name, **options)()
+    seen, results = env.reset(seed), []
+    for action in actions:
+        given = action if isinstance(action, dict) else {next(iter(seen)): action}
+        results.append(env.step(given))
+        seen = results[-1].observations
+    return env, results
+
+
+def test_questions_narrow_what_may_be_said() -> None:
+    env, results = episode("native/inquiry", "ask 0", "ask 5", "ask 2", "ask 1", bits=3, values=True)
+    counts = [int(np.sum(each.observations["seeker"].mask)) - 6 for each in results]
+    assert counts == [4, 4, 2, 1]
+    number = int(env.task.split()[1])
+    assert f"bit 2 is {number >> 2 & 1}" in results[-1].observations["seeker"].text
+    assert [each.info["known"] for each in results] == [0, 1, 1, 2]
+    assert results[0].info["gold_text"] == f"say {number}"
+    last = env.step({"seeker": f"say {number}"})
+    assert (last.rewards, last.info["success"]) == ({"seeker": 1.0}, True)
+
+
+def test_in_the_end_one_must_answer() -> None:
+    env, results = episode("native/inquiry", "ask 5", "ask 5", turns=2, early=False)
+    assert not results[0].observations["seeker"].mask[6:].any()
+    assert not results[1].observations["seeker"].mask[:6].any()
+    assert env.step({"seeker": "ask 0"}).info["success"] is False
+
+
+def test_what_is_known_may_be_forgotten() -> None:
+    _, results = episode("native/inquiry", "ask 0", "ask 5", "ask 0", bits=1, doubt=1.0, turns=9)
+    assert [each.observations["seeker"].text for each in results] == [
+        "known: bit 0",
+        "known: nothing",
+        "known: bit 0",
+    ]
+
+
+def test_a_lock_opens_for_the_whole_combination_only() -> None:
+    env, _ = episode("native/lock")
+    right = env.right[0].tolist()
+    _, opened = episode("native/lock", *right)
+    assert opened[-1].rewards == {"opener": 1.0}
+    assert opened[0].info["reference"] == [f"turn to {number}" for number in right]
+    _, shut = episode("native/lock", *right[:-1], (right[-1] + 1) % 4)
+    assert shut[-1].rewards == {"opener": 0.0}
+    assert [each.info["right"] for each in shut] == [True] * 7 + [False]
+
+
+def test_a_forced_beginning_is_what_happens() -> None:
+    env, _ = episode("native/lock")
+    names = [f"turn to {number}" for number in env.right[0]]
+    forced = Prefixed(envs.make("native/lock"), {5: names[:7]})
+    seen, told = forced.reset(5), []
+    while seen:
+        result = forced.step({"opener": int(env.right[0][-1])})
+        told.append(result.info)
+        seen = result.observations
+    assert result.rewards == {"opener": 1.0}
+    assert [each["hint"] for each in told] == [True] * 7 + [False]
+    assert told[0]["hint_id"] == {"opener": env.right[0][0]}
+    forced.reset(6)
+    assert not forced.step({"opener": 0}).info["hint"], "another seed is not forced"
+
+
+def test_programs_take_time_and_print_how_far_they_came() -> None:
+    for action, reward, seconds, lines in (("slow", 1.0, 20.0, 7), ("fast", 0.5, 1.0, 7), ("broken 2", None, 1.0, 2)):
+        _, (result,) = episode("native/jobs", action, broken=3)
+        assert result.rewards == {"engineer": reward}
+        assert result.info["seconds"] == seconds
+        assert len(result.info["log"].split("\n")) == lines
+
+
+def test_letting_go_counts() -> None:
+    _, results = episode("native/dial", "up", "up", "let go", target=4)
+    assert [each.info["distance"] for each in results] == [0.75, 0.5, 0.5]
+    assert results[-1].rewards == {"hand": 0.0}
+    _, results = episode("native/dial", *["up"] * 4, "let go", target=4)
+    assert results[-1].rewards == {"hand": 1.0}
+    assert results[-1].info["success"]
+
+
+def test_the_way_is_chosen_before_the_answer() -> None:
+    _, results = episode("native/lookup", "search 2 times", "strategy 0", chances=[[0.0], [0.0], [1.0]])
+    assert [each.info["searches"] for each in results] == [2, 2]
+    assert results[-1].info["success"]
+    assert not episode("native/lookup", "search 1 times", 3, chances=[[0.0], [0.0], [1.0]])[1][-1].info["success"]
+
+
+def test_local_rewards_may_point_the_wrong_way() -> None:
+    _, results = episode("native/memory_team", 3, 3, 3)
+    assert [next(iter(each.rewards.values())) for each in results] == [0.2, 0.0, 0.2]
+    assert results[-1].info["success"], "1 · 1 · 1"
+
+
+def test_an_attack_succeeds_if_most_comply() -> None:
+    seed = next(seed for seed in range(20) if "attacker_0" in envs.make("native/guardians")().reset(seed))
+    votes = {"defender_0": 1, "defender_1": 0, "defender_2": 0}
+    _, (first, last) = episode("native/guardians", "attack 3", votes, seed=seed)
+    assert "attack 3" in first.observations["defender_1"].text
+    assert last.rewards == {**dict.fromkeys(votes, 0.5), "attacker_0": 1.0}
+    _, (_, last) = episode("native/guardians", "attack 3", votes | {"defender_1": 1}, seed=seed)
+    assert last.info["safe"]
+    assert last.info["success"] == {**dict.fromkeys(votes, True), "attacker_0": False}
+
+
+def test_a_team_is_judged_as_a_whole_and_by_each_decision() -> None:
+    seed = next(seed for seed in range(20) if envs.make("native/team_builder")().reset(seed)["builder"].text[6] == "0")
+    _, results = episode(
+        "native/team_builder", "add plan", "add plan", "add search", "add code to plan", "stop", seed=seed
+    )
+    assert [each.info["action_reward"] for each in results] == [0.2, -0.2, -0.2, 0.2, 0.0]
+    assert results[-1].rewards == {"builder": pytest.approx(1 - 4 * 0.05)}
+    assert not results[0].observations["builder"].mask[results[0].observations["builder"].index("stop") - 2]
+
+
+def test_calls_may_come_in_any_order() -> None:
+    env = envs.make("roles/calls")()
+    env.reset(0)
+    gold = env.gold[0]
+    _, results = episode("roles/calls", *gold[::-1])
+    assert results[-1].rewards == {"caller": 1.0}
+    assert [each["name"] for each in json.loads(results[0].info["gold"])] == [f"tool_{number}" for number in gold]
+    assert json.loads(results[0].info["calls"]) == [{"name": f"tool_{gold[-1]}", "arguments": {}}]
+    _, results = episode("roles/calls", *gold[:3], gold[0])
+    assert results[-1].rewards == {"caller": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("native/inquiry", {"bits": 0}),
+        ("native/lock", {"numbers": 1}),
+        ("native/jobs", {"broken": 8}),
+        ("native/dial", {"target": 0}),
+        ("native/lookup", {"chances": [[2.0]]}),
+        ("native/memory_team", {"agrees": [True]}),
+        ("native/guardians", {"kinds": 0}),
+        ("native/team_builder", {"horizon": 0}),
+        ("roles/calls", {"needed": 7}),
+    ],
+)
+def test_options_out_of_range(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        envs.make(name, **options)()
