@@ -9,7 +9,6 @@ are the small worlds of this package.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,11 +20,13 @@ from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo
 from palaestra.envs.reasoning_gym import reasoning_gym
+from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.envs.textarena import textarena
 from palaestra.errors import InputError, nearest
 
 __all__ = [
+    "ENVS",
     "Action",
     "Env",
     "EnvFactory",
@@ -54,9 +55,7 @@ _LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
     "reasoning_gym": reasoning_gym,
     "textarena": textarena,
 }
-_REGISTERED: dict[str, Callable[..., Env]] = {"faulty": faulty}
-_PACKAGES = {"native": ("worlds", "WORLDS"), "roles": ("roles", "ROLES")}
-"""Our own worlds are imported when one of them is asked for: their references bring half of SciPy."""
+ENVS.add("faulty", faulty)
 
 
 def register(name: str, factory: Callable[..., Env]) -> None:
@@ -65,19 +64,14 @@ def register(name: str, factory: Callable[..., Env]) -> None:
     Raises:
         InputError: another factory has this name, or a library of this package has.
     """
-    if name.split("/")[0] in (*_LIBRARIES, *_PACKAGES) or _REGISTERED.get(name, factory) is not factory:
+    if name.split("/")[0] in (*_LIBRARIES, "native", "roles"):
         raise InputError(f"the env name {name!r} is taken; choose another")
-    _REGISTERED[name] = factory
+    ENVS.add(name, factory)
 
 
 def telling(column: str) -> list[str]:
-    """Names of this package's envs that tell a fact of that name."""
-    found = []
-    for library, (module, table) in _PACKAGES.items():
-        for name, factory in getattr(importlib.import_module(f"palaestra.envs.{module}"), table).items():
-            if column in getattr(factory, "facts", {}):
-                found.append(name if "/" in name else f"{library}/{name}")
-    return sorted(found)
+    """Names of registered envs that tell a fact of that name."""
+    return sorted(name for name, factory in ENVS.items() if column in (getattr(factory, "facts", None) or {}))
 
 
 def make(spec: str, **options: Any) -> EnvFactory:
@@ -94,17 +88,12 @@ def make(spec: str, **options: Any) -> EnvFactory:
     library, _, name = spec.partition("/")
     arguments: tuple[str, ...] = ()
     function: Callable[..., Any]
-    if library in _PACKAGES:
-        module, table = _PACKAGES[library]
-        _REGISTERED.update(getattr(importlib.import_module(f"palaestra.envs.{module}"), table))
-    if spec in _REGISTERED:
-        function = _REGISTERED[spec]
-    elif library in _LIBRARIES:
+    if library in _LIBRARIES:
         function, arguments = _LIBRARIES[library], (name,) if name else ()
+    elif spec in ENVS:
+        function = ENVS[spec]
     else:
-        asked = spec if library in _PACKAGES else library
-        known = [*_REGISTERED, *_LIBRARIES, *_PACKAGES]
-        raise InputError(f"there is no env {spec!r}{nearest(asked, known)} (library/name)")
+        raise InputError(f"there is no env {spec!r}{nearest(spec, [*ENVS, *_LIBRARIES])} (library/name)")
     signature = inspect.signature(function)
     try:
         signature.bind(*arguments, **options)
@@ -113,4 +102,4 @@ def make(spec: str, **options: Any) -> EnvFactory:
         wrong = next((option for option in options if option not in named), "")
         raise InputError(f"env {spec!r}: {error}{nearest(wrong, named)}") from error
     factory: Any = functools.partial(function, *arguments, **options)
-    return cast(EnvFactory, factory if spec in _REGISTERED else factory())  # a library's function returns the factory
+    return cast(EnvFactory, factory() if library in _LIBRARIES else factory)  # a library's function returns the factory

@@ -31,10 +31,10 @@ class MessageLabels:
     frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart.
     """
 
-    def __init__(self, policy: Policy, goal: str, *, batch: int = 64, cache: AnswerCache | None = None) -> None:
+    def __init__(self, goal: str, *, batch: int = 64, cache: AnswerCache | None = None) -> None:
         if batch < 1:
             raise InputError(f"MessageLabels: {batch=} must be at least 1")
-        self.policy, self.goal, self.batch = policy, goal, batch
+        self.goal, self.batch = goal, batch
         self.cache = AnswerCache() if cache is None else cache
         self.labels: dict[str, float] = {}
         self.pending: dict[str, None] = {}
@@ -52,11 +52,11 @@ class MessageLabels:
         ordered = turns[message].cast(pl.String).to_list()
         return turns.with_column(**{column: pl.Series(self.get(ordered), dtype=pl.Float64)})
 
-    def work(self) -> int:
-        """Ask about the newest `batch` of the queue; how many got a label. Those that failed stay, as the oldest."""
+    def work(self, policy: Policy) -> int:
+        """Ask the policy about the newest `batch` of the queue; how many got a label. Those that failed stay, as the oldest."""
         newest = [self.pending.popitem()[0] for _ in range(min(self.batch, len(self.pending)))]
         prompts = [(TEMPLATE.format(goal=self.goal, message=message), 0) for message in newest]
-        answers = dict(zip(newest, ask(self.policy, prompts, read_label, cache=self.cache), strict=True))
+        answers = dict(zip(newest, ask(policy, prompts, read_label, cache=self.cache), strict=True))
         self.labels |= {message: label for message, label in answers.items() if label is not None}
         failed = [message for message, label in answers.items() if label is None]
         self.pending = dict.fromkeys([*reversed(failed), *self.pending])

@@ -41,6 +41,11 @@ class Brief:
             "in comments, then the code."
         )
 
+    def step(self, functions: Sequence[str]) -> str:
+        """Functions of a turn, each a number."""
+        listed = " and ".join(f"`{name}(turn)`" for name in functions)
+        return self._prompt(f"Write {listed}: what the turn is worth, a number.")
+
     def text2reward(self, shots: Sequence[tuple[str, str]] = ()) -> str:
         """[216]: one dense function, staged where that helps; shots: (instruction, code) of other tasks."""
         shown = "".join(f"\nInstruction: {text}\n```python\n{code}\n```\n" for text, code in shots)

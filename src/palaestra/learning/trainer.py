@@ -35,6 +35,7 @@ from palaestra.rewards import components
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
+    from palaestra.agents.base import Policy
     from palaestra.learning.protocol import Learner
 
 MINIBATCHES = 0
@@ -53,6 +54,7 @@ class Trainer:
         stages: texts ("replay(k=1)") or objects, in the order in which they run on the good episodes; see
             `learning.stages`. What they remember is part of a checkpoint, what they used is in the metrics;
             `added_rows` is how many rows they added.
+        advisers: policies that stages ask by name, beside those of the team.
         executor: plays; default `play.executors.Local()`.
         iterations, groups, group_size: per iteration `groups` tasks are played `group_size` times each.
         seed: determines, with the arguments, all that happens.
@@ -77,6 +79,7 @@ class Trainer:
         learner: Learner,
         reward: Signal | Mapping[str, Signal] | None = None,
         stages: Iterable[str | Stage] = (),
+        advisers: Mapping[str, Policy] | None = None,
         executor: Executor | None = None,
         iterations: int,
         groups: int,
@@ -100,7 +103,7 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
-        self.executor = Local() if executor is None else executor
+        self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns = on_turns
@@ -158,6 +161,7 @@ class Trainer:
             learner=self.learner,
             seed=self.seed,
             planned=self.iterations,
+            advisers=self.advisers,
         )
 
     def _play(self, iteration: int) -> tuple[Plan, Turns]:

@@ -1,22 +1,20 @@
 """Novelty: a bonus for what was seen seldom, in the episode, in the batch, or since training began.
 
 Counts are running sums over a key; what was counted in earlier iterations is a column that `Counts` adds and remembers,
-as `RunningScale` does for a deviation. Elliptical bonuses count in feature space. Left out: networks that learn
-features or predict (RND, NovelD); what they give is a column.
+as `RunningScale` does for a deviation; the stages `counts` and `running_scale` keep them for a run. Elliptical bonuses
+count in feature space. Left out: networks that learn features or predict; the stages `rnd` and `embed` fill columns.
 """
 
 from __future__ import annotations
 
-import json
+import io
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import whole, write_json
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import is_first, joined
 from palaestra.algebra.signals import (
@@ -33,7 +31,7 @@ from palaestra.algebra.signals import (
     where,
 )
 from palaestra.algebra.turns import Turns
-from palaestra.errors import ExpressionError, SchemaError, StorageError, nearest
+from palaestra.errors import ExpressionError, SchemaError, nearest
 from palaestra.rewards.match.words import matrix
 
 Scope = Literal["episode", "all"]
@@ -212,26 +210,17 @@ class Counts:
         before, now = (", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (so_far, keys.schema))
         raise SchemaError(f"Counts: counted ({before}) so far, now ({now})")
 
-    def save(self, path: str | Path) -> Path:
-        """Write the counts to one Parquet file, whole or not at all."""
-        with whole(path) as file:
-            (self.table if self.table is not None else pl.DataFrame()).write_parquet(file)
-        return Path(path)
+    def state_dict(self) -> dict[str, Any]:
+        """The counts as the bytes of a Parquet file, uint8; empty if nothing was counted yet."""
+        file = io.BytesIO()
+        if self.table is not None:
+            self.table.write_parquet(file)
+        return {"counts": np.frombuffer(bytearray(file.getvalue()), np.uint8)}
 
-    def load(self, path: str | Path) -> Counts:
-        """Read them back.
-
-        Raises:
-            StorageError: the file is missing or holds something else.
-        """
-        try:
-            table = pl.read_parquet(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise StorageError(f"{path}: not readable counts ({str(error).splitlines()[0]})") from error
-        if table.columns and table.columns[-1] != self.column:
-            raise StorageError(f"{path}: holds {table.columns}, not counts in a column {self.column!r}")
-        self.table = table if table.columns else None
-        return self
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        data = np.asarray(state["counts"]).tobytes()
+        self.table = pl.read_parquet(io.BytesIO(data)) if data else None
 
 
 class RunningScale:
@@ -256,34 +245,29 @@ class RunningScale:
             self.number = number
         return math.sqrt(self.squares / self.number) if self.number else 0.0
 
-    def save(self, path: str | Path) -> Path:
-        """Write the state as JSON, whole or not at all."""
-        write_json(Path(path), {"number": self.number, "mean": self.mean, "squares": self.squares})
-        return Path(path)
+    def state_dict(self) -> dict[str, Any]:
+        """Number, mean and sum of squares so far."""
+        return {"number": self.number, "mean": self.mean, "squares": self.squares}
 
-    def load(self, path: str | Path) -> RunningScale:
-        """Read it back.
-
-        Raises:
-            StorageError: the file is missing or holds something else.
-        """
-        try:
-            state = json.loads(Path(path).read_text())
-            self.number, self.mean, self.squares = int(state["number"]), float(state["mean"]), float(state["squares"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{path}: not a running scale ({error!r})") from error
-        return self
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.number, self.mean, self.squares = state["number"], state["mean"], state["squares"]
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------
 
 
 @register()
-def episodic_global_bonus(key: Keys, *, before: SignalLike = 0.0, global_key: Keys | None = None) -> Signal:
+def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", global_key: Keys | None = None) -> Signal:
     """[80] (arXiv 2306.03236), count form: 1[first time in the episode] / √(times in all of training).
 
     Episodic bonuses win where episodes share little, global ones where they share much; the product is robust.
-    before: the counts of earlier iterations (`Counts`). Checked against the released code's formulas.
+    before: how often the key was met in earlier iterations, which the stage `counts(key)` knows; 0 counts in each
+    table anew. Checked against the released code's formulas.
+
+    >>> turns = Turns({"episode": [0, 1], "turn": [0, 0], "room": [7, 7], "count_before": [2.0, 2.0]})
+    >>> episodic_global_bonus("room").evaluate(turns).round(3)
+    array([0.577, 0.5  ])
     """
     every = count_bonus(key if global_key is None else global_key, scope="all", form="inv_sqrt", before=before)
     return count_bonus(key) * every

@@ -46,7 +46,8 @@ class Setup:
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
-    Team; rivals: those that are trained themselves.
+    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the
+    policies without a seat that stages ask.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Setup:
     proof: EvaluationPart
     controls: Mapping[str, Callable[[int, Iterable[str]], Team]]
     rivals: Mapping[str, Setup]
+    advisers: Callable[[int, Iterable[str]], dict[str, Policy]]
 
 
 def resolve(recipe: Recipe) -> Setup:
@@ -104,6 +106,7 @@ def resolve(recipe: Recipe) -> Setup:
         proof=recipe.evaluation,
         controls=controls,
         rivals=rivals,
+        advisers=functools.partial(_advisers, recipe, train),
     )
 
 
@@ -157,6 +160,23 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
     with naming(f"policies.{name}"):
         make = POLICIES.find(part.kind)
     return make(Making(name, dict(part.options), field, factory, seed, corpus))  # type: ignore[call-arg]
+
+
+def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[str]) -> dict[str, Policy]:
+    """The policies without a seat that a stage asks.
+
+    Raises:
+        RecipeError: a stage asks one that is not there.
+    """
+    stages, made = Stages(recipe.stages), {}
+    for text, each in zip(stages.texts, stages):
+        for name in getattr(each, "asks", ()):
+            if name not in recipe.policies:
+                raise RecipeError(f"stages: {text} asks the policy {name!r}{nearest(name, recipe.policies)}; add it")
+            if name not in recipe.team.values():
+                part = recipe.policies[name]
+                made[name] = policy(name, part, factory=factory, seed=seed * 1000 + 999, corpus=corpus)
+    return made
 
 
 def _team(
@@ -263,6 +283,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
             make_control(0, corpus)
         team = setup.team(0, corpus)
         learner = setup.learner(team)
+        setup.advisers(0, corpus)
         with naming("evaluation.metrics"):
             check_measures(setup.proof.metrics, setup.test, team)
     check_columns(setup, learner)

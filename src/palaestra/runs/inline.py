@@ -78,6 +78,7 @@ def learn(
         credit=setup.credit,
         reward=setup.reward,
         stages=setup.stages,
+        advisers=setup.advisers(seed, corpus),
         learner=learner,
         executor=executor,
         iterations=training.iterations,

@@ -390,6 +390,10 @@ def _fault(error: Exception) -> str:
     return (f"line {mark.line + 1}: " if mark else "") + said + hint
 
 
+EXPRESSIONS = ("stages", "reward", "credit")
+"""Fields of text that is no YAML: what an override says is taken as it is, but for lists, mappings and null."""
+
+
 def _override(data: dict[str, Any], text: str) -> None:
     field, equals, value = text.partition("=")
     *parents, last = field.split(".")
@@ -402,6 +406,9 @@ def _override(data: dict[str, Any], text: str) -> None:
         target = target[parent]
         if not isinstance(target, dict):
             raise RecipeError(f"override {text!r}: {'.'.join(parents[:number])} has no fields of its own")
+    if not parents and last in EXPRESSIONS and value[:1] not in ("", "[", "{") and value != "null":
+        target[last] = value  # its quotes, colons and braces are its own
+        return
     try:
         target[last] = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -159,6 +159,7 @@ class Training:
             credit=self.setup.credit,
             reward=self.setup.reward,
             stages=self.setup.stages,
+            advisers=self.setup.advisers(self.seed, self.corpus),
             learner=learner,
             executor=self.executor,
             iterations=part.iterations,

@@ -5,9 +5,6 @@ Small worlds with scripted offline parts, each of which can be replaced by a fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from palaestra.envs.base import Env
 from palaestra.envs.roles.calls import Calls
 from palaestra.envs.roles.itinerary import Itinerary
 from palaestra.envs.roles.metadata import from_metadata
@@ -17,15 +14,6 @@ from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
 
 __all__ = [
-    "ROLES", "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser",
+    "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser",
     "from_metadata",
 ]  # fmt: skip
-
-ROLES: dict[str, Callable[..., Env]] = {
-    "roles/calls": Calls,
-    "roles/itinerary": Itinerary,
-    "roles/rooms": Rooms,
-    "roles/search": Search,
-    "roles/user": SimulatedUser,
-}
-"""By the name that recipes use."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -19,6 +20,7 @@ class _State:
     called: list[int] = field(default_factory=list)
 
 
+@ENVS.register("roles/calls")
 class Calls(NativeEnv):
     """`needed` of `tools` tools must each be called once, one call a turn, in so many turns; else nothing is earned.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
@@ -52,6 +53,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("roles/itinerary")
 class Itinerary(NativeEnv):
     """`planner` says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -41,6 +42,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("roles/rooms")
 class Rooms(NativeEnv):
     """`seeker` says `look ROOM` or `submit ROOM evidence TURN, TURN …`; turns are numbered from 0, as in the table.
 

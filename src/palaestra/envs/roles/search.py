@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -35,6 +36,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("roles/search")
 class Search(NativeEnv):
     """`seeker` says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 

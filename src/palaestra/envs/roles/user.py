@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
@@ -119,6 +120,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("roles/user")
 class SimulatedUser(NativeEnv):
     """`helper` talks to a user; the reward, on its last turn, is the user's emotion / 100.
 

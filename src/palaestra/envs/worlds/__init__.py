@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
 
-from palaestra.envs.base import Env
 from palaestra.envs.worlds.answers import Answers
+from palaestra.envs.worlds.arms import Arms, trade
 from palaestra.envs.worlds.automation_grid import AutomationGrid
 from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.bertrand import Bertrand
+from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.experiment import Experiment
+from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
@@ -19,28 +22,36 @@ from palaestra.envs.worlds.guardians import Guardians
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
+from palaestra.envs.worlds.kitchen import Kitchen
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
 from palaestra.envs.worlds.market import Market
+from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.stakeholder import Stakeholder
+from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
+from palaestra.envs.worlds.voxels import Voxels
+from palaestra.envs.worlds.working import Working
 
 __all__ = [
-    "WORLDS",
     "Answers",
+    "Arms",
     "AutomationGrid",
     "Bargaining",
     "Bertrand",
+    "Codes",
     "Corridor",
     "Desktop",
     "Dial",
     "Experiment",
     "ExploredGrid",
+    "Film",
     "Forced",
     "GraphGame",
     "GridWorld",
@@ -48,43 +59,27 @@ __all__ = [
     "Inquiry",
     "Investigation",
     "Jobs",
+    "Kitchen",
     "Lock",
     "Lookup",
     "Market",
+    "Maze",
     "MemoryTeam",
     "Negotiation",
     "Persuasion",
     "Queue",
+    "Stakeholder",
+    "Talk",
     "TaskTemplate",
     "TeamBuilder",
     "TwoPhase",
+    "Voxels",
+    "Working",
     "forced",
     "suite",
+    "trade",
     "two_phase",
 ]
 
-WORLDS: dict[str, Callable[..., Env]] = {
-    "native/answers": Answers,
-    "native/automation_grid": AutomationGrid,
-    "native/bargaining": Bargaining,
-    "native/bertrand": Bertrand,
-    "native/corridor": Corridor,
-    "native/desktop": Desktop,
-    "native/dial": Dial,
-    "native/experiment": Experiment,
-    "native/explored_grid": ExploredGrid,
-    "native/graph_game": GraphGame,
-    "native/guardians": Guardians,
-    "native/inquiry": Inquiry,
-    "native/investigation": Investigation,
-    "native/jobs": Jobs,
-    "native/lock": Lock,
-    "native/lookup": Lookup,
-    "native/market": Market,
-    "native/memory_team": MemoryTeam,
-    "native/negotiation": Negotiation,
-    "native/persuasion": Persuasion,
-    "native/queue": Queue,
-    "native/team_builder": TeamBuilder,
-}
-"""By the name that recipes use."""
+for _module in sorted(each.name for each in pkgutil.iter_modules(__path__)):  # one that is not named above, too
+    importlib.import_module(f"{__name__}.{_module}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -18,6 +19,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/answers")
 class Answers(NativeEnv):
     """`tasks` tasks with `answers` answers each, of which `right` are right, the same in every process.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
@@ -37,6 +38,7 @@ class _State:
     time: int = 0
 
 
+@ENVS.register("native/automation_grid")
 class AutomationGrid(NativeEnv):
     """`operator` walks to the goal; reward and success 1 if it gets there in time. info has the `level` in the end.
 

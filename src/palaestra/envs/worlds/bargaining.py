@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import bargaining_fairness, bargaining_share
 from palaestra.envs.worlds.speech import ask, spoken
@@ -30,6 +31,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/bargaining")
 class Bargaining(NativeEnv):
     """`first` proposes in odd rounds, `second` in even ones; who refuses proposes next; after the last round nothing.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import (
     bertrand_nash_price,
@@ -23,6 +24,7 @@ from palaestra.envs.worlds.exact.economics import (
 from palaestra.errors import InputError, nearest
 
 
+@ENVS.register("native/bertrand")
 class Bertrand(NativeEnv):
     """Agents `seller_0` … set prices at once; the reward of a round is its profit per buyer.
 

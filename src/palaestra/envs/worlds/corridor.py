@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -20,6 +21,7 @@ class _State:
     steps: int = 0
 
 
+@ENVS.register("native/corridor")
 class Corridor(NativeEnv):
     """One walker, `cells` cells, at most `horizon` steps; starts in the middle. With the key every cell looks new.
 

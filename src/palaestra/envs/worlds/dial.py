@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -19,6 +20,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/dial")
 class Dial(NativeEnv):
     """The pointer starts at 0; a move is one mark, at most `horizon` of them; a hit is to let go at `target`.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.design import MODELS, Belief, gains, prior
 from palaestra.errors import InputError, nearest
@@ -27,6 +28,7 @@ class _State:
     regret: list[float] = field(default_factory=list)
 
 
+@ENVS.register("native/experiment")
 class Experiment(NativeEnv):
     """`scientist` runs `experiments` experiments; each pays the nats by which the truth became more probable.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.networks import PROBLEMS, Answer, diameter, network, score
 from palaestra.errors import InputError, nearest
@@ -37,6 +38,7 @@ class _State:
     answers: list[Answer] | None = None
 
 
+@ENVS.register("native/graph_game")
 class GraphGame(NativeEnv):
     """Agents are `n0`, `n1` …; after the last round everybody is rewarded alike.
 

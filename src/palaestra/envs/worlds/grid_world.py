@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Env, Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.change import change_score
 from palaestra.envs.worlds.two_phase import TwoPhase
@@ -218,6 +219,7 @@ def derive(world: Any, test: str) -> Env:
     return TESTS[test](world.state.rules)
 
 
+@ENVS.register("native/explored_grid")
 class ExploredGrid(TwoPhase):
     """Explore a grid world, then be tested: "mask", "plan" or "change"."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -24,6 +25,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/guardians")
 class Guardians(NativeEnv):
     """Half of the episodes the attacker chooses one of `kinds` attacks; defenders see it and vote at once.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -20,6 +21,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/inquiry")
 class Inquiry(NativeEnv):
     """A number of `bits` bits; question k reveals bit k, others nothing; at most `turns` questions, then an answer.
 

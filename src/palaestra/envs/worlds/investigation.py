@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.investigation import Question, incident, questions, right_answer
 from palaestra.errors import InputError
@@ -32,6 +33,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/investigation")
 class Investigation(NativeEnv):
     """`analyst` sends a SELECT, or `answer: …`, at most `steps` times.
 

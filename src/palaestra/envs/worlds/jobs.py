@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -18,6 +19,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/jobs")
 class Jobs(NativeEnv):
     """One choice: a `fast` program of one second, score 0.5, or a `slow` one of `seconds`, score 1; or a broken one.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -18,6 +19,7 @@ class _State:
     turned: list[int | None] = field(default_factory=list)
 
 
+@ENVS.register("native/lock")
 class Lock(NativeEnv):
     """`locks` locks with a combination of `steps` numbers below `numbers` each, drawn from `draw`; reward 1 if all fit.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -21,6 +22,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/lookup")
 class Lookup(NativeEnv):
     """Two turns: how many searches, then which strategy; chances[searches][strategy] is the chance of a right answer.
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import optimal_welfare
 from palaestra.errors import InputError, nearest
@@ -36,6 +37,7 @@ class _State:
     paid: list[int | None] = field(default_factory=list)  # position of the paid proposal; -1: left; None: still there
 
 
+@ENVS.register("native/market")
 class Market(NativeEnv):
     """`seller_0` … choose a markup all at once, then every `customer_0` … answers proposals as they arrive.
 

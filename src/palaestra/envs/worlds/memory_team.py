@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -18,6 +19,7 @@ class _State:
     levels: list[int] = field(default_factory=list)
 
 
+@ENVS.register("native/memory_team")
 class MemoryTeam(NativeEnv):
     """Each chooses a quality, seeing what the one before chose; the team succeeds with the product of the three.
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import negotiation_fairness, negotiation_price
 from palaestra.envs.worlds.speech import ask, spoken
@@ -31,6 +32,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/negotiation")
 class Negotiation(NativeEnv):
     """`seller` proposes in odd rounds, `buyer` in even ones; `leave` ends it without a trade.
 

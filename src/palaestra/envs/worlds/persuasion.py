@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import persuasion_commitment, persuasion_scores
 from palaestra.envs.worlds.speech import ask, spoken
@@ -24,6 +25,7 @@ class _State:
     days: list[tuple[str, bool]] = field(default_factory=list)  # advice, bought
 
 
+@ENVS.register("native/persuasion")
 class Persuasion(NativeEnv):
     """Every day `seller` sees the good and speaks, then `buyer` buys at price 1 or passes.
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import monopolised
 from palaestra.errors import InputError
@@ -35,6 +36,7 @@ class _State:
     hours: list[float]
 
 
+@ENVS.register("native/queue")
 class Queue(NativeEnv):
     """Agents `a`, `b`, `c`; before every stage everybody may pass, move another agent to the head, or buy dear hours.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError
 
@@ -25,6 +26,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/team_builder")
 class TeamBuilder(NativeEnv):
     """Four queries, five roles; a query is solved by a team that holds its two roles with an edge between them.
 

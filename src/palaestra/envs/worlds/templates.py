@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.templates import seed_of
 from palaestra.errors import InputError
@@ -98,6 +99,7 @@ class _State:
     over: bool = False
 
 
+@ENVS.register("native/desktop")
 class Desktop(NativeEnv):
     """`user_agent` sets the setting of its task to one of ten values, and then says `done` (or `infeasible`).
 

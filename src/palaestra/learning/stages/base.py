@@ -26,6 +26,7 @@ from palaestra.errors import InputError, PalaestraError, SchemaError
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
+    from palaestra.agents.base import Policy
     from palaestra.envs.base import EnvFactory
     from palaestra.learning.protocol import Learner
     from palaestra.play.executors import Executor, Plan
@@ -56,6 +57,7 @@ class Context:
 
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
+    advisers: policies of the recipe that have no seat in the team, by name: judges, writers, guides.
     """
 
     rng: np.random.Generator
@@ -67,17 +69,19 @@ class Context:
     seed: int = 0
     planned: int | None = None
     spent: Spent = field(default_factory=Spent)
+    advisers: Mapping[str, Policy] = field(default_factory=dict)
 
 
 class Stage:
     """What every stage has; one of your own inherits from it, or has what it needs of it.
 
-    needs: columns that the table must have. adds: columns that it fills, with one line on each. A stage that adds or
-    drops rows says so in its docstring.
+    needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
+    recipe that it asks. A stage that adds or drops rows says so in its docstring.
     """
 
     needs: Collection[str] = ()
     adds: Mapping[str, str] = {}
+    asks: Collection[str] = ()
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """Before play: what shall be played. Budgets and curricula change it."""

@@ -9,7 +9,7 @@ gradients, networks (for these, TorchOpt).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -114,6 +114,15 @@ class BilevelReward:
         first, second = self._first / (1 - 0.9**self._steps), self._second / (1 - 0.999**self._steps)
         self.phi = self.phi + self.outer_rate * first / (np.sqrt(second) + 1e-8)
         return self.weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Policy, weights, and Adam's moments."""
+        return {name: getattr(self, name) for name in ("theta", "phi", "_first", "_second", "_steps")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        for name, value in state.items():
+            setattr(self, name, value if name == "_steps" else np.asarray(value))
 
     def _solved(self, slope: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """-(∂Δ/∂θ)⁻¹ᵀ ∂J/∂θ."""

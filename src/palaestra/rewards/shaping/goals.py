@@ -80,15 +80,23 @@ def goal_score(state: str, goal: str) -> Signal:
 
 
 def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    names = [child.options["name"] for child in node.inputs]
-    both = texts(evaluation, node)
+    state, goal = (child.options["name"] for child in node.inputs)
+    return goal_similarities(texts(evaluation, node), (state, goal))
+
+
+def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Similarity = word_cosine) -> np.ndarray:
+    """`goal_match` of two columns of JSON, state and goal, each distinct pair once: float64[rows].
+
+    Raises:
+        InputError: a text holds no objects; says in which of the columns `names`.
+    """
+    keys, found = both.columns, []
     distinct = both.unique(maintain_order=True)
-    found = []
     for state, goal in distinct.iter_rows():
         known = state is not None and goal is not None
-        found.append(goal_match(_read(state, names[0]), _read(goal, names[1])) if known else None)
+        found.append(goal_match(_read(state, names[0]), _read(goal, names[1]), similarity) if known else None)
     scored = distinct.with_columns(pl.Series("found", found, pl.Float64))
-    return both.join(scored, on=["0", "1"], how="left", nulls_equal=True, maintain_order="left")["found"].to_numpy()
+    return both.join(scored, on=keys, how="left", nulls_equal=True, maintain_order="left")["found"].to_numpy()
 
 
 def _read(text: str, name: str) -> list[tuple[str, dict[str, str]]]:

@@ -6,9 +6,34 @@ reward: float64[..., states, actions]; policy: float64[..., states, actions]. Le
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from palaestra.errors import InputError
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decision process that an env knows exactly and tells by `model()`, for those who design its reward.
+
+    keys: `Observation.key()` of each state, the table's column `state`. actions: their names, the column `action`.
+    transitions: float64[states, actions, states]. start: float64[states]. rewards: expected, by the name of the column,
+    float64[states, actions] each; "reward" is the env's own.
+    """
+
+    keys: Sequence[int]
+    actions: Sequence[str]
+    transitions: np.ndarray
+    start: np.ndarray
+    rewards: Mapping[str, np.ndarray]
+
+    def rows(self, states: Sequence[int | None], actions: Sequence[str | None]) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the states and of the actions of a table's rows, int64 each; -1 for one that is not of here."""
+        place = {key: number for number, key in enumerate(self.keys)}
+        move = {name: number for number, name in enumerate(self.actions)}
+        return np.array([place.get(s, -1) for s in states], int), np.array([move.get(a, -1) for a in actions], int)  # type: ignore[arg-type]
 
 
 def policy_q(transitions: np.ndarray, reward: np.ndarray, policy: np.ndarray, gamma: float) -> np.ndarray:

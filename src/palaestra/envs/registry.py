@@ -1,0 +1,11 @@
+"""`ENVS`: the envs that recipes name, `native/corridor`; libraries (`openspiel/…`) are resolved by `envs.make`."""
+
+from __future__ import annotations
+
+from palaestra.algebra.registry import Registry
+from palaestra.envs.base import Env
+
+ENVS: Registry[Env] = Registry(
+    "env", home=("palaestra.envs.worlds", "palaestra.envs.roles", "palaestra.teams"), example="native/corridor"
+)
+"""Options of a recipe become keyword arguments."""

@@ -1,0 +1,67 @@
+"""`Arms`: one choice, what it pays and what else it shows. The smallest world in which rewards are traded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+
+@dataclass
+class _State:
+    over: bool = False
+
+
+@ENVS.register("native/arms")
+class Arms(NativeEnv):
+    """As many arms as `pays` has numbers. shows: further numbers of each arm by name, told as facts with `noise`.
+
+    Success: the reward is the largest there is.
+    """
+
+    agents: tuple[str, ...] = ("player",)
+
+    def __init__(
+        self, pays: Sequence[float] = (0.0, 1.0), *, shows: Mapping[str, Sequence[float]] | None = None,
+        noise: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.pays, self.shows = [float(each) for each in pays], {k: list(v) for k, v in (shows or {}).items()}
+        self.noise = float(noise)
+        if len(self.pays) < 2 or not noise >= 0 or any(len(each) != len(self.pays) for each in self.shows.values()):
+            raise InputError(
+                f"Arms: {len(self.pays)} arms, at least 2; as many numbers in shows, {noise=} not negative"
+            )
+        self.facts = dict.fromkeys(self.shows, float)
+        self.choices = tuple(f"arm {number}" for number in range(len(self.pays)))
+
+    def begin(self) -> tuple[str, _State]:
+        """Always the same."""
+        return "arms", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Nothing to see."""
+        return {} if self.state.over else {"player": Observation("choose an arm", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Pay; what is no arm pays nothing and shows nothing."""
+        self.state.over, arm = True, chosen["player"]
+        if arm is None:
+            return {}, {"success": False}
+        shown = {name: each[arm] + self.noise * float(self.rng.normal()) for name, each in self.shows.items()}
+        return {"player": self.pays[arm]}, {**shown, "success": self.pays[arm] == max(self.pays)}
+
+
+@ENVS.register("native/trade")
+def trade(arms: int = 25, *, curve: float = 1.2, noise: float = 0.02) -> Arms:
+    """Two skills of which one is had at the price of the other; their sum is highest at both ends.
+
+    facts: first and second, arm k of n has (k / (n - 1)) ** curve of one and (1 - k / (n - 1)) ** curve of the other.
+    """
+    share = [number / (arms - 1) for number in range(arms)]
+    skills = {"first": [each**curve for each in share], "second": [(1 - each) ** curve for each in share]}
+    return Arms([0.0] * arms, shows=skills, noise=noise)

@@ -1,0 +1,86 @@
+"""`Kitchen`: bring things into the state that is wanted, one attribute at a time. States are told as objects ([52])."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+PLACES = ("on the table", "in the hand", "in the fridge", "in the sink")
+LOOKS = ("cold", "warm", "clean", "dirty")
+THINGS = ("mug", "plate", "knife")
+Things = dict[str, dict[str, str]]
+
+
+@dataclass
+class _State:
+    things: Things
+    goal: Things
+    steps: int = 0
+
+
+@ENVS.register("native/kitchen")
+class Kitchen(NativeEnv):
+    """`things` things with a place and a look; every action sets one attribute of one. Reward 1 when all is as wanted.
+
+    A task is a start and a goal, one of `tasks`. facts, both as JSON of objects with attributes (`goal_score` reads
+    it): objects, before the step, and wanted.
+    """
+
+    agents: tuple[str, ...] = ("cook",)
+    facts = {"objects": str, "wanted": str}
+
+    def __init__(self, *, things: int = 2, tasks: int = 1, horizon: int = 12) -> None:
+        if not 1 <= things <= len(THINGS) or tasks < 1 or horizon < 1:
+            raise InputError(f"Kitchen: {things=} from 1 to {len(THINGS)}, {tasks=} and {horizon=} at least 1")
+        self.things, self.tasks, self.horizon = THINGS[:things], tasks, horizon
+        self.acts = [
+            (thing, name, value)
+            for thing in self.things
+            for name, values in (("place", PLACES), ("look", LOOKS))
+            for value in values
+        ]
+        self.choices = tuple(f"make the {thing} be {value}" for thing, _, value in self.acts)
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw a task: every attribute differs from what is wanted."""
+        number = int(self.rng.integers(self.tasks))
+        start = {thing: {"place": PLACES[number % 4], "look": LOOKS[number // 4 % 4]} for thing in self.things}
+        goal = {
+            thing: {"place": PLACES[(number + 2 + at) % 4], "look": LOOKS[(number // 4 + 1 + at) % 4]}
+            for at, thing in enumerate(self.things)
+        }
+        return f"kitchen {number}", _State(start, goal)
+
+    def look(self) -> dict[str, Observation]:
+        """State and goal in words."""
+        state = self.state
+        if state.things == state.goal or state.steps >= self.horizon:
+            return {}
+        return {"cook": Observation(f"{_words(state.things)}; wanted: {_words(state.goal)}", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Set the attribute."""
+        state = self.state
+        info: dict[str, Any] = {"objects": _objects(state.things), "wanted": _objects(state.goal)}
+        if chosen["cook"] is not None:
+            thing, name, value = self.acts[chosen["cook"]]
+            state.things[thing][name] = value
+        state.steps += 1
+        done = state.things == state.goal
+        if done or state.steps >= self.horizon:
+            info["success"] = done
+        return ({"cook": 1.0} if done else {}), info
+
+
+def _words(things: Things) -> str:
+    return ", ".join(f"{thing} {' '.join(given.values())}" for thing, given in things.items())
+
+
+def _objects(things: Things) -> str:
+    return json.dumps([{"description": thing, "attributes": given} for thing, given in things.items()])

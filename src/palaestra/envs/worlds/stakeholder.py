@@ -1,0 +1,66 @@
+"""`Stakeholder`: choose what a rubric asks about, then the best output by that rubric is handed in ([3])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+WEIGHTS = (0.4, 0.3, 0.2, 0.1)
+"""What the stakeholder cares for: these qualities, and no other."""
+
+
+@dataclass
+class _State:
+    outputs: np.ndarray
+    asked: list[int] = field(default_factory=list)
+
+
+@ENVS.register("native/stakeholder")
+class Stakeholder(NativeEnv):
+    """The manager picks `asked` of `qualities` criteria; of `outputs` random outputs the one with the highest utility
+    by these is handed in, and its true utility is the reward.
+
+    facts, at the end: ndcg, how well the rubric orders the outputs. Success: the very best was handed in.
+    """
+
+    agents: tuple[str, ...] = ("manager",)
+    facts = {"ndcg": float}
+
+    def __init__(self, *, qualities: int = 12, asked: int = 6, outputs: int = 8) -> None:
+        if not 1 <= asked <= qualities or qualities < len(WEIGHTS) or outputs < 2:
+            raise InputError(f"Stakeholder: {asked=} from 1 to {qualities=}, {outputs=} at least 2")
+        self.asked, self.outputs = asked, outputs
+        self.weights = np.array([*WEIGHTS, *[0.0] * (qualities - len(WEIGHTS))])
+        self.choices = tuple(f"ask about quality {number}" for number in range(qualities))
+
+    def begin(self) -> tuple[str, _State]:
+        """Draw the outputs, which nobody sees."""
+        return "rubric", _State(self.rng.random((self.outputs, len(self.weights))))
+
+    def look(self) -> dict[str, Observation]:
+        """What has not been asked about yet."""
+        if len(self.state.asked) >= self.asked:
+            return {}
+        left = np.ones(len(self.weights), bool)
+        left[self.state.asked] = False
+        return {"manager": Observation("choose a criterion", choices=self.choices, mask=left)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Ask; what is no criterion asks about the first that is left."""
+        state, pick = self.state, chosen["manager"]
+        left = [number for number in range(len(self.weights)) if number not in state.asked]
+        state.asked.append(left[0] if pick is None else pick)
+        if len(state.asked) < self.asked:
+            return {}, {}
+        true = state.outputs @ self.weights
+        rubric = state.outputs[:, state.asked] @ self.weights[state.asked]
+        best, discount = int(rubric.argmax()), 1 / np.log2(np.arange(2, len(true) + 2))
+        ndcg = float(true[np.argsort(-rubric, kind="stable")] @ discount / (np.sort(true)[::-1] @ discount))
+        return {"manager": float(true[best])}, {"ndcg": ndcg, "success": bool(true[best] == true.max())}

@@ -1,0 +1,57 @@
+"""Judges and writers without a model: what tests, recipes and CI ask. Each makes a function of a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from palaestra.agents.base import Request
+
+Play = Callable[[Request], str]
+
+
+def said(errs: float = 0.0) -> Play:
+    """A judge of transcripts that end with "time to X" and an action: yes if the action is X.
+
+    errs: share of transcripts that it judges wrong; drawn from the request's stream, so the same one always.
+    """
+
+    def play(request: Request) -> str:
+        told = re.findall(r"time to ([\w ]+)\n(?:.*?action: ([\w ]+))?", request.observation.text)
+        right = bool(told) and told[-1][0].strip() == told[-1][1].strip()
+        return f"VERDICT: {'yes' if right ^ (request.rng.random() < errs) else 'no'}"
+
+    return play
+
+
+def mentions(words: Sequence[str], tag: str = "LABEL") -> Play:
+    """Says 1 if what it is shown has one of the words after its last "Message:" or "Transcript:", else 0."""
+
+    def play(request: Request) -> str:
+        text = re.split(r"(?:Message|Transcript):", request.observation.text)[-1]
+        text = re.split(r"\n(?:Does|End of)", text)[0]
+        return f"{tag}: {int(any(word in text for word in words))}"
+
+    return play
+
+
+def writes(*answers: str) -> Play:
+    """Gives these answers in order, then the last one for ever: a writer of programs."""
+    left = list(answers)
+    return lambda request: left.pop(0) if len(left) > 1 else left[0]
+
+
+NEARER = """
+def sparse(turn, memory):
+    return turn["goal"]
+
+
+def dense(turn, memory):
+    # nearer is better, lava is worse than anything
+    return -100.0 if turn["lava"] else turn["before"] - turn["distance"]
+"""
+
+
+def nearer() -> Play:
+    """Writes, once it was refused, [34]'s pair for a map with lava; its first try pays every turn the same."""
+    return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)

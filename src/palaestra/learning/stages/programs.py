@@ -1,0 +1,119 @@
+"""Reward programs in a run: from a file, or written by a model that is told what is wrong and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents.base import Policy
+from palaestra.algebra.returns import episode_score
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.judges import asking
+from palaestra.judges.programs import RewardProgram, annotate, declared_columns
+from palaestra.judges.prompts import Brief, describe, revise_prompt
+from palaestra.judges.writing import write
+from palaestra.learning.stages.asking import Adviser
+from palaestra.learning.stages.base import Context, Stage, stage
+
+SAMPLE = 200
+"""Turns on which a program that was written is checked."""
+
+
+@stage
+class program(Stage):
+    """A reward program, run in the sandbox over every turn: columns `r_FUNCTION`, null where it fails, and why.
+
+    With a `writer` it is written in the run ([34], [216]): described are the task and the columns, checked is each
+    proposal on the first turns, and every refusal is told to the writer, `attempts` times; what passes is the reward,
+    and is written anew every `revise` iterations, told how the team did under it. Nothing that passes leaves the
+    columns missing, and the next iteration asks again. The reward of a file alone is also the signal `program(…)`.
+
+    Args:
+        path: of the file. functions: those that are called once a turn: ["dense", "sparse"] is Auto MC-Reward's pair,
+            whose reward is `auto_mc_reward()`. columns: what a turn shows; default: what the file declares.
+        writer: policy of the recipe, or `module:name`; see `asking.Adviser`. task: what the team is to do.
+        attempts, revise, budget: of the writer.
+
+    Raises:
+        InputError: not exactly one of path and writer; a writer without columns or task.
+    """
+
+    adds = {
+        "r_reward": "what the program pays for the turn", "r_dense": "its function `dense`",
+        "r_sparse": "its function `sparse`",
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        functions: Sequence[str] = ("reward",),
+        columns: Sequence[str] = (),
+        writer: str | Policy | None = None,
+        task: str = "",
+        attempts: int = 5,
+        revise: int | None = None,
+        budget: int | None = None,
+    ) -> None:
+        if (path is None) == (writer is None) or not functions:
+            raise InputError("program: give a path or a writer, and at least one function")
+        if writer is not None and not (task and columns):
+            raise InputError("program: a writer is told a task and the columns that a turn shows; give both")
+        if attempts < 1 or (revise is not None and revise < 1):
+            raise InputError(f"program: {attempts=} and {revise=} must be at least 1")
+        self.functions, self.task, self.attempts, self.revise = tuple(functions), task, attempts, revise
+        template = RewardProgram("", functions[0], tuple(columns))
+        self.program = template if path is None else RewardProgram.load(path, columns=tuple(columns))
+        self.writer = None if writer is None else Adviser(writer, budget=budget)
+        self.asks = () if self.writer is None else self.writer.asks
+        self.needs = set(self.program.columns or declared_columns(self.program.source)) | {"episode", "agent"}
+        self.adds = {f"r_{name}": f"what `{name}` pays for the turn" for name in self.functions}
+        self.attempted: list[str] = []
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with what each function pays, and a text column with the reason where one failed."""
+        due = self.revise is not None and context.iteration > 1 and not (context.iteration - 1) % self.revise
+        if self.writer is not None and (due or not self.program.source):
+            self._write(turns, context)
+        if not self.program.source:
+            return turns.with_column(**{name: np.full(len(turns), np.nan) for name in self.adds})
+        for name in self.functions:
+            turns = annotate(turns, replace(self.program, function=name), name)
+        return turns
+
+    def _write(self, turns: Turns, context: Context) -> None:
+        assert self.writer is not None
+        brief = Brief(self.task, describe(turns, self.program.columns))
+        prompt = brief.auto_mc() if set(self.functions) == {"dense", "sparse"} else brief.step(self.functions)
+        if self.program.source:
+            prompt = revise_prompt(prompt, self.program.source, _summary(turns))
+        ask = asking(self.writer.begin(context), seed=context.seed)
+        sample = Turns(turns.frame.head(SAMPLE))
+        found, attempts = write(ask, prompt, self.program, sample, functions=self.functions, attempts=self.attempts)
+        self.attempted = ["; ".join(map(str, each.issues)) for each in attempts]
+        if found is not None:
+            self.program = found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The program and what was asked."""
+        return {"source": self.program.source, "writer": None if self.writer is None else self.writer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.program = replace(self.program, source=state["source"])
+        if self.writer is not None:
+            self.writer.load_state_dict(state["writer"])
+
+
+def _summary(turns: Turns) -> str:
+    """What the team did, in two lines: success, length, and how the worst episode went."""
+    score = np.asarray(episode_score("success").evaluate(turns), float)
+    rows = turns.frame.filter(score <= np.nanmin(score)) if np.isfinite(score).any() else turns.frame
+    first = rows.filter(rows["episode"] == rows["episode"][0])
+    acts = ", ".join(str(action) for action in first["action"].head(20))
+    episodes = turns.codes("episode").size
+    return f"Success {np.nanmean(score):.2f} in {episodes} episodes of {len(turns) / episodes:.1f} turns.\nA bad one: {acts}"
