@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult, facts_of
 from palaestra.errors import InputError, nearest
 
 
@@ -20,7 +20,7 @@ class Forced:
         if agent not in env.agents:
             raise InputError(f"forced: no agent {agent!r}{nearest(agent, env.agents)}")
         self.env, self.agent, self.turn, self.action = env, agent, turn, action
-        self.agents, self.task = env.agents, ""
+        self.agents, self.task, self.facts = env.agents, "", facts_of(env)
         self._acted = 0
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
