@@ -293,7 +293,7 @@ BROKEN = {
     RewardsAStranger: "seed 0, step 1: 'eve' is rewarded",
     RewardsNaN: "seed 0, step 1: the reward of 'ann' is nan",
     TellsSomethingElse: "seed 0, step 1: the fact 'far' is 'very', a str; int was declared",
-    TakesAColumn: "seed 0, step 1: info['cost'] has the name of a column",
+    TakesAColumn: "seed 0, step 1: info.'cost'. has the name of a column",
     DeclaresAColumn: "seed 0, step 1: DeclaresAColumn: the fact 'reward' has the name of a column",
     NeverEnds: "seed 0: the episode is not over after 60 steps",
     EndsWithoutSayingSo: "terminated=False, truncated=False, but 0 agents are observed",

@@ -56,8 +56,8 @@ class Gui(NativeEnv):
     Success: all were right.
 
     facts: action_type, point, box, content, of what was said, as far as it could be read; gold_type, target_box,
-    gold_point, gold_content, of what was asked; image_size; difficulty, 1 - the square root of the target's share of the
-    screen; needs_judge, whether words were asked for.
+    gold_point, gold_content, of what was asked; image_size; difficulty, 1 - the square root of the target's share of
+    the screen; needs_judge, whether words were asked for.
     """
 
     agents: tuple[str, ...] = ("user_agent",)
