@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
@@ -75,7 +75,8 @@ def telling(column: str) -> list[str]:
     found = []
     for library, (module, table) in _PACKAGES.items():
         for name, factory in getattr(importlib.import_module(f"palaestra.envs.{module}"), table).items():
-            if column in getattr(factory, "facts", {}):
+            declared = getattr(factory, "facts", None)
+            if isinstance(declared, Mapping) and column in declared:  # an option may decide, then it is not known here
                 found.append(name if "/" in name else f"{library}/{name}")
     return sorted(found)
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaestra.envs import make
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult, facts_of
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of
 from palaestra.errors import EnvError, InputError
 
 SEPARATOR = " | "

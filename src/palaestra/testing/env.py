@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from palaestra.algebra.turns import SCHEMA
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult, facts_of
-from palaestra.envs.facts import read_facts
+from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of, read_facts
 from palaestra.errors import EnvError, InputError
 
 Play = Callable[[Observation, np.random.Generator], Action]
