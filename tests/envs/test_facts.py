@@ -97,7 +97,7 @@ def test_a_streamed_table_has_the_same_facts(tmp_path: Path, monkeypatch: pytest
         ({"rows": [1, "2"]}, "env: EnvError: the fact 'rows' is [1, '2'], a list of int, str; list[int] was declared"),
         ({"rows": [2**63]}, "env: EnvError: the fact 'rows' is [9223372036854775808], which does not fit into 64 bits"),
         ({"good": 1}, "env: EnvError: the fact 'good' is 1, a int; bool was declared"),
-        ({"delta": {"c": 1.0}}, "env: EnvError: the fact 'delta' is told of 'c', but a, b acted"),
+        ({"delta": {"c": 1.0}}, "env: EnvError: the fact 'delta' is told of 'c', but the env's agents are ('a', 'b')"),
         ({"cost": 1}, "env: EnvError: info['cost'] has the name of a column (price of the call); give it another name"),
     ],
 )  # fmt: skip
@@ -139,6 +139,15 @@ def test_facts_are_found_in_envs_classes_and_factories() -> None:
 
 
 def test_only_what_was_told_is_read() -> None:
-    assert read_facts({"other": 1}, {"n": int}, {"a": 0}) == {"a": {}}
+    assert read_facts({"other": 1}, {"n": int}, ["a"], ["a"]) == {"a": {}}
     with pytest.raises(EnvError, match="told of 'b'"):
-        read_facts({"n": {"b": 1}}, {"n": int}, {"a": 0})
+        read_facts({"n": {"b": 1}}, {"n": int}, ["a"], ["a"])
+
+
+def test_what_is_told_of_somebody_else_stands_on_its_latest_turn() -> None:
+    turns = play({"delta": 1.0}, {"delta": {"b": 2.0}, "rows": [7]})
+    assert turns.frame.select("agent", "turn", "delta", "rows").rows() == [
+        ("a", 0, 1.0, None),
+        ("b", 0, 2.0, None),
+        ("a", 1, None, [7]),
+    ]

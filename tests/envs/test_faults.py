@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections import Counter
 
 import polars as pl
@@ -70,15 +69,15 @@ def test_trying_again_gets_over_faults_and_haste_does_not() -> None:
 
 def test_mix_and_rate_are_as_documented_and_delays_are_not_slept() -> None:
     turns = play(with_faults(Desk, 0.25, patience=1e9), patient, "faults", groups=1200)
-    seen = [json.loads(text or "{}") for text in turns["metadata"]]
-    kinds = Counter(each["fault"] for each in seen if "fault" in each)
+    seen = turns.frame.select("fault", "status", "delay", "retry_after").rows(named=True)
+    kinds = Counter(turns["fault"].drop_nulls())
     hit = kinds.total() / len(turns)
     assert hit == pytest.approx(0.25, abs=0.03)
     for name, share in (("rate_limit", 0.35), ("error", 0.35), ("slow", 0.30)):
         assert kinds[name] / kinds.total() == pytest.approx(share, abs=0.05)
-    assert all(2 <= each["delay"] <= 4 for each in seen if each.get("fault") == "slow")
-    assert {each["status"] for each in seen if each.get("fault") in ("rate_limit", "error")} == {429, 500}
-    assert {each["retry_after"] for each in seen if each.get("fault") == "rate_limit"} == {2.0}
+    assert all(2 <= each["delay"] <= 4 for each in seen if each["fault"] == "slow")
+    assert {each["status"] for each in seen if each["fault"] in ("rate_limit", "error")} == {429, 500}
+    assert {each["retry_after"] for each in seen if each["fault"] == "rate_limit"} == {2.0}
 
 
 def test_a_call_that_failed_did_not_go_through() -> None:
@@ -94,7 +93,7 @@ def test_a_call_that_failed_did_not_go_through() -> None:
 
 def test_same_seed_same_faults_other_seed_other_faults() -> None:
     def trace(seed: int) -> list[str | None]:
-        return play(with_faults(Desk, 0.4, seed=seed), patient, "x")["metadata"].to_list()
+        return play(with_faults(Desk, 0.4, seed=seed), patient, "x")["fault"].to_list()
 
     assert trace(0) == trace(0)
     assert trace(0) != trace(1)
@@ -103,7 +102,7 @@ def test_same_seed_same_faults_other_seed_other_faults() -> None:
 def test_exempt_and_only_choose_what_can_fail() -> None:
     def faults(**options: object) -> int:
         turns = play(with_faults(Desk, 0.5, ("error",), **options), patient, "x")  # type: ignore[arg-type]
-        return sum("fault" in (text or "") for text in turns["metadata"])
+        return int(turns["fault"].count())
 
     assert faults(only=r"^set") < faults(exempt=None)
     assert faults(exempt=r"set|done") == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import threading
@@ -618,3 +619,79 @@ def test_sizes_that_do_not_fit_are_named() -> None:
         chatter(groups=3, group_size=[2, 2])
     with pytest.raises(InputError, match="group_size=0"):
         chatter(groups=2, group_size=[2, 0])
+
+
+# -- whatever strangers return ends their own episode only ------------------------------------------------------------
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("even this")
+
+
+def answer_of(group_0: Any, others: Any = Decision("x")) -> Answers:  # noqa: B008
+    """Another answer in the first of the groups."""
+    first = Streams(0).env_seed(0)
+    return Answers(lambda request: group_0 if request.observation.text == str(first) else others)
+
+
+def show_seed(env: Script) -> dict[str, Observation]:
+    return {"a": Observation(str(env.seed))}
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        (Decision("x", tokens_in=10**12), "policy: PolicyError: tokens_in is 1000000000000"),
+        (Decision("x", action_ids=np.array([2**40])), r"policy: PolicyError: action_ids is \[1099511627776\]"),
+        (Decision("x", action_ids=np.array([1.5])), r"policy: PolicyError: action_ids is \[1.5\]"),
+        (Decision("x", cost=float("inf")), "policy: PolicyError: cost is inf"),
+    ],
+)
+def test_what_no_column_can_hold_ends_its_own_episode(decision: Decision, message: str) -> None:
+    turns = play(show_seed, end({"a": 1.0}), groups=3, team=Team({"*": answer_of(decision)}))
+    failed = turns.filter(pl.col("error").is_not_null())
+    assert column(failed, "group") == [0]
+    assert failed.filter(pl.col("error").str.contains(message)).frame.height == 1
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        (["1.5"], "reward: RewardError: 'a' received '1.5', expected a number or None"),
+        ([10**400], "'a' received 1000"),
+        ([1e308, 1e308], "reward: RewardError: what 'a' received since its last turn sums to inf"),
+    ],
+)
+def test_rewards_that_are_no_finite_numbers_end_the_episode(rewards: list[Any], message: str) -> None:
+    """The second of two rewards comes while somebody else acts, so both belong to one turn."""
+    steps = [StepResult(see("b"), {"a": reward}) for reward in rewards]
+    turns = play(see("a"), *steps, end())
+    assert all(message in error for error in column(turns, "error"))
+    assert turns["reward"].null_count() > 0
+
+
+@pytest.mark.parametrize("error", [SystemExit("bye"), Unspeakable(), GeneratorExit()])
+def test_exits_and_errors_without_words_end_their_own_episode(error: BaseException) -> None:
+    policy = Answers(fail(error))
+    turns = play(lambda env: see("a" if env.seed % 4 else "b"), end(), groups=20, team=Team(a=Dice(), b=policy))
+    assert set(column(turns.filter(pl.col("agent") == "a"), "error")) == {None}
+    (said,) = set(column(turns.filter(pl.col("agent") == "b"), "error"))
+    assert said.startswith(f"policy: {type(error).__name__}:")
+    turns = play(see("a"), fail(error))
+    assert column(turns, "error")[0].startswith(f"env: {type(error).__name__}:")
+
+
+def test_half_a_sign_in_a_name_does_not_stop_the_rest() -> None:
+    class Odd(Script):
+        agents = ("a\ud83d", "b")
+
+    half = "a\ud83d"
+    script = functools.partial(Odd, {half: Observation("x")}, end({half: 1.0}))
+    turns = rollout(script, Team({"*": Dice("p\ud83d")}), groups=2, run="r\ud83d")
+    assert column(turns, "agent", "policy", "run", "reward") == [("a?", "p?", "r?", 1.0)] * 2
+
+
+def test_names_of_agents_are_texts() -> None:
+    turns = play({0: Observation("x")}, end())
+    assert errors(turns) == {"env: EnvError: an agent is called 0; names of agents are texts": 1}

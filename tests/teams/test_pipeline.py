@@ -49,6 +49,7 @@ def test_the_checker_reads_question_and_answer_and_may_accept():
         "valid": {"checker": True},
         "answers": {"solver": "7", "checker": "OK"},
         "scores": {"solver": 1.0, "checker": 1.0},
+        "score": 1.0,
         "expected": "7",
         "success": True,
     }

@@ -77,10 +77,10 @@ def test_an_agent_reads_its_summary_and_what_is_new() -> None:
     for said in ("on | key 7", "on", "  on|key\n is   7 | or 8  ", "on |"):
         result = env.step({"a": said})
         read += [seen.text for seen in result.observations.values()]
-        answers = result.info["answers"]
+        answers = result.info["answer"]
         assert answers == {"a": "on"}
     assert read == ["The key is 7.", "key 7 | Walk.", "key 7 | Walk.", "key is 7 or 8 | Key?"]
-    assert result.info["summaries"] == {"a": ""}, "nothing behind the separator: forgotten"
+    assert result.info["summary"] == {"a": ""}, "nothing behind the separator: forgotten"
     assert result.terminated
 
 
@@ -131,7 +131,7 @@ def test_a_number_is_no_answer() -> None:
     env.reset(0)
     result = env.step({"player_0": 0})
     assert result.info["valid"] == {"player_0": False}
-    assert result.info["answers"] == {"player_0": ""}
+    assert result.info["answer"] == {"player_0": ""}
 
 
 def test_chat_models_read_the_same_in_messages() -> None:
@@ -168,7 +168,7 @@ def test_a_recipe_names_it() -> None:
         "policies": {"p": {"kind": "random"}},
         "team": {"*": "p"},
     }
-    env = build_env(validate(data), "train")()
+    env = build_env(validate(data).env, "train")()
     assert isinstance(env, SelfSummaryEnv)
     assert env.agents == make("roles/search")().agents
 

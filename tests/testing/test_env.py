@@ -134,6 +134,24 @@ class RewardsNaN(Race):
         return StepResult(result.observations, {"ann": float("nan")}, result.terminated, info=result.info)
 
 
+class TellsSomethingElse(Race):
+    facts = {"far": int}
+
+    def step(self, actions):
+        result = super().step(actions)
+        return StepResult(result.observations, result.rewards, result.terminated, info={"far": "very"})
+
+
+class TakesAColumn(Race):
+    def step(self, actions):
+        result = super().step(actions)
+        return StepResult(result.observations, result.rewards, result.terminated, info={"cost": 1})
+
+
+class DeclaresAColumn(Race):
+    facts = {"reward": float}
+
+
 class NeverEnds(Race):
     def reset(self, seed):
         observations = super().reset(seed)
@@ -274,6 +292,9 @@ BROKEN = {
     ObservesAStranger: "seed 0, reset: agent 'eve' is observed, but the agents are",
     RewardsAStranger: "seed 0, step 1: 'eve' is rewarded",
     RewardsNaN: "seed 0, step 1: the reward of 'ann' is nan",
+    TellsSomethingElse: "seed 0, step 1: the fact 'far' is 'very', a str; int was declared",
+    TakesAColumn: "seed 0, step 1: info.'cost'. has the name of a column",
+    DeclaresAColumn: "seed 0, step 1: DeclaresAColumn: the fact 'reward' has the name of a column",
     NeverEnds: "seed 0: the episode is not over after 60 steps",
     EndsWithoutSayingSo: "terminated=False, truncated=False, but 0 agents are observed",
     GoesOnAfterTheEnd: "terminated=True, truncated=False, but 2 agents are observed",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
@@ -71,7 +71,8 @@ def register(name: str, factory: Callable[..., Env]) -> None:
 
 def telling(column: str) -> list[str]:
     """Names of registered envs that tell a fact of that name."""
-    return sorted(name for name, factory in ENVS.items() if column in (getattr(factory, "facts", None) or {}))
+    declared = {name: getattr(factory, "facts", None) for name, factory in ENVS.items()}  # an option may decide later
+    return sorted(name for name, facts in declared.items() if isinstance(facts, Mapping) and column in facts)
 
 
 def make(spec: str, **options: Any) -> EnvFactory:

@@ -1,8 +1,8 @@
 """Facts: what an env tells of a turn beside rewards, as typed columns of the table.
 
 An env that has `facts = {"delta": float, "evidence": list[int]}` tells them in `StepResult.info`, once for everybody
-who acted in the step or as `{agent: value}`. What it does not tell is null. What is not declared stays JSON in
-`metadata`.
+who acted in the step, or as `{agent: value}`, which stands on the latest turn of that agent. What it does not tell is
+null. What is not declared stays JSON in `metadata`.
 
     declared      float     int     bool      str      list[float]     list[int]     list[bool]      list[str]
     column        Float64   Int64   Boolean   String   List(Float64)   List(Int64)   List(Boolean)   List(String)
@@ -11,7 +11,7 @@ who acted in the step or as `{agent: value}`. What it does not tell is null. Wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -101,26 +101,29 @@ def facts_of(env: Any) -> dict[str, type]:
     return dict(declared)
 
 
-def read_facts(info: Mapping[str, Any], facts: Facts, agents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What `info` says of each of the agents that acted: {agent: {fact: value}}.
+def read_facts(
+    info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """What `info` says of whom: {agent: {fact: value}}.
 
     Raises:
-        EnvError: a value has another type than declared, or is told of somebody who did not act.
+        EnvError: a value has another type than declared, or is told of somebody who is not among the agents.
     """
-    told: dict[str, dict[str, Any]] = {agent: {} for agent in agents}
+    told: dict[str, dict[str, Any]] = {agent: {} for agent in acted}
     for name, kind in facts.items():
         value = info.get(name)
         if value is None:
             continue
         if isinstance(value, Mapping):
             for agent, each in value.items():
-                if agent not in told:
-                    raise EnvError(f"the fact {name!r} is told of {agent!r}, but {', '.join(told)} acted")
-                told[agent][name] = None if each is None else read_fact(name, each, kind)
+                if agent not in agents:
+                    raise EnvError(f"the fact {name!r} is told of {agent!r}, but the env's agents are {agents}")
+                if each is not None:
+                    told.setdefault(agent, {})[name] = read_fact(name, each, kind)
         else:
             value = read_fact(name, value, kind)
-            for facts_of_agent in told.values():
-                facts_of_agent[name] = value
+            for agent in acted:
+                told[agent][name] = value
     return told
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of
 from palaestra.errors import InputError, nearest
 
 MIX = {"rate_limit": 0.35, "error": 0.35, "slow": 0.30}
@@ -26,6 +27,8 @@ FAILS: dict[str, tuple[str, dict[str, Any]]] = {
     "rate_limit": ("too many requests, retry after 2 s", {"status": 429, "retry_after": 2.0}),
     "error": ("internal server error", {"status": 500}),
 }
+FAULTS = {"fault": str, "status": int, "delay": float, "retry_after": float}
+"""What a faulty env tells of its steps, beside what the env below tells."""
 EXEMPT = r"\b(audit|health)\b"
 
 Rewrite = Callable[[str, np.random.Generator], str]
@@ -37,6 +40,7 @@ class _Around:
     def __init__(self, env: EnvFactory) -> None:
         self.inner: Any = env()
         self.agents: tuple[str, ...] = self.inner.agents
+        self.facts = facts_of(self.inner)
         self.task = ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -57,6 +61,7 @@ class FaultyEnv(_Around):
     def __init__(self, env: EnvFactory, rate: float, kinds: Mapping[str, float], seed: int, *,
                  only: str | None, exempt: str | None, patience: float) -> None:  # fmt: skip
         super().__init__(env)
+        self.facts |= FAULTS
         self._rate, self._seed, self._patience, self._kinds = rate, seed, patience, tuple(kinds)
         below = np.cumsum(list(kinds.values()))
         self._below = below / below[-1]
@@ -121,8 +126,8 @@ def with_faults(
         exempt: a pattern of actions that never fail; default: the words audit and health.
         patience: seconds; a slow step that takes longer is lost with a 504.
 
-    Nobody sleeps: delays are written into `info` ("fault", "status", "delay", "retry_after"), hence into `metadata`. A
-    step with an illegal action is not hit. Where several agents act at once, a step fails for all of them.
+    Nobody sleeps: delays are facts, columns of the table (`fault`, `status`, `delay`, `retry_after`). A step with an
+    illegal action is not hit. Where several agents act at once, a step fails for all of them.
 
     Raises:
         InputError: the rate or a kind is unknown, or a pattern cannot be read.

@@ -38,7 +38,7 @@ Success = bool | dict[str, bool | None] | None
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A checked `StepResult`. seen is empty iff the episode is over. facts: {agent: {name: value}} of who acted."""
+    """A checked `StepResult`. seen is empty iff the episode is over. facts: {agent: {name: value}}."""
 
     seen: list[Seen]
     rewards: dict[str, float | None]
@@ -91,7 +91,7 @@ def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Ou
         if isinstance(success, Mapping)
         else _flag(success),
         metadata=_to_json(info, facts) if info else None,
-        facts=read_facts(info, facts, actions) if facts else _NOTHING,
+        facts=read_facts(info, facts, actions, env.agents) if facts else _NOTHING,
     )
 
 

@@ -77,7 +77,9 @@ class _Play:
         for agent, _, row in self.seen:
             row.valid = outcome.valid.get(agent, True)
             row.metadata = outcome.metadata
-            row.facts = outcome.facts.get(agent)
+        for agent, told in outcome.facts.items():
+            if agent in self.last:
+                self.last[agent].facts = {**(self.last[agent].facts or {}), **told}
         for agent, value in outcome.rewards.items():
             if value is None:
                 self.income.setdefault(agent, None)

@@ -55,6 +55,8 @@ class Plan:
         smallest = min(self.sizes.values())
         if smallest < 1:
             raise InputError(f"rollout: group_size={smallest}, expected at least 1")
+        if self.retries is not None and self.retries < 0:
+            raise InputError(f"rollout: retries={self.retries}, expected 0 or more")
         for group, seed in self.seeds.items():
             if seed is not None and not 0 <= seed < 2**64:
                 raise InputError(f"rollout: env_seeds has {seed} for group {group}, expected 0 to 2**64 - 1")

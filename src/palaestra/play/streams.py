@@ -49,7 +49,9 @@ class Streams:
         >>> first.random() == again.random()
         True
         """
-        digest = hashlib.blake2b(f"{self._address}/{group}/{episode}/{agent}".encode(), digest_size=32).digest()
+        digest = hashlib.blake2b(
+            f"{self._address}/{group}/{episode}/{agent}".encode(errors="surrogatepass"), digest_size=32
+        ).digest()
         return np.random.Generator(np.random.PCG64(_Words(digest)))  # type: ignore[arg-type]
 
 

@@ -31,7 +31,12 @@ LONGEST = 200
 
 
 class PipelineEnv:
-    """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env."""
+    """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env.
+
+    facts: score, of the answer that stands after this turn; expected, a right answer if one is known.
+    """
+
+    facts = {"score": float, "expected": str}
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class PipelineEnv:
             "valid": {role: valid},
             "answers": dict(self._answers),
             "scores": dict(self._scores),
+            "score": score,
             "expected": self.inner.answer,
         }
         if self._place < len(self.agents):

@@ -19,6 +19,7 @@ from typing import Any
 
 from palaestra.envs import make
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of
 from palaestra.errors import EnvError, InputError
 
 SEPARATOR = " | "
@@ -32,7 +33,7 @@ class SelfSummaryEnv:
 
     Actions become free text, `answer | summary`, and observations lose their choices and arrays. An action without a
     separator keeps the summary as it was; one with nothing behind it forgets it. A number is no answer: the env gets
-    empty text, and the action is not valid. `info` has the `summaries` and the `answers` that the env was given.
+    empty text, and the action is not valid. facts: those of the env; summary; answer, what the env was given.
 
     Args:
         env: makes the env, or its registered name. options: of a name.
@@ -66,6 +67,7 @@ class SelfSummaryEnv:
             raise InputError("self_summary: options= are for an env that is given by its name")
         self.inner = make(env, **(options or {}))() if isinstance(env, str) else env()
         self.agents, self.task = tuple(self.inner.agents), ""
+        self.facts = {**facts_of(self.inner), "summary": str, "answer": str}
         self._cumulative, self._separator, self._longest = cumulative, separator, longest
         self._window, self._instruction = window, instruction
 
@@ -96,7 +98,7 @@ class SelfSummaryEnv:
             a: False for a, said in actions.items() if not isinstance(said, str)
         }
         summaries = {agent: self._summaries[agent] for agent in actions}
-        info = {**result.info, "valid": valid, "answers": answers, "summaries": summaries}
+        info = {**result.info, "valid": valid, "answer": answers, "summary": summaries}
         return dataclasses.replace(result, observations=self._show(result.observations), info=info)
 
     def _show(self, observations: Mapping[str, Observation]) -> dict[str, Observation]:

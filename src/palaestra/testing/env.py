@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.algebra.turns import SCHEMA
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of, read_facts
+from palaestra.errors import EnvError, InputError
 
 Play = Callable[[Observation, np.random.Generator], Action]
 """How to answer an observation legally, for envs whose actions are free text."""
@@ -38,8 +41,9 @@ def check_env(
     Checked: the factory can be pickled; the same seed and actions give the same episode, in the same env, in another
     one and while a third one plays another seed; equal task names mean equal starts; Python's and NumPy's global
     generators are left alone; observations are consistent (choices, mask, array); only known agents act and are
-    rewarded, by finite numbers or None; an episode is over exactly when nobody is observed, within `max_steps`; an env
-    that has `snapshot` and `restore` plays on from a snapshot as it did before, and the snapshot survives that.
+    rewarded, by finite numbers or None; facts are what was declared, and nothing else in `info` has a column's name; an
+    episode is over exactly when nobody is observed, within `max_steps`; an env that has `snapshot` and `restore` plays
+    on from a snapshot as it did before, and the snapshot survives that.
 
     Args:
         factory: makes a fresh env.
@@ -150,6 +154,12 @@ def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, wh
     valid = result.info.get("valid", {})
     if not isinstance(valid, Mapping) or not set(valid) <= set(actions):
         raise AssertionError(f"{where}: info['valid'] is {valid!r}, but {sorted(actions)} acted")
+    try:
+        read_facts(result.info, facts_of(env), actions, env.agents)
+    except (EnvError, InputError) as error:
+        raise AssertionError(f"{where}: {error}") from error
+    if taken := (SCHEMA.keys() - {"valid", "success"}) & result.info.keys():
+        raise AssertionError(f"{where}: info[{min(taken)!r}] has the name of a column; give it another name")
     success = result.info.get("success")
     if isinstance(success, Mapping):
         if not set(success) <= set(env.agents):

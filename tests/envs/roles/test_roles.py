@@ -11,17 +11,18 @@ import polars as pl
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Observation
 from palaestra.envs.roles import (
     CachedTool,
+    Gui,
     Itinerary,
     ModelUser,
     NeedyUser,
     Rooms,
     Search,
     SimulatedUser,
-    from_metadata,
 )
 from palaestra.envs.roles.itinerary import PLACES, consistent, feasible, opening_hours
 from palaestra.envs.roles.rooms import verify
@@ -53,6 +54,10 @@ def search(seen: Observation, rng: np.random.Generator) -> str:
     return f"answer {found[-1]}"
 
 
+def point_somewhere(seen: Observation, rng: np.random.Generator) -> str:
+    return f"click {rng.integers(100)} {rng.integers(60)}"
+
+
 @pytest.mark.parametrize(
     ("world", "play"),
     [
@@ -62,6 +67,8 @@ def search(seen: Observation, rng: np.random.Generator) -> str:
         (Rooms, seek),
         (Search, search),
         (functools.partial(Search, noise=0.0, searches=1), search),
+        (Gui, point_somewhere),
+        (functools.partial(Gui, kinds=("click", "type", "scroll"), steps=3, choices=True), None),
     ],
 )
 def test_every_world_passes_the_conformance_test(world, play) -> None:
@@ -80,7 +87,6 @@ def played(world, agent: str, act, groups: int = 6) -> Turns:
 
 def test_the_user_feels_as_the_table_says() -> None:
     turns = played(SimulatedUser, "helper", lambda seen, rng: seen.legal[rng.integers(6)], groups=20)
-    turns = from_metadata(turns, delta=pl.Float64, emotion=pl.Float64, level=pl.String)
     np.testing.assert_allclose(np.asarray(rlver_reward().evaluate(turns)), turns["reward"].to_numpy())
     assert turns["level"].to_list() == [level(int(e)) for e in turns["emotion"]]
 
@@ -201,8 +207,6 @@ def seeker(seen: Observation, rng: np.random.Generator) -> str:
 
 def test_a_submission_points_at_its_rows() -> None:
     turns = played(Rooms, "seeker", seeker)
-    columns = {"tool": pl.String, "result": pl.String, "message": pl.String, "evidence": pl.List(pl.Int64)}
-    turns = from_metadata(turns, **columns)
     assert turns["success"].all()
     shown = semi_join(turns)
     assert len(shown) == turns["message"].count() == 6
@@ -211,8 +215,6 @@ def test_a_submission_points_at_its_rows() -> None:
     verdicts = [verify(claim, [row]) for claim, row in zip(claims, rows, strict=True)]
     assert verdicts == [(True, True)] * 6
     last = turns["message"].is_not_null()
-    votes = pl.Series([[1.0] * 3 if each else None for each in last], dtype=pl.List(pl.Float64))
-    turns = turns.with_column(success_votes=votes, valid_votes=votes)
     reward = np.asarray(smart_snap_reward("evidence").evaluate(turns))
     assert (reward[last.to_numpy()] == 1).all()
 
@@ -223,10 +225,11 @@ def test_a_wrong_or_unproved_claim() -> None:
     wrong = (env.state.room + 1) % 5
     env.step({"seeker": f"look {wrong}"})
     result = env.step({"seeker": f"submit {wrong} evidence 0"})
-    assert (result.info["verdict"], result.info["success"], result.rewards) == ([False, True], False, {"seeker": 0.0})
+    assert [result.info[name] for name in ("success_votes", "valid_votes", "success")] == [[0.0], [1.0], False]
+    assert result.rewards == {"seeker": 0.0}
     env.reset(3)
     result = env.step({"seeker": f"submit {env.state.room} evidence 7"})
-    assert result.info["verdict"] == [False, False]
+    assert (result.info["success_votes"], result.info["valid_votes"]) == ([0.0], [0.0])
     assert env.reset(3)
     assert [env.step({"seeker": "hello"}).terminated for _ in range(8)] == [False] * 7 + [True]
 
@@ -243,7 +246,6 @@ def test_judgements_and_their_relevance_are_rows() -> None:
         return f"answer {found[-1][0]}" if line.startswith("answer") else f"search {wanted}"
 
     turns = played(Search, "seeker", careful, groups=30)
-    turns = from_metadata(turns, judge=pl.Float64, relevance=pl.Float64, tool=pl.String)
     judged = turns.filter(pl.col("judge").is_not_null())
     assert set(judged["judge"].to_list()) == {0.0, 1.0}
     assert judged["judge"].to_list() == judged["relevance"].to_list()
@@ -276,3 +278,95 @@ def test_a_room_has_a_plain_number() -> None:
     result = env.step({"seeker": "submit \N{ARABIC-INDIC DIGIT TWO} evidence 0"})
     assert result.info["valid"] == {"seeker": False}
     assert not result.terminated
+
+
+# -- what the rewards of a step on a screen need ----------------------------------------------------------------------
+
+
+def test_every_reward_of_screens_finds_its_columns() -> None:
+    """As a recipe would name them, on an agent that clicks at random, and on one that does what is asked."""
+    names = {
+        "gui_g1_reward()": 1.375,
+        'ui_r1_reward("action_type", "gold_type", "point", "target_box")': 2.0,
+        'ui_venus_grounding("box", "target_box")': 0.9,
+        'ui_venus_navigation("action_type", "gold_type", coordinates=stepwise_point("point", "gold_point"))': 1.8,
+        'hybrid_reward(ui_r1_reward("action_type", "gold_type", "point", "target_box"), 1.0, "needs_judge")': 2.0,
+        "gui_g1(gui_g1_reward())": None,
+    }
+    world = functools.partial(Gui, choices=True)
+
+    def obey(seen: Observation, rng: np.random.Generator) -> str:
+        return seen.text.rsplit("\n", 1)[1]
+
+    right, chance = played(world, "user_agent", obey), played(world, "user_agent", random_choice, groups=40)
+    assert right["success"].all()
+    assert 0.1 < chance["success"].mean() < 0.5  # four boxes, which may overlap
+    for text, best in names.items():
+        signal = parse(text)
+        assert np.isfinite(np.asarray(signal.evaluate(chance))).all(), text
+        if best is not None:
+            np.testing.assert_allclose(np.asarray(signal.evaluate(right)), best, err_msg=text)
+            assert np.mean(np.asarray(signal.evaluate(chance))) < best
+
+
+def random_choice(seen: Observation, rng: np.random.Generator) -> str:
+    return seen.legal[rng.integers(len(seen.legal))]
+
+
+def test_words_and_directions_are_read_and_compared() -> None:
+    env = Gui(kinds=("type", "scroll"), steps=8, screens=8, boxes=2)
+    seen, told = env.reset(1)["user_agent"], []
+    while True:
+        result = env.step({"user_agent": seen.text.rsplit("\n", 1)[1]})
+        told.append(result.info)
+        if not result.observations:
+            break
+        seen = result.observations["user_agent"]
+    assert {info["gold_type"] for info in told} == {"type", "scroll"}
+    assert all(info["content"] == info["gold_content"] and "target_box" not in info for info in told)
+    assert result.info["success"]
+    assert [info["needs_judge"] for info in told] == [info["gold_type"] == "type" for info in told]
+
+
+@pytest.mark.parametrize(
+    ("said", "point", "box"),
+    [
+        ("click 3 4", [3.0, 4.0], None),
+        ("click 3.5, 4", None, None),
+        ("box 0 0 10 20", [5.0, 10.0], [0.0, 0.0, 10.0, 20.0]),
+        ("click 1 2 3", None, None),
+        ("", None, None),
+        ("click nowhere", None, None),
+    ],
+)
+def test_points_and_boxes_are_read_from_text(said: str, point: list[float] | None, box: list[float] | None) -> None:
+    env = Gui()
+    env.reset(0)
+    info = env.step({"user_agent": said}).info
+    if said != "click 3.5, 4":
+        assert (info.get("point"), info.get("box")) == (point, box)
+        assert info["valid"] == {"user_agent": point is not None}
+    else:
+        assert info["point"] == [3.5, 4.0]
+
+
+def test_evidence_and_plans_are_scored_from_the_columns_of_their_env() -> None:
+    def obey(seen: Observation, rng: np.random.Generator) -> str:
+        """Ask for all hours, then visit in an order that the gate accepts, at whatever hour."""
+        wanted = seen.text.split("Visit ")[1].split(", an hour")[0].split(", ")
+        visits = seen.text.count("visit ") - 1
+        return f"visit {wanted[visits]} {9 + visits}" if visits < len(wanted) else "done"
+
+    turns = played(Itinerary, "planner", obey, groups=30)
+    paid = np.asarray(deep_travel_reward("gate", "detail").evaluate(turns))
+    last = (turns.frame["gate"].is_not_null()).to_numpy()
+    np.testing.assert_allclose(paid[last], turns["reward"].to_numpy()[last])
+    assert len(set(paid[last])) > 2
+    assert turns.filter(pl.col("gate"))["invented"].to_list() == [3] * 30
+
+
+def test_wrong_options_of_a_screen_are_named() -> None:
+    with pytest.raises(InputError, match="did you mean 'click'"):
+        Gui(kinds=("clik",))
+    with pytest.raises(InputError, match="boxes=1 from 2 to 10"):
+        Gui(boxes=1)

@@ -17,11 +17,13 @@ from palaestra.play.restart import Restartable, mc_value
 from palaestra.testing.env import check_env
 
 SETTINGS = [
+    ("answers", {"right": [1, 2]}, True),
     ("automation_grid", {}, True),
     ("bargaining", {"discounts": None, "rounds": 3, "complete": False}, True),
     ("bargaining", {}, False),
     ("bertrand", {"rounds": 3}, False),
     ("bertrand", {"rounds": 3, "memory": False, "demand": "logit", "cost": 1, "prices": [1.4, 1.7, 2.0]}, False),
+    ("corridor", {}, False),
     ("desktop", {}, True),
     ("experiment", {"experiments": 2, "questions": 1, "particles": 100}, True),
     ("experiment", {"model": "discounting", "experiments": 3, "particles": 50, "regret": True}, True),

@@ -1,4 +1,4 @@
-"""Roles that an environment plays: a user with feelings, tools that are replayed, actions that submit or judge.
+"""Roles that an environment plays: a user with feelings, tools that are replayed, a screen, actions that judge.
 
 Small worlds with scripted offline parts, each of which can be replaced by a function that asks a model.
 """
@@ -6,14 +6,21 @@ Small worlds with scripted offline parts, each of which can be replaced by a fun
 from __future__ import annotations
 
 from palaestra.envs.roles.calls import Calls
+from palaestra.envs.roles.gui import Gui
 from palaestra.envs.roles.itinerary import Itinerary
-from palaestra.envs.roles.metadata import from_metadata
 from palaestra.envs.roles.rooms import Rooms
 from palaestra.envs.roles.search import Search
 from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
 
 __all__ = [
-    "CachedTool", "Calls", "Itinerary", "ModelUser", "NeedyUser", "Rooms", "Search", "SimulatedUser",
-    "from_metadata",
+    "CachedTool",
+    "Calls",
+    "Gui",
+    "Itinerary",
+    "ModelUser",
+    "NeedyUser",
+    "Rooms",
+    "Search",
+    "SimulatedUser",
 ]  # fmt: skip

@@ -57,12 +57,14 @@ class _State:
 class Itinerary(NativeEnv):
     """`planner` says `hours PLACE`, `visit PLACE HOUR` or `done`; the episode ends with `done` or after `turns`.
 
-    info: `tool` ("hours"), `visit`; at the end `gate`, `details` (a list, one per visit; empty if the gate is shut),
-    `invented` (visits of places that were never asked about). Reward at the end: 0 if the gate is shut, else the share
+    facts: tool ("hours"), visit; at the end gate, details (one per visit; none if the gate is shut), detail (the share
+    of them that hold), invented (visits of places that were never asked about): `deep_travel_reward("gate", "detail")`
+    scores an episode on its last turn. Reward at the end: 0 if the gate is shut, else the share
     of consistent visits; success if that is 1.
     """
 
     agents: tuple[str, ...] = ("planner",)
+    facts = {"tool": str, "visit": str, "gate": bool, "details": list[bool], "detail": float, "invented": int}
 
     def __init__(
         self,
@@ -124,5 +126,6 @@ class Itinerary(NativeEnv):
         details = [bool(self.detail(visit, hours[visit[0]])) for visit in state.visits] if gate else []
         score = sum(details) / len(details) if details else 0.0
         invented = sum(place not in state.told for place, _ in state.visits)
-        end = {"gate": gate, "details": details, "invented": invented, "success": score == 1.0}
+        end: dict[str, Any] = {"gate": gate, "details": details, "invented": invented, "success": score == 1.0}
+        end |= {"detail": score} if details else {}
         return {"planner": score}, info | end

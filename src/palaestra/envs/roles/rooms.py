@@ -46,12 +46,17 @@ class _State:
 class Rooms(NativeEnv):
     """`seeker` says `look ROOM` or `submit ROOM evidence TURN, TURN …`; turns are numbered from 0, as in the table.
 
-    info: `tool` ("look" or "submit"), `result` (what happened, for a verifier); on submission `message` ("THING ROOM"),
-    `evidence`, and `verdict` of the scripted verifier. Reward: 1 for the right room, else 0; the evidence is scored
+    facts: tool ("look" or "submit"), result (what happened, for a verifier); on submission message ("THING ROOM"),
+    evidence, and the scripted verifier's success_votes and valid_votes, one each, as `smart_snap_reward("evidence")`
+    reads them. Reward: 1 for the right room, else 0; the evidence is scored
     from the table. Without a submission the episode ends after `turns`.
     """
 
     agents: tuple[str, ...] = ("seeker",)
+    facts = {
+        "tool": str, "result": str, "message": str, "evidence": list[int],
+        "success_votes": list[float], "valid_votes": list[float],
+    }  # fmt: skip
 
     def __init__(self, rooms: int = 5, *, turns: int = 8) -> None:
         """`rooms`: how many there are. turns: at most."""
@@ -86,7 +91,9 @@ class Rooms(NativeEnv):
             state.over = True
             right = int(sent[1]) == state.room
             info = {"tool": "submit", "result": said[:60], "message": message, "evidence": evidence}
-            return {"seeker": float(right)}, info | {"verdict": list(verify(message, rows)), "success": right}
+            shown, valid = verify(message, rows)
+            info |= {"success_votes": [float(shown)], "valid_votes": [float(valid)]}
+            return {"seeker": float(right)}, info | {"success": right}
         else:
             result = "nothing happened"
             info = {"valid": {"seeker": False}, "result": result}

@@ -40,12 +40,13 @@ class _State:
 class Search(NativeEnv):
     """`seeker` says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 
-    With chance `noise` a search brings another fact than the one asked for. info: `tool` ("search"), on judgements
-    `judge` (1 yes, 0 no) and `relevance` (of what was found to the right answer, by `rerank`); at the end success.
+    With chance `noise` a search brings another fact than the one asked for. facts: tool ("search"), on judgements
+    judge (1 yes, 0 no) and relevance (of what was found to the right answer, by `rerank`).
     Reward: 1 for the right answer. After `searches` searches only an answer is taken.
     """
 
     agents: tuple[str, ...] = ("seeker",)
+    facts = {"tool": str, "judge": int, "relevance": float}
 
     def __init__(
         self,
@@ -58,16 +59,16 @@ class Search(NativeEnv):
         """`facts`: how many there are. rerank: relevance in [0, 1] of a text to the right answer; known in training."""
         if not (facts >= 2 and 0 <= noise <= 1 and searches >= 1):
             raise InputError(f"Search: facts={facts} >= 2, noise={noise} in [0, 1], searches={searches} >= 1")
-        self.facts, self.noise, self.searches, self.rerank = facts, noise, searches, rerank
+        self.number, self.noise, self.searches, self.rerank = facts, noise, searches, rerank
 
     def begin(self) -> tuple[str, _State]:
         """Invent facts, choose a question."""
         names: list[str] = []
-        while len(names) < 2 * self.facts:
+        while len(names) < 2 * self.number:
             name = "".join(self.rng.choice(SYLLABLES, 3))
             names += [name] if name not in names else []
         facts = dict(zip(names[::2], names[1::2], strict=True))
-        wanted = names[2 * int(self.rng.integers(self.facts))]
+        wanted = names[2 * int(self.rng.integers(self.number))]
         return f"search:{wanted}:{'-'.join(names)}", _State(facts, wanted)
 
     def look(self) -> dict[str, Observation]:

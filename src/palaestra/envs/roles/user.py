@@ -124,10 +124,11 @@ class _State:
 class SimulatedUser(NativeEnv):
     """`helper` talks to a user; the reward, on its last turn, is the user's emotion / 100.
 
-    info: `delta` (the clipped change), `emotion`, `level`. Success: the user leaves satisfied, at 100.
+    facts: delta (the clipped change), emotion, level. Success: the user leaves satisfied, at 100.
     """
 
     agents: tuple[str, ...] = ("helper",)
+    facts = {"delta": float, "emotion": float, "level": str}
 
     def __init__(
         self,

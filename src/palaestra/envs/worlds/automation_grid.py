@@ -46,6 +46,7 @@ class AutomationGrid(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("operator",)
+    facts = {"level": str}
 
     def __init__(self, levels: str | Sequence[str] = LEVELS) -> None:
         self.levels = (levels,) if isinstance(levels, str) else tuple(levels)

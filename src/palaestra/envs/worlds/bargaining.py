@@ -40,6 +40,7 @@ class Bargaining(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("first", "second")
+    facts = {"self_gain": float, "efficiency": float, "fairness": float, "agreed": float, "reference": float}
 
     def __init__(
         self,

@@ -23,11 +23,13 @@ Chosen = Mapping[str, Any]
 class NativeEnv(ABC):
     """One game that this package defines. Native worlds can be gone back to: see `palaestra.play.restart`.
 
-    state: the episode, everything that changes; whatever is drawn comes from `rng`.
+    facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
+    `rng`.
     """
 
     agents: tuple[str, ...]
     task: str = ""
+    facts: Mapping[str, type] = {}
     state: Any = None
     rng: np.random.Generator
     _turn: Mapping[str, Observation] | None = None

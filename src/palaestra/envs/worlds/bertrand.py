@@ -32,6 +32,8 @@ class Bertrand(NativeEnv):
     state: the prices of all rounds so far.
     """
 
+    facts = {"nash": float, "monopoly": float, "collusion": float}
+
     def __init__(
         self,
         *,

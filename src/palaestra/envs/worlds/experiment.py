@@ -39,6 +39,7 @@ class Experiment(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("scientist",)
+    facts = {"posterior_sd": list[float], "errors": list[float], "regret": list[float]}
 
     def __init__(
         self,

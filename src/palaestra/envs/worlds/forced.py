@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.facts import facts_of
 from palaestra.errors import InputError, nearest
 
 
@@ -20,7 +21,7 @@ class Forced:
         if agent not in env.agents:
             raise InputError(f"forced: no agent {agent!r}{nearest(agent, env.agents)}")
         self.env, self.agent, self.turn, self.action = env, agent, turn, action
-        self.agents, self.task = env.agents, ""
+        self.agents, self.task, self.facts = env.agents, "", facts_of(env)
         self._acted = 0
 
     def reset(self, seed: int) -> Mapping[str, Observation]:

@@ -45,6 +45,8 @@ class GraphGame(NativeEnv):
     In the end `info["score"]` is the soft score; success means that it is 1. Report both: random colours score 0.9.
     """
 
+    facts = {"score": float}
+
     def __init__(
         self,
         problem: str = "consensus",

@@ -117,6 +117,8 @@ class GridWorld(NativeEnv):
 class _Test(GridWorld):
     """A test in the world with given rules; its score is the reward of its last step."""
 
+    facts = {"score": float}
+
     def __init__(self, rules: Rules) -> None:
         super().__init__(rules.size)
         self.rules = rules
@@ -222,6 +224,8 @@ def derive(world: Any, test: str) -> Env:
 @ENVS.register("native/explored_grid")
 class ExploredGrid(TwoPhase):
     """Explore a grid world, then be tested: "mask", "plan" or "change"."""
+
+    facts = {**TwoPhase.facts, **_Test.facts}
 
     def __init__(
         self, test: str = "plan", *, explore: int = 50, size: int = 6, worlds: int | None = None, history: bool = True

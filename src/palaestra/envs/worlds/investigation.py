@@ -42,6 +42,7 @@ class Investigation(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("analyst",)
+    facts = {"score": float, "steps_found": int}
 
     def __init__(
         self,

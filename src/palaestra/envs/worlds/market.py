@@ -47,6 +47,8 @@ class Market(NativeEnv):
     none). Success: welfare is at least `success` of the optimum.
     """
 
+    facts = {"welfare": float, "optimal": float, "welfare_ratio": float, "position": int}
+
     def __init__(
         self,
         *,

@@ -41,6 +41,7 @@ class Negotiation(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("seller", "buyer")
+    facts = {"self_gain": float, "efficiency": float, "fairness": float, "price": float, "reference": float}
 
     def __init__(
         self,

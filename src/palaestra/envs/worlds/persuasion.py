@@ -34,6 +34,7 @@ class Persuasion(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("seller", "buyer")
+    facts = {"self_gain": float, "efficiency": float, "fairness": float, "reference": float}
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ class Queue(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("a", "b", "c")
+    facts = {"hours": float, "monopolised": bool}
 
     def __init__(self, *, fee: float = 0.0) -> None:
         if not fee >= 0:

@@ -107,6 +107,7 @@ class Desktop(NativeEnv):
     """
 
     agents: tuple[str, ...] = ("user_agent",)
+    facts = {"template": str, "goal": str, "instance_id": int, "instance_seed": int, "episode_length": int}
 
     def __init__(self, *, instances: int = 10, seed: int = 30, show_goal: bool = True) -> None:
         """Set up the suite.

@@ -29,6 +29,9 @@ class TwoPhase:
     `explored` and `resets`. history: the text shows everything that was seen and done while exploring.
     """
 
+    facts: Mapping[str, type] = {"explored": int, "resets": int}
+    """A subclass adds what its test tells."""
+
     def __init__(self, world: EnvFactory, derive: Derive, *, explore: int = 300, history: bool = True) -> None:
         if explore < 0:
             raise InputError(f"TwoPhase: explore={explore}, expected 0 or more steps")
