@@ -101,7 +101,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             try:
                 for module in self.home:
                     importlib.import_module(module)
-                _load_plugins()
+                load_plugins()
                 self._loaded = True
             finally:
                 self._loading = False
@@ -137,7 +137,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
     def doc(self, name: str) -> str:
         """The first sentence of its docstring, on one line."""
         text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
-        return re.split(r"(?<=[.:;])\s", text, maxsplit=1)[0].rstrip(":;") if text else ""
+        return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
     # -- making -------------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,12 @@ def load_object(path: str, what: str) -> Any:
 _PLUGINS: set[str] = set()
 
 
-def _load_plugins() -> None:
+def load_plugins() -> None:
+    """Import the modules that installed packages name as plugins, each once.
+
+    Raises:
+        InputError: one cannot be imported; names it.
+    """
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         if entry.value not in _PLUGINS:
             _PLUGINS.add(entry.value)

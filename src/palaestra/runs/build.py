@@ -37,7 +37,7 @@ from palaestra.runs.recipe import (
 )
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
-from palaestra.teams import pipeline
+from palaestra.teams import WORKFLOWS, pipeline
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,11 @@ def env(part: EnvPart, split: str) -> EnvFactory:
             factory = make(part.make, **options)
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
+    if part.workflow is not None:
+        name, values, options = read_call(part.workflow)
+        with naming("env.workflow"):
+            transform = WORKFLOWS.find(name)
+        factory = call(transform, options, f"env.workflow {name!r}", factory, *values)
     return factory
 
 

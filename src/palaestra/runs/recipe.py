@@ -24,6 +24,7 @@ from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
 from palaestra.runs.policies import POLICIES
+from palaestra.teams import WORKFLOWS
 
 
 class _Part(BaseModel):
@@ -37,6 +38,14 @@ class EnvPart(_Part):
     options: dict[str, Any] = {}
     roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
     pipeline: dict[str, Any] = Field({}, description="options of the pipeline")
+    workflow: str | None = Field(None, description="a team procedure over the env: self_summary(…), module:name(…)")
+
+    @field_validator("workflow")
+    @classmethod
+    def _is_a_call(cls, value: str | None) -> str | None:
+        if value is not None and ":" not in (name := _checked(read_call, value)[0]):
+            _checked(WORKFLOWS.find, name)
+        return value
 
 
 class PolicyPart(_Part):

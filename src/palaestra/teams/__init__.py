@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from palaestra.envs import register
+from palaestra.algebra.registry import Registry
+from palaestra.envs import ENVS
+from palaestra.envs.base import EnvFactory
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 
-__all__ = ["PipelineEnv", "SelfSummaryEnv", "pipeline", "self_summary", "teacher"]
+__all__ = ["WORKFLOWS", "PipelineEnv", "SelfSummaryEnv", "pipeline", "self_summary", "teacher"]
 
-register("self_summary", SelfSummaryEnv)
+WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="pipeline(roles=['solver'])")
+"""What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
+WORKFLOWS.add("pipeline", pipeline)
+WORKFLOWS.add("self_summary", self_summary)
+ENVS.add("self_summary", SelfSummaryEnv)

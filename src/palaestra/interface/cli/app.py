@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from palaestra import __version__
+from palaestra.algebra.registry import load_plugins
 from palaestra.errors import InputError, PalaestraError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where `module:name` of a recipe is likely to be; last, so that it hides nothing
     try:
+        load_plugins()  # they may bring commands
         code = app(arguments, standalone_mode=False)
     except PalaestraError as error:
         code = _fail(error, str(error), error.exit_code, debug)

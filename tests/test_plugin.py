@@ -1,0 +1,70 @@
+"""One of each kind, added by a package from outside: found by its entry point, used by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "palaestra.interface.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+def test_its_names_are_listed_and_its_command_runs(tmp_path: Path) -> None:
+    done = run("names", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for kind, name in (
+        ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
+        ("teacher", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
+    ):  # fmt: skip
+        assert name in found[kind], kind
+    assert found["stage"]["thermometer"] == "Fills `heat`."
+    assert run("greet", cwd=tmp_path).stdout == "hello from outside\n"
+
+
+def test_a_recipe_trains_with_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        """
+name: mine
+env: {make: extra/coin, workflow: plainly}
+policies: {caller: {kind: tabular}}
+team: {caller: caller}
+warm_start: {teacher: heads, groups: 4, steps: 1}
+stages: [thermometer()]
+credit: grpo() + 0.0 * warmth()
+learn: {terms: [surrogate(), push(0.01)]}
+train: {iterations: 2, groups: 2, group_size: 2}
+evaluation: {tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {s: {policies: {caller: {kind: stubborn}}}}}
+"""
+    )
+    done = run("train", "mine.yaml", "--out", "run", "--jobs", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    line = json.loads((tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()[-1])
+    assert line["stages"]["thermometer"]["seconds"] > 0
+    wrong = run("train", "mine.yaml", "stages=[]", "--out", "other", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "needs column 'heat', which nothing here gives; add thermometer() to `stages`" in wrong.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[palaestra.plugins]\nbroken = no_such_module_at_all\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    done = run("names", "term", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "plugin 'broken' (no_such_module_at_all) cannot be loaded" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
