@@ -387,7 +387,15 @@ def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.Monkey
         return {"pairs": [{"verdict": "a against b: better"}, {"verdict": "a against c: worse"}]}
 
     monkeypatch.setattr(run, "compare", compare)
-    said = say("compare", "kuhn-selfplay", "train.iterations=3", "--vary", "learn.terms=surrogate(),[surrogate(), kl(0.1)]", "--seeds", "2")
+    said = say(
+        "compare",
+        "kuhn-selfplay",
+        "train.iterations=3",
+        "--vary",
+        "learn.terms=surrogate(),[surrogate(), kl(0.1)]",
+        "--seeds",
+        "2",
+    )
     assert (
         said.stdout
         == f"a against b: better\na against c: worse\nreport: {Path('runs/kuhn-selfplay-compare/report.html')}\n"

@@ -55,7 +55,9 @@ def trainer(directory: Path | None, *, failing: float = 0.0, tables: bool = Fals
         words = ["see 0", "heard 1", "2"]
         answerer = LMPolicy.tiny(words, name="answerer", hidden=16, layers=1, heads=2, max_new_tokens=2)
     team = Team(asker=TabularPolicy(3, name="asker", capacity=8), answerer=answerer)
-    learner = PolicyGradient(team, "surrogate(), kl(0.01)", lr=0.02, minibatch=16, epochs=2, schedule="cosine", updates=12)
+    learner = PolicyGradient(
+        team, "surrogate(), kl(0.01)", lr=0.02, minibatch=16, epochs=2, schedule="cosine", updates=12
+    )
     settings: dict[str, Any] = {"iterations": 12, "groups": 4, "group_size": 6, "seed": 3, "checkpoint_every": 3}
     settings |= {"directory": directory, "credit": grpo(), "play": {"timeout": None, "retries": 1}}
     luck = np.random.default_rng(0)  # all envs share it: a crash is no fact of an episode's seed

@@ -269,7 +269,10 @@ def test_a_comparison_goes_on_where_it_stopped(
     ("vary", "found"),
     [
         ("learn.minibatch=null,4", [None, 4]),
-        ("learn.terms=surrogate(),[surrogate(clip=(.1, .3)), kl()]", [("surrogate()",), ("surrogate(clip=(.1, .3))", "kl()")]),
+        (
+            "learn.terms=surrogate(),[surrogate(clip=(.1, .3)), kl()]",
+            [("surrogate()",), ("surrogate(clip=(.1, .3))", "kl()")],
+        ),
         ("learn.lr={guide: 0.1, seeker: 0.2},1e-3", [{"guide": 0.1, "seeker": 0.2}, 0.001]),
     ],
 )

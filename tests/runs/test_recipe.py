@@ -76,9 +76,15 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
         ("learn.lr=fast", "learn.lr: expected float | dict[str, float], found 'fast' (str)"),
         ("learn.lr=-1", "learn.lr: a learning rate is at least 0, found -1.0"),
         ("learn.lr={guide: -1}", "learn.lr: a learning rate is at least 0"),
-        ("learn.terms=surrogate(clip=[0.1])", "learn.terms: surrogate: clip=[0.1] must be a number of at least 0, (low"),
+        (
+            "learn.terms=surrogate(clip=[0.1])",
+            "learn.terms: surrogate: clip=[0.1] must be a number of at least 0, (low",
+        ),
         ("learn.terms=kl(-1)", "learn.terms: kl: weight=-1, expected a number of at least 0"),
-        ("learn.terms=surrogate(ratio='tokn')", "learn.terms: surrogate: ratio='tokn' is unknown; did you mean 'token'?"),
+        (
+            "learn.terms=surrogate(ratio='tokn')",
+            "learn.terms: surrogate: ratio='tokn' is unknown; did you mean 'token'?",
+        ),
         ("policies.guide.kind=tabula", "policies.guide.kind: no 'tabula' here; did you mean 'tabular'?"),
         ("policies.guide.kind=lm", "policies.guide: kind 'lm' needs options.model"),
         ("policies.guide.kind=script", "policies.guide: kind 'script' needs options.teacher"),

@@ -325,9 +325,7 @@ class PolicyGradient:
         advantage, old, mask = batch.tensors(name, at, scored)
         piece = Piece(step, at, frame, scored, old, advantage, mask, units)
         modules = dict(self.modules[name].items())
-        parts = [
-            term(piece.lend(key, self.memory[name][key], modules.get(key))) for key, term in self.terms.items()
-        ]
+        parts = [term(piece.lend(key, self.memory[name][key], modules.get(key))) for key, term in self.terms.items()]
         return sum(parts[1:], parts[0])
 
     def _batches(self, turns: Turns, advantage: str) -> dict[str, Batch]:

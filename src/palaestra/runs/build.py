@@ -138,7 +138,9 @@ def learner(recipe: Recipe, team: Team) -> Learner:
         if every or name in parameters or (name != "updates" and value != getattr(default, name))
     }
     made = call(make_learner, options | part.options, "learn", team)
-    missing = [each for each in ("policies", "needs", "update", "state_dict", "load_state_dict") if not hasattr(made, each)]
+    missing = [
+        each for each in ("policies", "needs", "update", "state_dict", "load_state_dict") if not hasattr(made, each)
+    ]
     if missing:
         made_of = type(made).__name__
         raise RecipeError(f"learn.kind: {part.kind!r} made {made_of}, which is no learner: it lacks {missing[0]}")

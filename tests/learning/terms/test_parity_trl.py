@@ -138,9 +138,7 @@ def test_grpo_with_kl(loss_type: str, how: str, corrected: bool, seed: int) -> N
 
     tensors = rows(seed)
     reference = tensors[1] + 0.1 * rows(seed + 9)[1]
-    theirs = grpo_loss(
-        GRPOTrainer, tensors, reference, beta=0.3, loss_type=loss_type, use_bias_correction_kl=corrected
-    )
+    theirs = grpo_loss(GRPOTrainer, tensors, reference, beta=0.3, loss_type=loss_type, use_bias_correction_kl=corrected)
     found = ours(f"surrogate({CLIP}, {how}), kl(.3, 'k3', {how}, corrected={corrected})", tensors, reference)
     same(found, theirs, tensors[0], tensors[3])
 
@@ -171,7 +169,7 @@ def dpo_loss(tensors: tuple[Tensor, ...], reference: Tensor, loss: str, **option
 
     new, _, _, mask = tensors
     shifted = torch.cat([torch.zeros(len(mask), 1), mask], 1).long()
-    output = {"entropy": torch.zeros_like(new), "mean_logits": torch.zeros_like(new), "logits": torch.zeros(*new.shape, 2)}
+    output = {"entropy": torch.zeros_like(new), "mean_logits": torch.zeros_like(new), "is_top1": torch.zeros_like(mask)}
 
     def of(logps: Tensor) -> Any:
         return lambda **_: Stub(**output, log_probs=logps * mask)

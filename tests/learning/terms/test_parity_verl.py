@@ -84,7 +84,9 @@ def test_policy_losses(name: str, mode: str, seed: int) -> None:
         options = {"policy_loss": config_of.PolicyLossConfig(loss_mode=name, **options["policy_loss"])}
     new, old, advantage, mask = batch(seed)
     theirs, _ = policy_loss(name)(old, new, advantage, mask.long(), mode, actor(**options))
-    same(TERMS.build(text.replace("$", MODES[mode]))(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
+    same(
+        TERMS.build(text.replace("$", MODES[mode]))(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
