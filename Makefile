@@ -54,7 +54,8 @@ bench: $(RIVALS)/.installed
 		echo "== $$script"; $(RIVALS)/bin/python $$script || failed=1; done; exit $$failed
 
 parity: $(RIVALS)/.installed
-	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/integrations
+	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/learning/adapters \
+		tests/learning/terms
 
 clean:
 	rm -rf $(VENV) build dist runs

@@ -33,7 +33,7 @@ def wrong(data: dict[str, Any], *overrides: str, tmp_path: Path) -> str:
         ("envv.make=x", "envv: unknown field", "'env'"),
         ("env.mak=x", "env.mak: unknown field", "'make'"),
         ("train.iteration=3", "train.iteration: unknown field", "'iterations'"),
-        ("learn.clp=3", "learn.clp: unknown field", "'clip'"),
+        ("learn.term=kl()", "learn.term: unknown field", "'terms'"),
         ("evaluation.task=3", "evaluation.task: unknown field", "'tasks'"),
         ("warm_start.step=3", "warm_start.step: unknown field", "'steps'"),
         ("policies.guide.option={}", "policies.guide.option: unknown field", "'options'"),

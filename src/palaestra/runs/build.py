@@ -242,7 +242,14 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
         for name, value in fields.items()
         if every or name in parameters or (name != "updates" and value != getattr(default, name))
     }
-    return call(make_learner, options | part.options, "learn", team)  # type: ignore[no-any-return]
+    made = call(make_learner, options | part.options, "learn", team)
+    missing = [
+        each for each in ("policies", "needs", "update", "state_dict", "load_state_dict") if not hasattr(made, each)
+    ]
+    if missing:
+        made_of = type(made).__name__
+        raise RecipeError(f"learn.kind: {part.kind!r} made {made_of}, which is no learner: it lacks {missing[0]}")
+    return made  # type: ignore[no-any-return]
 
 
 def executor(part: PlayPart) -> Executor:

@@ -130,8 +130,8 @@ Per = Literal["step", "token", "update"]
 class Piece:
     """Rows of one step: tensors are [rows, tokens], padded on the right; `mask` is True where a token takes part.
 
-    at: row numbers in `step.table`. frame: those rows. old: log-probabilities of the sample; it and the advantage are 0
-    where the mask is False.
+    at: row numbers in `step.table`. frame: those rows. new: log-probabilities now, with gradient; old: of the sample;
+    they and the advantage are 0 where the mask is False, so that padding has no gradient.
     units: what the policy's last layer reads, [rows, tokens, width], if the term asks for its trunk.
     key, memory, module: of the term that is called. The memory is kept between updates and in checkpoints; change it
     in `Term.after` only, so that an update that fails leaves it alone.
@@ -149,6 +149,10 @@ class Piece:
     memory: dict[str, Any] = field(default_factory=dict)
     module: nn.Module | None = None
     shared: dict[str, Any] = field(default_factory=dict)
+    new: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.new = self.scored.logprobs.masked_fill(~self.mask, 0.0)
 
     @classmethod
     def of(
@@ -201,11 +205,6 @@ class Piece:
         return twin
 
     # -- what is known ------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def new(self) -> Tensor:
-        """Log-probabilities now, with gradient; 0 where the mask is False, so that padding has none."""
-        return self.scored.logprobs.masked_fill(~self.mask, 0.0)
 
     @property
     def rows(self) -> int:

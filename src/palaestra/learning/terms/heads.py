@@ -79,19 +79,20 @@ def value(
         number("value", low=0.0, clip=clip)
 
     def loss(piece: Piece) -> Tensor:
-        assert isinstance(piece.module, ValueHead)
-        assert piece.units is not None
+        assert piece.module is not None and piece.units is not None  # noqa: PT018
         units = piece.units if level == "token" else piece.units[:, :1]
         found, goal = piece.module(units), piece.column(target)
         if level == "turn" and goal.shape[1] != 1:
             raise InputError(f"term value: column {target!r} has lists; level='turn' wants one number per turn")
+        missing, goal = goal.isnan(), goal.nan_to_num()  # a missing goal must not spoil the gradient of the others
         error = (found - goal).square()
         if clip is not None:
             before = piece.column(old)
+            before = torch.where(before.isnan(), found.detach(), before)
             other = (torch.minimum(torch.maximum(found, before - clip), before + clip) - goal).square()
             piece.log("value_clip_fraction", ((other > error) & piece.mask).sum(), per="token")
             error = torch.maximum(error, other)
-        mask = (piece.mask if level == "token" else piece.mask.any(1, keepdim=True)) & ~goal.isnan()
+        mask = (piece.mask if level == "token" else piece.mask.any(1, keepdim=True)) & ~missing
         error = error.masked_fill(~mask, 0.0) / 2
         known = piece.known(target)
         rows, tokens = int(known.sum()), int(piece.step.counts[piece.step.chosen][known].sum())
