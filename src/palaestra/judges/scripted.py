@@ -41,7 +41,7 @@ def writes(*answers: str) -> Play:
     return lambda request: left.pop(0) if len(left) > 1 else left[0]
 
 
-NEARER = '''
+NEARER = """
 def sparse(turn, memory):
     return turn["goal"]
 
@@ -49,7 +49,7 @@ def sparse(turn, memory):
 def dense(turn, memory):
     # nearer is better, lava is worse than anything
     return -100.0 if turn["lava"] else turn["before"] - turn["distance"]
-'''
+"""
 
 
 def nearer() -> Play:

@@ -258,9 +258,7 @@ class RunningScale:
 
 
 @register()
-def episodic_global_bonus(
-    key: Keys, *, before: SignalLike = "count_before", global_key: Keys | None = None
-) -> Signal:
+def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", global_key: Keys | None = None) -> Signal:
     """[80] (arXiv 2306.03236), count form: 1[first time in the episode] / √(times in all of training).
 
     Episodic bonuses win where episodes share little, global ones where they share much; the product is robust.

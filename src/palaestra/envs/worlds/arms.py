@@ -31,7 +31,9 @@ class Arms(NativeEnv):
         self.pays, self.shows = [float(each) for each in pays], {k: list(v) for k, v in (shows or {}).items()}
         self.noise = float(noise)
         if len(self.pays) < 2 or not noise >= 0 or any(len(each) != len(self.pays) for each in self.shows.values()):
-            raise InputError(f"Arms: {len(self.pays)} arms, at least 2; as many numbers in shows, {noise=} not negative")
+            raise InputError(
+                f"Arms: {len(self.pays)} arms, at least 2; as many numbers in shows, {noise=} not negative"
+            )
         self.facts = dict.fromkeys(self.shows, float)
         self.choices = tuple(f"arm {number}" for number in range(len(self.pays)))
 

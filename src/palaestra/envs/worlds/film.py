@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from palaestra.envs.base import Observation
 from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.errors import InputError

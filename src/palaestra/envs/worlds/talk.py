@@ -40,7 +40,9 @@ class Talk(NativeEnv):
         """Which turn it is."""
         if self.state.steps >= self.turns:
             return {}
-        return {"clerk": Observation(f"turn {self.state.steps + 1}: time to {SAYINGS[self.state.steps]}", choices=SAYINGS)}
+        return {
+            "clerk": Observation(f"turn {self.state.steps + 1}: time to {SAYINGS[self.state.steps]}", choices=SAYINGS)
+        }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Say it."""

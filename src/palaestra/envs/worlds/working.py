@@ -40,7 +40,9 @@ class Working(NativeEnv):
         scores: tuple[float, ...] = (0.85, 0.5, 0.9, 0.9),
     ) -> None:
         if work < 0 or horizon <= work or len(scores) != len(MOVES) or len(right) != 2:
-            raise InputError(f"Working: {work=} >= 0 and less than {horizon=}; one score for each of {', '.join(MOVES)}")
+            raise InputError(
+                f"Working: {work=} >= 0 and less than {horizon=}; one score for each of {', '.join(MOVES)}"
+            )
         self.work, self.horizon, self.right, self.scores = work, horizon, tuple(right), tuple(scores)
 
     def begin(self) -> tuple[str, _State]:

@@ -29,7 +29,9 @@ def model_of(context: Context) -> Model:
     """
     env: Any = context.env()
     if not hasattr(env, "model"):
-        raise InputError(f"env {type(env).__name__} has no model(); small worlds such as native/maze tell their process")
+        raise InputError(
+            f"env {type(env).__name__} has no model(); small worlds such as native/maze tell their process"
+        )
     found: Model = env.model()
     return found
 
@@ -73,7 +75,9 @@ class designed(Stage):
         """The table with the designed reward."""
         model = model_of(context)
         if self.adapt is None and self.table is None:
-            steps = explicable(model.transitions, model.rewards["reward"], self.gamma, self.size, horizons=self.horizons)
+            steps = explicable(
+                model.transitions, model.rewards["reward"], self.gamma, self.size, horizons=self.horizons
+            )
             self.table = steps[-1][1].reward
         if self.adapt is not None and (self.table is None or not (context.iteration - 1) % self.adapt):
             policy = policy_table(turns, model, context)
@@ -226,7 +230,9 @@ class bilevel(Stage):
         """The table with the reward as it is now."""
         model = model_of(context)
         if self.auxiliary not in model.rewards:
-            raise InputError(f"bilevel: the model has no table of {self.auxiliary!r}, but of {', '.join(model.rewards)}")
+            raise InputError(
+                f"bilevel: the model has no table of {self.auxiliary!r}, but of {', '.join(model.rewards)}"
+            )
         if self.outer is None:
             self.outer = BilevelReward(
                 model.transitions, model.start, model.rewards["reward"], model.rewards[self.auxiliary], self.gamma,

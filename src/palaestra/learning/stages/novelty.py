@@ -1,4 +1,4 @@
-"""What a run remembers of what it has seen: counts, a network's surprise, a running deviation; and features of texts."""
+"""What a run remembers of what it has seen: counts, a network's surprise, a deviation; and vectors of texts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class counts(Stage):
 
 @stage
 class running_scale(Stage):
-    """Standard deviation of a signal over all that was seen so far, this table included, on every row.
+    """Standard deviation of a column or signal over all that was seen so far, this table included, on every row.
 
     Its reward is `scaled(bonus, "scale")`: bonuses that shrink as the world gets known stay of one size.
     """
@@ -59,7 +59,7 @@ class running_scale(Stage):
     adds = {"scale": "deviation so far of the signal"}
 
     def __init__(self, of: str, *, into: str = "scale") -> None:
-        self.signal, self.memory, self.into = parse(of), RunningScale(), into
+        self.signal, self.memory, self.into = parse(of, columns=(of,)), RunningScale(), into
         self.needs, self.adds = self.signal.needs(), {into: f"deviation so far of {of}"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
@@ -156,7 +156,9 @@ class rnd(Stage):
     def state_dict(self) -> dict[str, Any]:
         """Moments, both networks and the optimiser."""
         names = ("target", "predictor", "optimiser")
-        made = self._state if self._made is None else {n: m.state_dict() for n, m in zip(names, self._made, strict=True)}
+        made = (
+            self._state if self._made is None else {n: m.state_dict() for n, m in zip(names, self._made, strict=True)}
+        )
         return {"moments": self.moments, "networks": made}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -224,7 +226,9 @@ class embed(Stage):
         if new:
             made = np.asarray(hashed_words(new, self.size) if self.model is None else self.model(new), float)
             if made.ndim != 2 or len(made) != len(new) or not np.isfinite(made).all():
-                raise InputError(f"embed: the model made {made.shape} of {len(new)} texts; expected finite (texts, width)")
+                raise InputError(
+                    f"embed: the model made {made.shape} of {len(new)} texts; expected finite (texts, width)"
+                )
             made = made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12)
             self._known |= dict(zip(new, made, strict=True))
             if self.model is not None:

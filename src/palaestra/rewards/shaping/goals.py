@@ -84,9 +84,7 @@ def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
     return goal_similarities(texts(evaluation, node), (state, goal))
 
 
-def goal_similarities(
-    both: pl.DataFrame, names: tuple[str, str], similarity: Similarity = word_cosine
-) -> np.ndarray:
+def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Similarity = word_cosine) -> np.ndarray:
     """`goal_match` of two columns of JSON, state and goal, each distinct pair once: float64[rows].
 
     Raises:
