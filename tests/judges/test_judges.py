@@ -207,22 +207,22 @@ def test_a_cache_that_is_no_file(tmp_path: Path) -> None:
 
 def test_labels_come_later_and_the_newest_are_asked_for_first(endpoint: Endpoint) -> None:
     endpoint.answer = lambda prompt: "LABEL: 1" if "key" in prompt else "LABEL: 0"
-    labels = MessageLabels(endpoint.policy(), "open the door", batch=2)
+    labels = MessageLabels("open the door", batch=2)
     seen = Turns({"observation": ["a wall", "a key", "a wall", "a rat", None]})
     assert labels.add(seen)["label"].null_count() == 5
-    assert labels.work() == 2
+    assert labels.work(endpoint.policy()) == 2
     assert labels.add(seen)["label"].to_list() == [0.0, None, 0.0, 0.0, None]
-    assert labels.work() == 1
+    assert labels.work(endpoint.policy()) == 1
     assert labels.add(seen)["label"].to_list() == [0.0, 1.0, 0.0, 0.0, None]
-    assert labels.work() == 0
+    assert labels.work(endpoint.policy()) == 0
 
 
 def test_labels_that_failed_stay_in_the_queue(endpoint: Endpoint) -> None:
     endpoint.answer = lambda prompt: 500
-    labels = MessageLabels(endpoint.policy(), "win", batch=1)
+    labels = MessageLabels("win", batch=1)
     labels.get(["old", "new"])
-    assert labels.work() == 0
+    assert labels.work(endpoint.policy()) == 0
     assert list(labels.pending) == ["new", "old"]
     endpoint.answer = lambda prompt: "LABEL: 1"
-    assert labels.work() + labels.work() == 2
+    assert labels.work(endpoint.policy()) + labels.work(endpoint.policy()) == 2
     assert labels.get(["old", "new"]) == [1.0, 1.0]

@@ -53,7 +53,7 @@ class MessageLabels:
         return turns.with_column(**{column: pl.Series(self.get(ordered), dtype=pl.Float64)})
 
     def work(self, policy: Policy) -> int:
-        """Ask the policy about the newest `batch` of the queue; how many got a label. Those that failed stay, as the oldest."""
+        """Ask about the newest `batch` of the queue; how many got a label. Those that failed stay, as the oldest."""
         newest = [self.pending.popitem()[0] for _ in range(min(self.batch, len(self.pending)))]
         prompts = [(TEMPLATE.format(goal=self.goal, message=message), 0) for message in newest]
         answers = dict(zip(newest, ask(policy, prompts, read_label, cache=self.cache), strict=True))

@@ -7,10 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.evaluation.audits import canonicalise, dard, epic, epic_canonical, optimal_policy, regret, starc
+from palaestra.evaluation.audits import (
+    canonicalise,
+    dard,
+    epic,
+    optimal_policy,
+    regret,
+    starc,
+    table_starc,
+)
 from palaestra.evaluation.audits.distance import METHODS, policy_values
+from palaestra.rewards import shape
 
 GAMMA = 0.9
 
@@ -46,7 +56,8 @@ def test_the_unit_of_a_reward_does_not_matter(size: float) -> None:
     T, R, phi, _ = world()
     assert starc(R, size * R, T, GAMMA) == pytest.approx(0, abs=1e-7)
     assert starc(size * R, -size * R, T, GAMMA) == pytest.approx(1)
-    assert epic(size * R, size * R, T, GAMMA) == dard(size * R, size * R, T, GAMMA) == pytest.approx(0, abs=1e-7)
+    for distance in (epic, dard):
+        assert distance(size * R, size * R, T, GAMMA) == pytest.approx(0, abs=1e-6)
     assert regret(size * R, -size * R, T, GAMMA) == pytest.approx(1)
     assert starc(R, size * (0 * R + GAMMA * phi - phi[:, None, None]), T, GAMMA) == pytest.approx(
         0.5
@@ -90,20 +101,44 @@ def test_canonical_reward_keeps_the_order_of_policies() -> None:
     assert regret(R, -R, T, GAMMA) == pytest.approx(1)
 
 
-def test_canonical_form_on_a_table_is_the_sample_version() -> None:
-    turns = Turns(
-        {
-            "episode": [0, 0, 1, 1],
-            "turn": [0, 1, 0, 1],
-            "agent": ["a"] * 4,
-            "state": [1, 2, 1, 2],
-            "reward": [1.0, 3.0, 0.0, 1.0],
-        }
-    )
-    # m(1) = 0.5, m(2) = 2, m = 1.25; r + m(s') - m(s) - m, and 0 after the last turn
-    assert epic_canonical().evaluate(turns) == pytest.approx(
-        [1 + 2 - 0.5 - 1.25, 3 - 2 - 1.25, 2 - 0.5 - 1.25, 1 - 2 - 1.25]
-    )
+def ring(cut: bool, seed: int = 0, episodes: int = 200) -> Turns:
+    """Random play in a deterministic process of six states; state 5 is the end. cut: some are cut off."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for episode in range(episodes):
+        state, turn = 0, 0
+        while state != 5:
+            action = int(rng.integers(2))
+            after = (state + 1) if action else max(state - 1, 0)
+            over = cut and turn == 6
+            rows.append((episode, turn, "a", state, str(action), float(after == 5), state**2 / 9, over))
+            if over:
+                break
+            state, turn = after, turn + 1
+    names = ("episode", "turn", "agent", "state", "action", "reward", "phi", "truncated")
+    return Turns(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("size", [0.3, 1.0, 3.0, 10.0])
+def test_on_a_table_shaping_changes_nothing_however_large(size: float, cut: bool) -> None:
+    turns = ring(cut)
+    signals = [col("reward"), 3.0 * col("reward") + size * shape("phi", 0.9), -col("reward"), col("phi")]
+    reward, shaped, opposite, other = (np.asarray(each.evaluate(turns), float) for each in signals)
+    assert table_starc(turns, np.stack([reward, shaped]), gamma=0.9) == pytest.approx(0, abs=1e-9)
+    assert table_starc(turns, np.stack([reward, opposite]), gamma=0.9) == pytest.approx(1)
+    assert 0.1 < table_starc(turns, np.stack([reward, other]), gamma=0.9) < 1
+    wrong = np.asarray((col("reward") + size * shape("phi", 1.0)).evaluate(turns), float)
+    assert table_starc(turns, np.stack([reward, wrong]), gamma=0.9) > 0.01
+
+
+def test_a_table_knows_no_more_than_it_shows() -> None:
+    loop = {"episode": [0, 0], "turn": [0, 1], "agent": ["a", "a"], "state": [1, 1], "truncated": [False, True]}
+    pays = np.array([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match=r"with gamma=1.0 there are states that never lead to an end"):
+        table_starc(Turns(loop), pays)
+    with pytest.raises(InputError, match="no turn is followed by another"):
+        table_starc(Turns(loop | {"state": [1, 2]}), pays, gamma=0.9)
 
 
 @pytest.mark.parametrize(

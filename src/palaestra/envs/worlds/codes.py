@@ -1,4 +1,4 @@
-"""`Codes`: a new code in every episode, shown sign by sign; who copies it gets to its end. Nothing is paid on the way."""
+"""`Codes`: a new code in every episode, shown sign by sign; copying it leads to its end. Nothing is paid on the way."""
 
 from __future__ import annotations
 

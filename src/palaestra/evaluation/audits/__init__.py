@@ -15,7 +15,16 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, nearest
 from palaestra.evaluation.audits.components import component_columns, component_farming, paid, scale_sensitivity, shares
 from palaestra.evaluation.audits.cycles import cycle_gain, max_mean_cycle
-from palaestra.evaluation.audits.distance import canonicalise, dard, epic, epic_canonical, optimal_policy, regret, starc
+from palaestra.evaluation.audits.distance import (
+    canonical_on_table,
+    canonicalise,
+    dard,
+    epic,
+    optimal_policy,
+    regret,
+    starc,
+    table_starc,
+)
 from palaestra.evaluation.audits.finding import Finding, per_turn, require
 from palaestra.evaluation.audits.order import compare_rewards, order_audit, value_order_correlation
 from palaestra.evaluation.audits.repeats import insert_copies, repeat_insertion
@@ -25,6 +34,7 @@ __all__ = [
     "AUDITS",
     "Finding",
     "audit",
+    "canonical_on_table",
     "canonicalise",
     "cheap",
     "compare_rewards",
@@ -33,7 +43,6 @@ __all__ = [
     "cycle_gain",
     "dard",
     "epic",
-    "epic_canonical",
     "insert_copies",
     "max_mean_cycle",
     "optimal_policy",
@@ -44,6 +53,7 @@ __all__ = [
     "scale_sensitivity",
     "shares",
     "starc",
+    "table_starc",
     "telescopes",
     "value_order_correlation",
 ]
@@ -77,14 +87,14 @@ def audit(
         MissingColumnError, RewardError, ExpressionError: a reward fails on the table itself.
     """
     for name in only:
-        if name not in AUDITS:
+        if name not in AUDITS and not (name == "distance" and against is not None):
             raise InputError(f"audit {name!r} is unknown{nearest(name, AUDITS)}")
     require(turns)
     for signal in (reward, *([] if against is None else [against])):
         for name in sorted(signal.needs()):
             turns._require(name, f"{signal}: ")
         per_turn(turns, signal)
-    chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS]
+    chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS if name in AUDITS]
     if against is not None:
         chosen.append(("distance", partial(compare_rewards, turns, reward, against)))
     findings = []

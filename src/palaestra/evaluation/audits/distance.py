@@ -8,12 +8,16 @@ code of STARC and EPIC; DARD's second-step states are successors of s' in both t
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal
 
 import numpy as np
+import polars as pl
+import scipy.sparse.linalg  # noqa: F401
+from scipy import sparse
 
-from palaestra.algebra.keys import is_last
-from palaestra.algebra.signals import Signal, SignalLike, as_signal, mean, register, shift, where
+from palaestra.algebra.codes import Codes, code_column, combine
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 
 Method = Literal["val", "val_potential", "minimal", "minimal_potential", "epic", "dard", "none"]
@@ -160,14 +164,65 @@ def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float
     return float((best - found) / (best - worst)) if best - worst > 1e-12 * np.abs(R1).max() else 0.0
 
 
-@register()
-def epic_canonical(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
-    """EPIC's canonical form on a table: r + γ·m(s') - m(s) - γ·m, m(s) the mean reward of the rows in that state.
+def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """`val` of rewards on played turns: E_s'[r + γV(s') - V(s)] of each (state, action) that was met, and its share.
 
-    The coverage is the table's own; m of what follows a terminal row is 0. Two rewards that differ by potential shaping
-    have nearly equal forms: correlate them (`compare_rewards`).
+    Process and policy are those of the table: its states, how often which followed which, and what that paid. So
+    potential shaping with Φ a function of `state` changes nothing, exactly. Without a column `action` the successor
+    stands for it. A turn after which an episode was cut off
+    has no known successor and is left out.
+
+    Args:
+        rewards: float64[n, rows].
+
+    Returns:
+        float64[n, pairs] and float64[pairs].
+
+    Raises:
+        InputError: nothing is left, or with γ = 1 some states never lead to an end.
     """
-    r = as_signal(reward)
-    here = mean(r, over="state")
-    after = where(is_last(), 0.0, shift(here, -1))
-    return r + gamma * after - here - gamma * mean(r, over=())
+    segments = turns.segments("episode", "agent")
+    order = np.arange(len(turns)) if segments.order is None else segments.order
+    state = code_column(turns["state"]).ids
+    after = np.full(len(turns), -1)
+    after[order[:-1]] = state[order[1:]]
+    last = order[(segments.starts + segments.lengths - 1)[segments.lengths > 0]]
+    after[last] = -1
+    kept = np.ones(len(turns), bool)
+    if "truncated" in turns.columns:
+        kept[last] = ~turns["truncated"].fill_null(False).to_numpy()[last]
+    while True:  # what leads to where nothing is known is not known either
+        known = np.bincount(state[kept], minlength=state.max(initial=0) + 1) > 0
+        lost = kept & (after >= 0) & ~known[after]
+        if not lost.any():
+            break
+        kept &= ~lost
+    if not kept.any():
+        raise InputError("no turn is followed by another or by an end that is known")
+    here, state = np.unique(state[kept], return_inverse=True)
+    after = np.where(after[kept] >= 0, np.searchsorted(here, after[kept]), -1)
+    visits, moves = np.bincount(state), after >= 0
+    shape = (len(here), len(here))
+    share = sparse.csr_matrix((1 / visits[state[moves]], (state[moves], after[moves])), shape)
+    paid = np.stack([np.bincount(state, reward[kept]) / visits for reward in rewards])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sparse.linalg.MatrixRankWarning)
+        values = sparse.linalg.spsolve((sparse.eye(len(here)) - gamma * share).tocsc(), paid.T).reshape(len(here), -1).T
+    if not np.isfinite(values).all() or np.abs(values).max(initial=0.0) > 1e12 * (np.abs(paid).max() or 1.0):
+        raise InputError(f"with gamma={gamma} there are states that never lead to an end; give a smaller gamma")
+    form = rewards[:, kept] + gamma * np.where(moves, values[:, after], 0.0) - values[:, state]
+    chosen = code_column(turns["action"].filter(pl.Series(kept))) if "action" in turns.columns else None
+    pair = combine(Codes(state, len(here)), chosen or Codes(after + 1, len(here) + 1))
+    number = np.bincount(pair.ids, minlength=pair.size)
+    met = number > 0
+    sums = np.stack([np.bincount(pair.ids, each, minlength=pair.size) for each in form])
+    return sums[:, met] / number[met], number[met] / number.sum()
+
+
+def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> float:
+    """STARC's distance of two rewards float64[2, rows] on played turns, in [0, 1]: see `canonical_on_table`."""
+    scale = np.abs(rewards).max(axis=1, keepdims=True)
+    forms, share = canonical_on_table(turns, rewards / np.where(scale > 0, scale, 1.0), gamma=gamma)
+    forms = np.where(np.abs(forms).max(axis=1, keepdims=True) > 1e-9, forms, 0.0) * np.sqrt(share)
+    sizes = np.linalg.norm(forms, axis=1, keepdims=True)
+    return float(np.linalg.norm(np.subtract(*(forms / np.where(sizes > 0, sizes, 1.0)))) / 2)

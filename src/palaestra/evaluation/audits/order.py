@@ -8,7 +8,7 @@ from scipy import stats
 
 from palaestra.algebra.signals import Signal, count, evaluate
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.audits.distance import _pearson_distance, epic_canonical
+from palaestra.evaluation.audits.distance import table_starc
 from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require, scores
 from palaestra.rewards.shaping.potential import voc
 
@@ -61,21 +61,22 @@ def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
 
 
 def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0) -> Finding:
-    """EPIC distance of two rewards on the table's own transitions, and how alike they order its episodes.
+    """STARC distance of two rewards in the process that the table shows, and how alike they order its episodes.
 
-    numbers: `epic` (0 equal up to shaping, .71 unrelated, 1 opposite; in (0, 1) it is an estimate from what was played)
-    and `rank` (Spearman correlation of episode sums). Warns above .5.
+    numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
+    `rank` (Spearman correlation of episode sums). Warns above .5.
 
     Raises:
         MissingColumnError: `episode`, `agent` or `state` is missing.
+        InputError: the process cannot be known from the table.
     """
     require(turns, "episode", "agent", "state")
-    forms = [per_turn(turns, epic_canonical(reward, gamma=gamma)) for reward in (first, second)]
-    if not any(np.ptp(form) for form in forms):
+    paid = np.stack([per_turn(turns, reward) for reward in (first, second)])
+    if not any(np.ptp(each) for each in paid):
         return Finding("distance", "cannot tell", f"both pay the same everywhere on {len(turns)} transitions")
     codes = turns.codes("episode")
-    sums = [np.bincount(codes.ids, per_turn(turns, reward), minlength=codes.size) for reward in (first, second)]
+    sums = [np.bincount(codes.ids, each, minlength=codes.size) for each in paid]
     rank = float(stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0
-    numbers = {"epic": _pearson_distance(*forms), "rank": rank}
-    sentence = f"EPIC distance {numbers['epic']:.2f} on {len(turns)} transitions; episodes correlate at {rank:.2f}"
-    return Finding("distance", "warn" if numbers["epic"] > 0.5 else "pass", sentence, numbers)
+    numbers = {"starc": table_starc(turns, paid, gamma=gamma), "rank": rank}
+    sentence = f"STARC distance {numbers['starc']:.2f} on {len(turns)} transitions; episodes correlate at {rank:.2f}"
+    return Finding("distance", "warn" if numbers["starc"] > 0.5 else "pass", sentence, numbers)

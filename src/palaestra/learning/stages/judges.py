@@ -75,7 +75,10 @@ class judge(Stage):
                 raise InputError(f"judge: weights has {item!r}, which is no item{nearest(item, self.weights)}")
         self.weights |= {item: float(weight) for item, weight in (weights or {}).items()}
         self.column, self.level, self.everywhere, self.votes = f"judge.{name}", level, everywhere, votes
-        self.evidence, self.tool_failed = evidence, None if tool_failed is None else parse(tool_failed)
+        self.evidence, self.tool_failed = (
+            evidence,
+            None if tool_failed is None else parse(tool_failed, columns=(tool_failed,)),
+        )
         self.adviser = Adviser(policy, budget=budget, cache=cache)
         self.asks = self.adviser.asks
         self.needs = {"episode", "turn", "observation", "action", *([evidence] if evidence else ())}

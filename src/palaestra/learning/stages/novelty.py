@@ -1,4 +1,4 @@
-"""What a run remembers of what it has seen: counts, a network's surprise, a running deviation; and features of texts."""
+"""What a run remembers of what it has seen: counts, a network's surprise, a deviation; and vectors of texts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class counts(Stage):
 
 @stage
 class running_scale(Stage):
-    """Standard deviation of a signal over all that was seen so far, this table included, on every row.
+    """Standard deviation of a column or signal over all that was seen so far, this table included, on every row.
 
     Its reward is `scaled(bonus, "scale")`: bonuses that shrink as the world gets known stay of one size.
     """
@@ -59,7 +59,7 @@ class running_scale(Stage):
     adds = {"scale": "deviation so far of the signal"}
 
     def __init__(self, of: str, *, into: str = "scale") -> None:
-        self.signal, self.memory, self.into = parse(of), RunningScale(), into
+        self.signal, self.memory, self.into = parse(of, columns=(of,)), RunningScale(), into
         self.needs, self.adds = self.signal.needs(), {into: f"deviation so far of {of}"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

@@ -116,4 +116,5 @@ def _summary(turns: Turns) -> str:
     first = rows.filter(rows["episode"] == rows["episode"][0])
     acts = ", ".join(str(action) for action in first["action"].head(20))
     episodes = turns.codes("episode").size
-    return f"Success {np.nanmean(score):.2f} in {episodes} episodes of {len(turns) / episodes:.1f} turns.\nA bad one: {acts}"
+    length = len(turns) / episodes
+    return f"Success {np.nanmean(score):.2f} in {episodes} episodes of {length:.1f} turns.\nA bad one: {acts}"

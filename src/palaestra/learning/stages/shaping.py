@@ -27,14 +27,14 @@ from palaestra.rewards.shaping.goals import goal_similarities, word_cosine
 
 @stage
 class step_rewards(Stage):
-    """Perceptual rewards [199] (arXiv 1612.06699): how much each turn looks like step 2, 3 … of a task shown a few times.
+    """Perceptual rewards [199] (arXiv 1612.06699): how much a turn looks like step 2, 3 … of a task shown a few times.
 
     Films are cut into steps, each step keeps its telling features (`rewards.step_rewards`), and every turn's features
     are scored against them: columns `step_2` … `step_n` in (0, 1]. Its reward is `escalate("step_2", "step_3")`.
 
     Args:
-        guide: policy that shows how it is done, `episodes` times in the env, before the first iteration. films: instead,
-            a table of turns, one episode a film. steps: how many. features: list column of a turn's features.
+        guide: policy that shows how it is done, `episodes` times in the env, before the first iteration. films: a
+            table of turns instead, one episode a film. steps: how many. features: list column of a turn's features.
         most, alpha, shortest, by_length: of the fit; see `rewards.step_rewards`. by_length is True here: without it,
             as published, short segments of noise are favoured.
     """
@@ -97,7 +97,7 @@ class goal_progress(Stage):
     """StateFactory's progress [52] (arXiv 2603.09400) with a similarity of texts of one's own: `goal_match` per row.
 
     objects, goal: columns of JSON objects, as `goal_score` reads them, which is this with word counts. similarity:
-    `module:name` of a function of two texts, such as the cosine of an embedding model. As a potential: `shape("progress")`.
+    `module:name` of a function of two texts, the cosine of an embedding model, say. A potential: `shape("progress")`.
     """
 
     adds = {"progress": "how much of the goal the state shows, in [0, 1]"}
@@ -160,7 +160,7 @@ class multipliers(Stage):
             f"price.{name}": np.full(len(turns), price) for name, price in zip(self.limits, self.prices, strict=True)
         }
         costs = []
-        for (name, cost), limit in zip(self.costs.items(), self.limits.values(), strict=True):
+        for (_name, cost), limit in zip(self.costs.items(), self.limits.values(), strict=True):
             values = np.asarray(cost.evaluate(turns), float)
             costs.append(float(np.nanmean(values)) if np.isfinite(values).any() else limit)
         self.prices = dual_ascent(self.prices, costs, list(self.limits.values()), self.rate)
