@@ -58,7 +58,7 @@ def chance(learned: Learned) -> dict[str, float]:
     "being crowded out; milestones order programs that fail.",
     baseline="the same policy gradient without weights; with GRPO's baseline (the default) both are reported",
     criterion="worked weights exact; chance of the slow action (20 s, 60 s to train) at least 0.1 higher with weights, "
-    "mean over the seeds; rewards of failing programs strictly rising; should hold in 9 of 10 blocks of four fresh seeds",
+    "mean over the seeds; rewards of failing programs strictly rising; should hold in 9 of 10 blocks of four",
     seeds=(0, 1, 2, 3),
     slow=True,
 )
