@@ -142,9 +142,25 @@ def test_calls_may_come_in_any_order() -> None:
     assert results[-1].rewards == {"caller": 0.0}
 
 
+def test_a_hit_does_not_depend_on_the_size_of_the_box() -> None:
+    env = envs.make("native/grounding", cells=2)()
+    seen = env.reset(0)["clicker"]
+    target = env.targets[int(env.task.split()[1])]
+    right = [
+        number
+        for number, (left, top, *_), centre in ((n, b, env.centres[n // 4]) for n, b in enumerate(env.boxes))
+        if target[0] <= centre[0] * 100 <= target[2] and target[1] <= centre[1] * 100 <= target[3]
+    ]
+    paid = [episode("native/grounding", number, cells=2)[1][0] for number in range(len(seen.choices))]
+    assert [number for number, each in enumerate(paid) if each.rewards["clicker"]] == right[:3], "cut at the edge"
+    share = np.prod(np.array(target[2:]) - target[:2]) / 100**2
+    assert paid[0].info["difficulty"] == pytest.approx(1 - share**0.5)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("native/grounding", {"cells": 0}),
         ("native/inquiry", {"bits": 0}),
         ("native/lock", {"numbers": 1}),
         ("native/jobs", {"broken": 8}),

@@ -43,6 +43,7 @@ SETTINGS = [
     ("answers", {}, True),
     ("corridor", {}, False),
     ("dial", {"horizon": 6}, False),
+    ("grounding", {}, True),
     ("guardians", {}, True),
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),

@@ -18,6 +18,7 @@ from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
+from palaestra.envs.worlds.grounding import Grounding
 from palaestra.envs.worlds.guardians import Guardians
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
@@ -55,6 +56,7 @@ __all__ = [
     "Forced",
     "GraphGame",
     "GridWorld",
+    "Grounding",
     "Guardians",
     "Inquiry",
     "Investigation",
