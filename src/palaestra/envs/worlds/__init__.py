@@ -11,6 +11,7 @@ from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.dial import Dial
+from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.graph_game import GraphGame
@@ -26,6 +27,8 @@ from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
@@ -39,6 +42,7 @@ __all__ = [
     "Corridor",
     "Desktop",
     "Dial",
+    "Dilemma",
     "Experiment",
     "ExploredGrid",
     "Forced",
@@ -55,6 +59,8 @@ __all__ = [
     "Negotiation",
     "Persuasion",
     "Queue",
+    "Sites",
+    "Steps",
     "TaskTemplate",
     "TeamBuilder",
     "TwoPhase",
@@ -71,6 +77,7 @@ WORLDS: dict[str, Callable[..., Env]] = {
     "native/corridor": Corridor,
     "native/desktop": Desktop,
     "native/dial": Dial,
+    "native/dilemma": Dilemma,
     "native/experiment": Experiment,
     "native/explored_grid": ExploredGrid,
     "native/graph_game": GraphGame,
@@ -85,6 +92,8 @@ WORLDS: dict[str, Callable[..., Env]] = {
     "native/negotiation": Negotiation,
     "native/persuasion": Persuasion,
     "native/queue": Queue,
+    "native/sites": Sites,
+    "native/steps": Steps,
     "native/team_builder": TeamBuilder,
 }
 """By the name that recipes use."""
