@@ -7,6 +7,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
+from palaestra.credit.critics import Fresh
 from palaestra.errors import InputError
 
 
@@ -27,12 +28,12 @@ def test_the_fixed_point_is_the_bellman_solution() -> None:
     critic.v[:] = critic.v_target[:] = v
     expected = critic.q.copy()
     rng = np.random.default_rng(0)
-    critic.fit(replay, lambda states, _: np.zeros(len(states), int), rng, batches=1)
+    critic.fit(replay, Fresh(state, 0 * state), rng, batches=1)
     np.testing.assert_allclose(critic.q, expected, atol=1e-12)  # Q does not move at the solution …
     np.testing.assert_allclose(critic.v, np.tile(q[:, 0], (2, 1)))  # … and V is Q of what the policy sampled
 
     greedy = TurnCritic(2, 2, gamma=gamma, rate=1.0)
-    greedy.fit(replay, lambda states, _: np.ones(len(states), int), rng, batches=1000, size=16)
+    greedy.fit(replay, Fresh(state, 0 * state + 1), rng, batches=1000, size=16)
     value = np.array([gamma, 1.0])  # always going on
     np.testing.assert_allclose(greedy.v, np.tile(value, (2, 1)), atol=1e-6)
     np.testing.assert_allclose(greedy.q[0], reward + gamma * (1 - done) * value[after], atol=1e-6)
@@ -42,8 +43,10 @@ def test_the_fixed_point_is_the_bellman_solution() -> None:
 
 def test_with_a_stochastic_policy_values_are_right_on_average() -> None:
     replay = Replay(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.array([0, 0]), np.array([1, 1]))
-    critic = TurnCritic(1, 2, rate=0.05)
-    critic.fit(replay, lambda s, rng: (rng.random(len(s)) < 0.3).astype(int), np.random.default_rng(0), batches=400)
+    critic = TurnCritic(1, 1, rate=0.05)
+    critic.grow(1, 2)
+    fresh = Fresh(np.zeros(10, int), (np.arange(10) < 3).astype(int))
+    critic.fit(replay, fresh, np.random.default_rng(0), batches=400)
     np.testing.assert_allclose(critic.v, 0.3, atol=0.03)
     np.testing.assert_allclose(critic.advantage(np.array([0, 0]), np.array([0, 1])), [-0.3, 0.7], atol=0.03)
 
@@ -54,10 +57,10 @@ def test_archer_is_the_difference_and_bad_critics_are_named() -> None:
         TurnCritic(1, 1, tau=0)
     empty = Replay(*(np.zeros(0, int) for _ in range(5)))
     with pytest.raises(InputError, match="no transitions"):
-        TurnCritic(1, 1).fit(empty, lambda s, _: s, np.random.default_rng(0))
+        TurnCritic(1, 1).fit(empty, Fresh(*empty[:2]), np.random.default_rng(0))
     one = Replay(*(np.full(1, value) for value in (5, 0, 1, 0, 1)))
     with pytest.raises(InputError, match="needs 6 states and 1 actions, the critic has 2 and 3"):
-        TurnCritic(2, 3).fit(one, lambda s, _: s, np.random.default_rng(0))
+        TurnCritic(2, 3).fit(one, Fresh(*one[:2]), np.random.default_rng(0))
     with pytest.raises(InputError, match="1 states, 2 joint actions, 1 returns"):
         PrefixCritic().fit(["s"], [("a",), ("b",)], [1.0])
 
@@ -85,8 +88,9 @@ def test_the_agents_advantages_add_up_to_the_joint_one() -> None:
 def test_what_was_never_played_has_the_value_of_what_is_known_of_it() -> None:
     critic = PrefixCritic().fit(["s", "t"], [("a",), ("b",)], [1.0, 3.0])
     assert (critic.value("s", ("z",)), critic.value("unknown", ("a",))) == (1, 2)
-    with pytest.raises(InputError, match="call fit"):
-        PrefixCritic().value("s")
+    assert PrefixCritic().value("s") == 0
+    forgets = PrefixCritic(rate=0.5).fit(["s"] * 4, [()] * 4, [0.0, 0.0, 0.0, 1.0])
+    assert (forgets.value("s"), PrefixCritic().fit(["s"] * 4, [()] * 4, [0.0, 0.0, 0.0, 1.0]).value("s")) == (0.5, 0.25)
 
 
 def test_a_planner_is_asked_again_until_its_plan_is_good_enough() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import Replay, archer
+from palaestra.credit.critics import Fresh
 from palaestra.errors import InputError
-from palaestra.learning.critics import NetworkCritic, TokenBaseline
+from palaestra.learning.critics import NetworkCritic, TokenBaseline, ValueNetwork
 
 GAMMA = 0.5
 
@@ -26,16 +27,11 @@ def chain() -> tuple[Replay, np.ndarray, np.ndarray]:
     return Replay(np.eye(2)[state], turn[2 * state + action], reward, np.eye(2)[after], done), q, np.array([v0, v1])
 
 
-def uniform(state: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Both actions once in every two rows, so that nothing is left to chance but the batch."""
-    return np.eye(4)[2 * state.argmax(1) + np.arange(len(state)) % 2]
-
-
 class EveryRow:
-    """Stands for a generator: the whole replay as a batch, in an order in which every state meets both actions."""
+    """Stands for a generator: the whole replay as a batch."""
 
     def integers(self, high: int, *, size: int) -> np.ndarray:
-        return np.array([0, 0, 1, 1, 2, 2, 3, 3])
+        return np.arange(4)
 
 
 def test_the_fixed_point_on_a_chain_is_the_bellman_solution() -> None:
@@ -43,7 +39,7 @@ def test_the_fixed_point_on_a_chain_is_the_bellman_solution() -> None:
     critic = NetworkCritic(2, 4, hidden=(), gamma=GAMMA, tau=0.5)
     for rate in (0.03, 0.01, 0.003, 0.001, 0.0001, 0.00001):
         critic.optimiser.param_groups[0]["lr"] = rate
-        critic.fit(replay, uniform, EveryRow(), batches=150)  # type: ignore[arg-type]
+        critic.fit(replay, Fresh(*replay[:2]), EveryRow(), batches=150)  # type: ignore[arg-type]
     found_q, found_v = critic.values(replay.state, replay.action)
     np.testing.assert_allclose(found_q, q, atol=1e-6)
     np.testing.assert_allclose(found_v, v[[0, 0, 1, 1]], atol=1e-6)
@@ -55,13 +51,26 @@ def test_a_deep_critic_ranks_what_it_never_saw() -> None:
     state, action = rng.normal(size=(2000, 3)), rng.choice([-1.0, 1.0], (2000, 1))
     replay = Replay(state, action, state[:, 0] * action[:, 0], state, np.ones(2000, bool))
     critic = NetworkCritic(3, 1, hidden=(32,), lr=3e-3, seed=1)
-    critic.fit(replay, lambda s, r: r.choice([-1.0, 1.0], (len(s), 1)), rng, batches=150)
+    critic.fit(replay, Fresh(state, rng.choice([-1.0, 1.0], (2000, 1))), rng, batches=150)
     fresh = rng.normal(size=(500, 3))
     q, v = critic.values(fresh, np.ones((500, 1)))
     assert np.corrcoef(q, fresh[:, 0])[0, 1] > 0.95
     assert np.abs(v).mean() < 0.25
     again = NetworkCritic(3, 1, hidden=(32,), lr=3e-3, seed=1).values(fresh, np.ones((500, 1)))
     assert np.array_equal(again[0], NetworkCritic(3, 1, hidden=(32,), seed=1).values(fresh, np.ones((500, 1)))[0])
+
+
+def test_a_value_network_says_zero_and_then_what_it_learned() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    goal = np.where(rng.random(300) < 0.2, np.nan, x[:, 0] * x[:, 1])
+    value = ValueNetwork(3)
+    assert not value.predict(x).any()
+    value.fit(x, goal, rng, steps=300, batch=64)
+    assert np.corrcoef(value.predict(x), x[:, 0] * x[:, 1])[0, 1] > 0.97
+    twin = ValueNetwork(3, seed=1)
+    twin.load_state_dict(value.state_dict())
+    assert np.array_equal(twin.predict(x), value.predict(x))
 
 
 def test_a_baseline_explains_what_the_tokens_before_decided() -> None:
@@ -88,7 +97,7 @@ def test_a_baseline_explains_what_the_tokens_before_decided() -> None:
 def test_no_experience_is_named() -> None:
     empty = Replay(*(np.zeros((0, 1)) for _ in range(2)), np.zeros(0), np.zeros((0, 1)), np.zeros(0))
     with pytest.raises(InputError, match="no transitions"):
-        NetworkCritic(1, 1).fit(empty, uniform, np.random.default_rng(0))
+        NetworkCritic(1, 1).fit(empty, Fresh(*empty[:2]), np.random.default_rng(0))
     with pytest.raises(InputError, match="tau=0"):
         NetworkCritic(1, 1, tau=0)
     nothing = Turns({"action_ids": [[1]], "advantage": [None]})

@@ -114,7 +114,7 @@ class NetworkCritic:
         """
         if not len(replay.reward) or not len(fresh.state):
             raise InputError("NetworkCritic.fit: the replay has no transitions; play some episodes first")
-        known, new = ([torch.from_numpy(np.asarray(column, float)) for column in part] for part in (replay, fresh))
+        known, drawn = ([torch.from_numpy(np.asarray(column, float)) for column in part] for part in (replay, fresh))
         for _ in range(batches):
             loss = torch.zeros((), dtype=torch.double)
             for head in range(2):
@@ -122,7 +122,7 @@ class NetworkCritic:
                 with torch.no_grad():
                     goal = reward + self.gamma * (1 - done) * self.v_target[head](after)[:, 0]
                 loss = loss + (self.q[head](torch.cat([state, action], -1))[:, 0] - goal).square().mean()
-                state, action = _some(new, rng, size)
+                state, action = _some(drawn, rng, size)
                 with torch.no_grad():
                     worth = self.q_target[head](torch.cat([state, action], -1))[:, 0]
                 loss = loss + (self.v[head](state)[:, 0] - worth).square().mean()

@@ -135,11 +135,17 @@ def test_starts_are_what_the_rollout_shows_and_none_where_it_fails() -> None:
     )
 
 
+def test_of_an_env_that_shows_text_the_words_are_the_features() -> None:
+    budget = predicted_budget(minimum=1)
+    trainer(env=lambda: Lottery(array=False), stages=[budget], iterations=3).run()
+    features = budget.state_dict()["features"]
+    assert features.shape == (168, 32)
+    assert len(np.unique(features, axis=0)) == len(GOOD)
+
+
 def test_what_cannot_be_is_named() -> None:
     with pytest.raises(InputError, match="minimum=0"):
         predicted_budget(minimum=0)
-    with pytest.raises(InputError, match="shows text only; give features="):
-        trainer(env=lambda: Lottery(array=False), stages=BUDGET).run()
     with pytest.raises(InputError, match="14 rollouts are less than 2 for each of 14 tasks"):
         trainer(stages=BUDGET, group_size=1).run()
     by_name = predicted_budget(features=lambda start: np.array([len(start.text)]))

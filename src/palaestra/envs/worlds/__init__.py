@@ -13,6 +13,7 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.dial import Dial
+from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
@@ -32,7 +33,9 @@ from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
+from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
@@ -50,6 +53,7 @@ __all__ = [
     "Corridor",
     "Desktop",
     "Dial",
+    "Dilemma",
     "Experiment",
     "ExploredGrid",
     "Film",
@@ -70,7 +74,9 @@ __all__ = [
     "Negotiation",
     "Persuasion",
     "Queue",
+    "Sites",
     "Stakeholder",
+    "Steps",
     "Talk",
     "TaskTemplate",
     "TeamBuilder",

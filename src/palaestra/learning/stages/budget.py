@@ -1,7 +1,7 @@
 """Budgets: how often each task of an iteration is played, by the chance of success that its start promises.
 
-V₀ [98] puts the two parts together: `palaestra.credit.ValueAtStart` predicts, `allocate_budget` spends. Left out: what
-turns text into features, for which any function can be named.
+V₀ [98] puts the two parts together: `palaestra.credit.ValueAtStart` predicts, `allocate_budget` spends. Left out: an
+encoder of text, for which any function can be named; the default hashes words.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ from palaestra.credit import ValueAtStart, allocate_budget
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError
 from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.cells import hashed
 
 if TYPE_CHECKING:
     from palaestra.play.executors import Plan
 
+WORDS = 32
+"""Numbers that a text becomes."""
+
 
 def array_of(start: Observation) -> np.ndarray:
-    """The features that the env gives.
-
-    Raises:
-        InputError: it gives text only.
-    """
-    if start.array is None:
-        raise InputError("predicted_budget: the env shows text only; give features=, which makes an array of it")
-    return np.ravel(start.array)
+    """The features that the env gives; of an env that shows text only, its words, hashed (`cells.hashed`)."""
+    return hashed(pl.Series([start.text]), WORDS)[0] if start.array is None else np.ravel(start.array)
 
 
 @stage
@@ -45,7 +43,7 @@ class predicted_budget(Stage):
     Args:
         minimum: episodes that every group gets. last: episodes of the past that the prediction is made from; 256 in V₀.
         features: what is known of a task before it is played, as an array: a function of its first observation, or
-            `module:name` of one; default: what the env shows as an array.
+            `module:name` of one; default `array_of`.
         value: makes the predictor; anew in every iteration, since the policy is another.
     """
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,8 +91,9 @@ def hashed(texts: pl.Series, size: int) -> np.ndarray:
     for row, text in enumerate(distinct.tolist()):
         words = _WORDS.findall(text.casefold())
         for piece in [*words, *map(" ".join, itertools.pairwise(words))]:
-            code = zlib.crc32(piece.encode())
-            found[row, code % size] += 1.0 if code & (1 << 31) else -1.0
+            code = int.from_bytes(hashlib.blake2b(piece.encode(), digest_size=8).digest(), "little")
+            for part in (code & 0xFFFFFFFF, code >> 32):  # two places each: what shares one seldom shares the other
+                found[row, (part >> 1) % size] += 1.0 if part & 1 else -1.0
     length = np.linalg.norm(found, axis=1, keepdims=True)
     return np.asarray((found / np.where(length > 0, length, 1.0))[inverse])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import SignalLike, as_signal, evaluate, mean, total
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, evaluate, mean, total
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import ReturnDecomposition
 from palaestra.errors import InputError, nearest
@@ -62,7 +62,7 @@ class progress(Stage):
         if updates < 1 or last < 1 or size < 1:
             raise InputError(f"progress: updates={updates}, last={last} and size={size} must be at least 1")
         self.model = model
-        self.factors = [parse(each) for each in ((factors,) if isinstance(factors, str) else factors)]
+        self.factors = [_factor(each) for each in ((factors,) if isinstance(factors, str) else factors)]
         whole: SignalLike = total("reward", over="episode") if target is None else parse(target)
         self.target = mean(whole, over="episode")
         self.how: dict[str, Any] = {"method": method, "steps": draws}
@@ -149,3 +149,8 @@ class progress(Stage):
         self.network = None
         if state["network"]:
             self._network(int(state["network"]["inputs"]), 0).load_state_dict(state["network"]["state"])
+
+
+def _factor(text: str) -> Signal:
+    """A signal, or a column by its bare name."""
+    return parse(text, columns=(text,) if text.isidentifier() else ())

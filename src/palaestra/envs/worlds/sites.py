@@ -1,0 +1,56 @@
+"""`Sites`: several agents clear sites; two who go to one site in the same turn are in each other's way (after ReAd)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+
+@dataclass
+class _State:
+    cleared: frozenset[int] = frozenset()
+    steps: int = 0
+
+
+@ENVS.register("native/sites")
+class Sites(NativeEnv):
+    """`workers` agents choose one of `sites` sites, all at once; a site to which exactly one of them goes is cleared.
+
+    Every turn costs each of them 1/horizon; done when all sites are cleared, cut off as a failure after `horizon`
+    turns. All see which sites are cleared. facts: cleared, how many are.
+    """
+
+    facts = {"cleared": int}
+
+    def __init__(self, *, workers: int = 3, sites: int = 6, horizon: int = 20) -> None:
+        if workers < 1 or sites < 1 or horizon < 1:
+            raise InputError(f"Sites: workers={workers}, sites={sites} and horizon={horizon} must be at least 1")
+        self.sites, self.horizon = sites, horizon
+        self.agents: tuple[str, ...] = tuple(f"worker_{number}" for number in range(workers))
+        self.choices = tuple(f"site {number}" for number in range(sites))
+
+    def begin(self) -> tuple[str, _State]:
+        """Nothing is cleared."""
+        return "sites", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """The sites that are left."""
+        if len(self.state.cleared) == self.sites or self.state.steps == self.horizon:
+            return {}
+        left = " ".join(str(site) for site in range(self.sites) if site not in self.state.cleared)
+        return {agent: Observation(f"left: {left}", choices=self.choices) for agent in self.agents}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """A turn."""
+        state, went = self.state, list(chosen.values())
+        state.cleared |= {site for site in went if isinstance(site, int) and went.count(site) == 1}
+        state.steps += 1
+        done = len(state.cleared) == self.sites
+        info: dict[str, Any] = {"cleared": len(state.cleared)}
+        over = done or state.steps == self.horizon
+        return dict.fromkeys(self.agents, -1.0 / self.horizon), info | ({"success": done} if over else {})
