@@ -24,7 +24,7 @@ def rank(
         str,
         typer.Option(help="auto (Bradley-Terry unless a cycle is significant), elo, alpha_rank, nash, a voting rule …"),
     ] = "auto",
-    resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 1000,
+    resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 2000,
     seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,

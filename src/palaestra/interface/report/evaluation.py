@@ -182,7 +182,7 @@ def _sure(turns: Turns | None) -> list[Sure]:
     for (system,), part in episodes.group_by("system", maintain_order=True):
         if len(part) < 10:
             continue
-        result = calibration(part["confidence"], part["success"], task=part["task"] if "task" in extra else None)
+        result = calibration(part["confidence"], part["success"], cluster=part["task"] if "task" in extra else None)
         svg = calibration_plot(result.bins.to_dicts(), what=str(system))
         found.append(Sure(str(system), result, Panel(str(system), "95% interval; dashed: perfect", svg)))
     return found
