@@ -156,7 +156,7 @@ def studentised(
     """
     sums, counts = gather(values, groups)
     clusters = sums.shape[1]
-    if len(values) > 1 or clusters < STUDENTISED:
+    if len(values) > 1 or clusters < STUDENTISED or not resamples:
         return np.empty(0)
     s, n = sums[0], counts[0]
     mean = s.sum() / n.sum()
@@ -218,8 +218,8 @@ def mean_of_cells(
     of the studentised bootstrap's (`studentised`), because each is too near on its own: simulated with 30 tasks, t
     covers 95 % of normal values, 89-92 % of lognormal and exponential ones, 80 % where the log has sd 1.5; the
     bootstrap 95, 92-95, 90; both together 95, 93-96, 90 (docs/coverage.md). What is left of it is said in `caution`.
-    With several runs it is t alone. Values that are all equal have no interval: nothing says how much the next would
-    differ.
+    With several runs, or without `resamples`, it is t alone. Values that are all equal have no interval: nothing says
+    how much the next would differ.
     """
     seen = np.isfinite(values)
     mean = settle(float(values[seen].mean()), values) if seen.any() else math.nan

@@ -23,7 +23,7 @@ CONSERVATIVE = frozenset(
     f"coverage_{name}"
     for name in (
         "ece_of_calibrated", "variance_6_runs", "sequence_share", "rank", "elo", "copeland", "alpha_rank",
-        "clopper_pearson", "hoeffding",
+        "clopper_pearson", "hoeffding", "success_families",
     )
 )  # fmt: skip
 """Intervals that promise at least 95 %: whole numbers, scores that move in jumps, exact bounds."""
