@@ -82,7 +82,8 @@ def progress(teams: Teams) -> list[Panel]:
         def value(seed: Seed) -> Any:
             looks = [row["evaluation"] for row in seed.metrics if row.get("evaluation")]
             kind = "success" if any(look.get("success") is not None for look in looks) else "score"
-            return seed.start if looks and kind == field else None
+            first = seed.metrics[0]["iteration"] if seed.metrics else 0
+            return seed.start if looks and first > 0 and kind == field else None
 
         return value
 
