@@ -62,7 +62,7 @@ def test_clusters_widen() -> None:
     q = np.repeat(rng.random(40), 10)
     s = np.repeat(rng.random(40) < q[::10], 10)
     alone = calibration(q, s).brier
-    together = calibration(q, s, task=np.repeat(np.arange(40), 10)).brier
+    together = calibration(q, s, cluster=np.repeat(np.arange(40), 10)).brier
     assert together.high - together.low > 2 * (alone.high - alone.low)
     assert (together.n, together.clusters) == (400, 40)
 

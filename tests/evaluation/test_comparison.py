@@ -64,9 +64,9 @@ def test_verdicts(frame: pl.DataFrame) -> None:
     assert d is not None
     assert verdict(rows["after"]) == (
         f"better by {100 * d.mean:+.1f} points "
-        f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}, 200 tasks x 4 trials)"
+        f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}, 200 tasks × 4 trials)"
     )
-    assert verdict(rows["random"]).startswith("worse by -")
+    assert verdict(rows["random"]).startswith("worse by −")
     assert verdict(rows["single"]).startswith("cannot tell: the interval contains 0")
 
 
@@ -116,7 +116,7 @@ def test_score_is_compared_in_its_own_unit_and_several_runs_are_said(make_trials
         make_trials({"before": before, "after": before + rng.normal(2, 0.5, (5, 30, 2))}), value="score"
     )
     assert verdict(rows[1]).startswith("better by +2")
-    assert "30 tasks x 2 trials, 5 runs)" in verdict(rows[1])
+    assert "30 tasks × 2 trials, 5 runs)" in verdict(rows[1])
     same = comparison_table(make_trials({"before": before, "after": rng.normal(size=(5, 30, 2))}), value="score")
     assert "would be found 4 times out of 5" in verdict(same[1])
 
@@ -135,7 +135,7 @@ def test_games_without_success_are_compared_by_score(make_trials: Maker) -> None
     assert after.success.n == 0
     assert np.isnan(after.pass_hat_k[20].mean)
     assert verdict(after).startswith("better by +1.5 ")
-    assert "1 task x 20 trials" in verdict(after)
+    assert "1 task × 20 trials" in verdict(after)
     json.dumps([before.to_dict(), after.to_dict()], allow_nan=False)
 
 
@@ -153,7 +153,7 @@ def test_a_verdict_counts_the_tasks_in_common(make_trials: Maker) -> None:
     rng = np.random.default_rng(0)
     frame = make_trials({"before": rng.random((100, 1)) < 0.5, "after": rng.random((100, 1)) < 0.5})
     few = frame.filter((pl.col("system") == "after") | pl.col("task").is_in([f"task-{n}" for n in range(10)]))
-    assert "10 tasks x 1 trial, 90 dropped)" in verdict(comparison_table(few)[1])
+    assert "10 tasks × 1 trial, 90 dropped)" in verdict(comparison_table(few)[1])
 
 
 def test_what_would_be_found_is_said_at_the_corrected_level(make_trials: Maker) -> None:
@@ -172,5 +172,55 @@ def test_what_would_be_found_is_said_at_the_corrected_level(make_trials: Maker) 
 def test_equal_scores_claim_no_power(make_trials: Maker) -> None:
     frame = make_trials({"before": np.zeros((20, 1)), "after": np.zeros((20, 1))})
     said = verdict(comparison_table(frame, value="score")[1])
-    assert said.startswith("cannot tell: the interval contains 0")
-    assert "would be found" not in said
+    assert said == "cannot tell: +0, and 20 tasks × 1 trial give no interval"
+
+
+def outage(make_trials: Maker, lost: int, error: str = "policy: APIConnectionError: no route") -> pl.DataFrame:
+    """Identical play on 100 tasks; `lost` trials of `before` end in an error."""
+    success = (np.arange(100) % 2 == 0)[:, None]
+    frame = make_trials({"before": success, "after": success})
+    place = pl.col("task").str.extract(r"(\d+)").cast(int)
+    gone = (pl.col("system") == "before") & (place < lost)
+    return frame.with_columns(
+        success=pl.when(gone).then(None).otherwise("success"), error=pl.when(gone).then(pl.lit(error))
+    )
+
+
+def test_an_outage_is_no_win(make_trials: Maker) -> None:
+    before, after = comparison_table(outage(make_trials, 34))
+    assert after.lost == {"before": (34, 100, {"policy": 34})}
+    assert after.difference is not None
+    assert after.difference.mean == 0
+    assert after.difference.dropped == 34
+    said = verdict(after)
+    assert said.startswith("cannot tell: more than 20 % of the trials of one side are lost")
+    assert said.endswith("left out, because the infrastructure failed: 34 of 100 trials of before (policy 34)")
+    assert before.lost == after.lost
+    json.dumps(after.to_dict(), allow_nan=False)
+
+
+def test_a_few_lost_trials_are_counted_in_the_sentence(make_trials: Maker) -> None:
+    won = pl.when(pl.col("system") == "after").then(True).otherwise("success")
+    frame = outage(make_trials, 4).with_columns(success=won)
+    said = verdict(comparison_table(frame)[1])
+    assert said.startswith("better by +50.0 points")
+    assert "4 of 100 trials of before (policy 4)" in said
+    own = outage(make_trials, 4, "run: the agent gave up").with_columns(pl.col("success").fill_null(False))
+    assert "infrastructure" not in verdict(comparison_table(own)[1])
+
+
+def test_clusters_are_said(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    frame = make_trials({"before": rng.random((60, 2)) < 0.4, "after": rng.random((60, 2)) < 0.5})
+    frame = frame.with_columns(cluster=pl.col("task").str.extract(r"(\d+)").cast(int) % 15)
+    said = verdict(comparison_table(frame)[1])
+    assert "60 tasks in 15 clusters × 2 trials" in said
+    assert "more clusters of tasks to find" in said
+
+
+def test_what_makes_an_interval_doubtful_is_said(make_trials: Maker) -> None:
+    rng = np.random.default_rng(0)
+    values = {"before": rng.normal(size=(30, 1)), "after": rng.lognormal(0, 2, (30, 1))}
+    assert "heavy tails" in verdict(comparison_table(make_trials(values), value="score")[1])
+    few = {name: x[:6] for name, x in values.items()}
+    assert "6 tasks: intervals of so few are rough" in verdict(comparison_table(make_trials(few), value="score")[1])

@@ -12,6 +12,7 @@ from scipy import stats
 from palaestra.errors import InputError
 from palaestra.evaluation import detectable_difference, paired_difference, runs_needed, sign_flip_pvalue
 from palaestra.evaluation.difference import bootstrap_means
+from palaestra.evaluation.intervals import gather
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -168,13 +169,13 @@ def test_sign_flip_by_sampling_agrees_with_all_patterns() -> None:
 def test_bootstrap_has_the_right_spread_with_holes_and_runs() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(1, 200))
-    means = bootstrap_means(values, resamples=4000, rng=rng)
+    means = bootstrap_means(*gather(values, None), resamples=4000, rng=rng)
     assert means.std() == pytest.approx(values.std() / np.sqrt(200), rel=0.05)
     crossed = rng.normal(size=(30, 1)) + rng.normal(size=(1, 40))
     spread = np.sqrt(crossed.mean(1).var() / 30 + crossed.mean(0).var() / 40)
-    assert bootstrap_means(crossed, resamples=4000, rng=rng).std() == pytest.approx(spread, rel=0.06)
+    assert bootstrap_means(*gather(crossed, None), resamples=4000, rng=rng).std() == pytest.approx(spread, rel=0.06)
     holed = np.where(rng.random((30, 40)) < 0.05, np.nan, 7.0)
-    assert np.allclose(bootstrap_means(holed, resamples=100, rng=rng), 7.0)
+    assert np.allclose(bootstrap_means(*gather(holed, None), resamples=100, rng=rng), 7.0)
 
 
 def test_same_seed_same_interval_and_fast(make_trials: Maker) -> None:
@@ -235,3 +236,40 @@ def test_detectable_and_needed_are_at_alpha(make_trials: Maker) -> None:
     assert five.detectable / one.detectable == pytest.approx(factor[1] / factor[0])
     assert five.more_tasks > one.more_tasks
     assert (five.low, five.p) == (one.low, one.p)
+
+
+def test_equal_gains_do_not_make_an_interval_of_no_width(make_trials: Maker) -> None:
+    zero, one = np.zeros((6, 1)), np.ones((6, 1))
+    found = paired_difference(make_trials({"a": zero, "b": one}), "b", "a", value="score")
+    assert found.mean == 1
+    assert found.low == pytest.approx(1 - 0.3903, abs=1e-3)  # Wilson's limit of 0 in 6
+    assert found.high == 1
+    wide = paired_difference(make_trials({"a": zero, "b": np.full((6, 1), 3.0)}), "b", "a", value="score")
+    assert (wide.low, wide.high) == (pytest.approx(3 - 3 * 0.3903, abs=3e-3), pytest.approx(3 + 3 * 0.3903, abs=3e-3))
+
+
+def test_families_are_paired_flipped_and_asked_for(make_trials: Maker) -> None:
+    """Tasks that are copies of one another: as many p and as wide as with one of each."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(14, 1)), rng.normal(1.2, 1, (14, 1))
+    alone = paired_difference(make_trials({"a": a, "b": b}), "b", "a", value="score")
+    copied = make_trials({"a": np.repeat(a, 5, 0), "b": np.repeat(b, 5, 0)})
+    blind = paired_difference(copied, "b", "a", value="score")
+    kin = copied.with_columns(cluster=pl.col("task").str.extract(r"(\d+)").cast(int) // 5)
+    found = paired_difference(kin, "b", "a", value="score")
+    assert (found.clusters, found.tasks) == (14, 70)
+    assert found.p == pytest.approx(alone.p, rel=0.2)
+    assert found.high - found.low == pytest.approx(alone.high - alone.low, rel=0.05)
+    assert found.more_tasks == alone.more_tasks
+    assert blind.p < 0.2 * found.p
+    runs = pl.concat([kin, kin.with_columns(pl.col("score") + 0.1, run=pl.lit("1"))])
+    assert paired_difference(runs, "b", "a", value="score").clusters == 14
+
+
+def test_skewed_gains_are_not_called_certain_by_sign_flips(make_trials: Maker) -> None:
+    """Many small losses and few large gains: signs are not symmetric, and p must not be that of the flips alone."""
+    values = -np.abs(np.random.default_rng(0).lognormal(0, 1.8, (30, 1)))
+    shifted = values - values.mean() - 0.9
+    found = paired_difference(make_trials({"a": np.zeros((30, 1)), "b": shifted}), "b", "a", value="score")
+    assert found.p >= sign_flip_pvalue(shifted[:, 0], rng=np.random.default_rng(0)) * 0.9
+    assert "heavy tails" in found.caution

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation import mean_interval, pass_at_k, pass_hat_k, success_interval
-from palaestra.evaluation.intervals import clustered_variance
+from palaestra.evaluation import Estimate, k_estimate, mean_interval, pass_at_k, pass_hat_k, success_interval
+from palaestra.evaluation.intervals import clustered_variance, studentised
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -73,7 +73,13 @@ def test_mean_interval_matches_t_and_skips_missing_values(make_trials: Maker) ->
     frame = make_trials({"a": values})
     found = mean_interval(frame)
     low, high = stats.t.interval(0.95, 19, values.mean(), stats.sem(values[:, 0]))
-    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    width = high - low  # either end is t's, or a little farther out
+    assert low - 0.15 * width < found.low <= low + 1e-12
+    assert high - 1e-12 <= found.high < high + 0.15 * width
+    few = mean_interval(make_trials({"a": values[:7]}))
+    low, high = stats.t.interval(0.95, 6, values[:7].mean(), stats.sem(values[:7, 0]))
+    assert (few.low, few.high) == (pytest.approx(low), pytest.approx(high))
+    assert "7 tasks" in few.caution
     holed = frame.with_columns(score=pl.when(pl.col("task") != "task-3").then("score"))
     assert mean_interval(holed).mean == pytest.approx(np.delete(values, 3).mean())
     assert mean_interval(holed).n == 19
@@ -154,3 +160,76 @@ def test_estimates_are_json_and_bad_columns_are_named(make_trials: Maker) -> Non
     empty = success_interval(frame.with_columns(success=pl.lit(None, pl.Boolean)))
     assert empty.n == 0
     assert math.isnan(empty.mean)
+
+
+def test_families_are_the_units_and_singletons_change_nothing(make_trials: Maker) -> None:
+    """Copies of one task add no information: a family of four equal tasks is one task."""
+    rng = np.random.default_rng(5)
+    base = rng.random((12, 3)) < rng.beta(0.2, 0.2, (12, 1))
+    alone = make_trials({"a": base})
+    copied = make_trials({"a": np.repeat(base, 4, axis=0)})
+    kin = copied.with_columns(cluster=pl.col("task").str.extract(r"(\d+)").cast(int) // 4)
+    one, four = success_interval(alone), success_interval(kin)
+    assert (four.clusters, four.mean) == (12, pytest.approx(one.mean))
+    assert four.high - four.low == pytest.approx(one.high - one.low, rel=0.02)
+    assert success_interval(copied).high - success_interval(copied).low < 0.6 * (four.high - four.low)
+    assert "by cluster" in four.method
+    values = np.random.default_rng(6).exponential(size=(15, 2))
+    frame = make_trials({"a": values})
+    plain, single = mean_interval(frame), mean_interval(frame.with_columns(cluster="task"))
+    assert (single.low, single.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
+    assert k_estimate(kin, "pass_hat_k", 2).clusters == 12
+
+
+def test_unequal_families_by_hand() -> None:
+    """V = G/(G-1) · Σ_g (Σ deviations of g)² / N²."""
+    values, groups = np.array([[1.0, 2.0, 3.0, 10.0]]), np.array([0, 0, 1, 1])
+    deviations = np.array([1 + 2 - 8.0, 3 + 10 - 8.0])
+    assert clustered_variance(values, groups) == (pytest.approx(2 * (deviations**2).sum() / 16), 1)
+
+
+def test_a_score_of_zeros_and_ones_is_a_share(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.array([[0.0], [1.0]])})
+    found = mean_interval(frame)
+    assert 0 <= found.low < 0.5 < found.high <= 1
+    assert (found.low, found.high) == tuple(map(pytest.approx, _ends(success_interval(frame, value="score"))))
+
+
+def _ends(found: Estimate) -> tuple[float, float]:
+    return found.low, found.high
+
+
+def test_what_does_not_vary_has_no_interval(make_trials: Maker) -> None:
+    found = mean_interval(make_trials({"a": np.full((6, 1), 0.1 + 0.2)}))
+    assert found.mean == pytest.approx(0.3)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
+def test_skewed_scores_reach_out_to_the_long_side_and_say_so(make_trials: Maker) -> None:
+    values = np.random.default_rng(2).lognormal(0, 1.5, (30, 1))
+    found = mean_interval(make_trials({"a": values}))
+    assert found.high - found.mean > 1.3 * (found.mean - found.low)
+    assert found.caution.startswith("heavy tails: one of 30 tasks makes ")
+    assert not mean_interval(make_trials({"a": np.random.default_rng(2).normal(size=(30, 1))})).caution
+
+
+def test_studentised_draws_by_hand() -> None:
+    """Quantiles of t* from whole loops over draws, with the clustered standard error of each."""
+    rng = np.random.default_rng(0)
+    values, groups = rng.exponential(size=(1, 24)), np.arange(24) // 2
+    parts = values[0].reshape(12, 2)
+    t = []
+    for _ in range(4000):
+        x = parts[rng.integers(0, 12, 12)].sum(1)
+        error = math.sqrt(12 / 11 * ((x - x.mean()) ** 2).sum()) / 24
+        t.append((x.sum() / 24 - values.mean()) / error)
+    ours = studentised(values, groups, resamples=4000, seed=1)
+    for q in (0.05, 0.5, 0.95):
+        assert np.quantile(ours, q) == pytest.approx(np.quantile(t, q), abs=0.15)
+    assert not len(studentised(values[:, :7]))
+
+
+def test_values_too_large_to_square_are_named(make_trials: Maker) -> None:
+    with pytest.raises(InputError, match=r"score: 1e\+308 is too large"):
+        mean_interval(make_trials({"a": np.array([[1e308], [-1e308]])}))

@@ -57,22 +57,24 @@ def test_seat_is_chosen_by_where_and_absent_seats_are_unscored() -> None:
     assert trials(frame, agents="any")["success"].to_list() == [True, True]
 
 
-def test_errors_fail_by_default_unless_scoring_failed() -> None:
+def test_what_the_infrastructure_breaks_is_no_failure_of_the_system() -> None:
+    """Unless one asks to count it; what the system itself broke always is."""
     kinds = ["env: ValueError: x", "env-timeout: s", "policy: HTTPError: 500", "reward: ValueError: nan", None]
+    kinds += ["run: the agent gave up", "APIConnectionError: Connection error.", "run: openai.RateLimitError: 429"]
     frame = turns(*({"episode": i, "error": e, "success": True, "reward": 0.5} for i, e in enumerate(kinds)))
     default = trials(frame)
-    assert default["success"].to_list() == [False, False, False, None, True]
-    assert default["score"].to_list() == [None, None, None, None, 0.5]
+    assert default["success"].to_list() == [None, None, None, None, True, False, None, None]
+    assert default["score"].to_list() == [None, None, None, None, 0.5, None, None, None]
     assert default["error"].to_list() == kinds
-    assert trials(frame, errors="exclude")["success"].to_list() == [None, None, None, None, True]
+    assert trials(frame, errors="count")["success"].to_list() == [False] * 3 + [None, True, False, False, False]
 
 
-def test_an_episode_that_nobody_played_is_a_failed_trial_of_its_group_s_task() -> None:
+def test_an_episode_that_nobody_played_is_a_trial_of_its_group_s_task() -> None:
     nobody = {"agent": None, "task": None, "success": None, "reward": None, "error": "env: OSError: disk", "cost": None}
     frame = turns({"group": 7}, {"group": 7, "episode": 1, **nobody}, {"group": 8, **nobody})
     table = trials(frame)
     assert table["task"].to_list() == ["group 8", "t", "t"]
-    assert table["success"].to_list() == [False, True, False]
+    assert table["success"].to_list() == [None, True, None]
     assert table["turns"].to_list() == [0, 1, 0]
 
 
@@ -116,3 +118,25 @@ def test_bad_input_is_named() -> None:
         trials(turns({}), score="qualty")
     with pytest.raises(InputError, match=r"errors='drop'"):
         trials(turns({}), errors="drop")  # type: ignore[arg-type]
+
+
+def test_rewards_that_cancel_are_zero_and_no_noise() -> None:
+    rewards = [0.1, 0.2, -0.3]
+    frame = turns(*({"agent": agent, "reward": r} for agent in "a" for r in rewards))
+    assert sum(rewards) != 0
+    assert trials(frame)["score"].to_list() == [0.0]
+    tiny = trials(turns({"reward": 1e-15}))["score"].item()  # small, but all there is
+    assert tiny == pytest.approx(1e-15)
+
+
+def test_a_cluster_holds_whole_tasks() -> None:
+    frame = turns({"task": "x"}, {"task": "x", "episode": 1}, {"task": "y", "episode": 2}).with_columns(
+        passage=pl.Series(["p", None, None])
+    )
+    table = trials(frame, cluster="passage")
+    assert table.select("task", "cluster").rows() == [("x", "p"), ("x", "p"), ("y", "task y")]
+    assert "cluster" not in trials(frame).columns
+    with pytest.raises(InputError, match=r"task 'x' lies in 'p' and in 'q'"):
+        trials(frame.with_columns(passage=pl.Series(["p", "q", "p"])), cluster="passage")
+    with pytest.raises(MissingColumnError, match=r"'pasage'; did you mean 'passage'"):
+        trials(frame, cluster="pasage")

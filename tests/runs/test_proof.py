@@ -127,7 +127,7 @@ def test_pairs_of_trained_teams(tmp_path: Path) -> None:
     found = pairs(recipe, tmp_path, {"low": "0", "high": "1", "same": "2"}, {})
     assert [(pair["a"], pair["b"]) for pair in found] == [("low", "high"), ("low", "same"), ("high", "same")]
     assert [pair["difference"]["mean"] for pair in found] == pytest.approx([-0.6, -0.6, 0.0])
-    assert found[0]["verdict"].startswith("low against high: worse by -60.0 points")
+    assert found[0]["verdict"].startswith("low against high: worse by −60.0 points")
     assert found[2]["verdict"].startswith("high against same: cannot tell")
     assert all(pair["difference"]["p"] == pair["p_holm"] for pair in found)
 

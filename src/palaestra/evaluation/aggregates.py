@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
-from palaestra.evaluation.intervals import Estimate, cells, matrix
+from palaestra.evaluation.intervals import RESAMPLES, Estimate, cells, matrix
 
 Statistic = Callable[[np.ndarray], np.ndarray]
 """float64[..., runs, tasks] -> float64[...], so that a bootstrap is one call."""
@@ -67,7 +67,7 @@ def bootstrap_interval(
     over: Literal["runs", "runs and tasks"] = "runs",
     corrected: bool = True,
     level: float = 0.95,
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
     """Bootstrap interval of a statistic of float64[runs, tasks]: runs are redrawn within each task.
@@ -89,7 +89,7 @@ def improvement_interval(
     *,
     corrected: bool = True,
     level: float = 0.95,
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
     """`probability_of_improvement` with the bootstrap interval over runs of both, drawn independently.
@@ -112,7 +112,7 @@ def improvement_interval(
 
 
 def performance_profile(
-    scores: np.ndarray, thresholds: np.ndarray, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    scores: np.ndarray, thresholds: np.ndarray, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> pl.DataFrame:
     """`threshold, share, low, high, n`: the share of runs x tasks that score more than each threshold."""
     thresholds = np.asarray(thresholds, float)

@@ -15,7 +15,7 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError
-from palaestra.evaluation.intervals import Estimate
+from palaestra.evaluation.intervals import RESAMPLES, Estimate
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,21 @@ def calibration(
     confidence: Any,
     success: Any,
     *,
-    task: Any = None,
+    cluster: Any = None,
     bins: int = 10,
     level: float = 0.95,
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Calibration:
     """Confidence in [0, 1] against success 0 or 1; pairs with a null leave.
 
     ECE = Σ_b n_b/n · |mean success - mean confidence| over `bins` equal widths; Brier = mean (confidence - success)²;
     AURC as in arXiv 1805.08206, E-AURC = AURC - that of the perfect order. (HAL, arXiv 2510.11977, reports 1 - each.)
-    Ties in confidence share their rank. task: the cluster of each pair; None: each is its own.
+    Ties in confidence share their rank. cluster: of each pair, its task or a family of tasks; None: each is
+    its own.
 
     The ECE of few trials is biased upwards, also for a perfect forecaster; read it beside the curve, whose bins have
-    Wilson's intervals. The intervals of the summary numbers are percentiles of a bootstrap over tasks. The ECE's is
+    Wilson's intervals. The intervals of the summary numbers are percentiles of a bootstrap over clusters. The ECE's is
     normal around the estimate less its bootstrap bias, widened by that bias, and reaches down to 0 unless a calibrated
     forecaster (simulated, trials taken as independent) would rarely look that bad: conservative
     for a calibrated one. `ece` itself is not corrected.
@@ -63,7 +64,7 @@ def calibration(
     """
     table = pl.DataFrame(
         {"c": pl.Series(confidence, dtype=pl.Float64), "s": pl.Series(success).cast(pl.Float64)}
-    ).with_columns(task=pl.Series(task) if task is not None else pl.int_range(pl.len()))
+    ).with_columns(cluster=pl.Series(cluster) if cluster is not None else pl.int_range(pl.len()))
     table = table.with_columns(pl.col("c", "s").fill_nan(None)).drop_nulls(["c", "s"])
     if table.is_empty() or not table["c"].is_between(0, 1).all():
         wrong = table.filter(~pl.col("c").is_between(0, 1))
@@ -71,7 +72,7 @@ def calibration(
         raise InputError(f"calibration: {what}")
     table = table.sort("c", descending=True)
     c, s = table["c"].to_numpy(), table["s"].to_numpy()
-    ids = table["task"].rank("dense").to_numpy().astype(int) - 1
+    ids = table["cluster"].rank("dense").to_numpy().astype(int) - 1
     clusters = int(ids.max()) + 1
     point = _summaries(c, s, np.ones((1, len(c))), bins)[:, 0]
     drawn = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
@@ -88,7 +89,7 @@ def calibration(
     p = _null_pvalue(c, point[0], bins, resamples, np.random.default_rng(seed))
     if p > 1 - level:
         low[0] = 0.0
-    kind = "bootstrap, clustered by task"
+    kind = "bootstrap over clusters"
     ece, brier, auroc, aurc, eaurc = (
         Estimate(float(mean), float(a), float(b), len(c), clusters, 1, kind)
         for mean, a, b in zip(point, low, high, strict=True)

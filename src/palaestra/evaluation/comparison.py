@@ -14,11 +14,14 @@ import polars as pl
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference
-from palaestra.evaluation.intervals import Estimate, mean_interval, success_interval
+from palaestra.evaluation.intervals import RESAMPLES, Estimate, binary, mean_interval, success_interval
 from palaestra.evaluation.reducers import k_estimate
-from palaestra.evaluation.trials import error_kind
+from palaestra.evaluation.trials import error_kind, infrastructure, lost
 
 ALPHA = 0.05
+MOST_LOST = 0.2
+"""Share of a system's trials that errors of the infrastructure may take before nothing is said of it any more: below
+5 % little is biased, beyond 20 % anything may be (the rule of five and twenty in medicine, Schulz & Grimes 2002)."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class SystemResult:
     """One row of the comparison.
 
     trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
+    lost: of the baseline and this system, those that lost trials to errors of the infrastructure: how many, of how
+    many, and of which kinds; they are in no number.
     pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p
     corrected by Holm over the systems, and what would be found or would be needed at 5 % over their number (what Holm
     asks of the smallest p); None for the baseline itself. tokens, cost: means per trial where they are known.
@@ -39,6 +44,7 @@ class SystemResult:
     episodes: int
     unscored: int
     errors: dict[str, int]
+    lost: dict[str, tuple[int, int, dict[str, int]]]
     success: Estimate
     score: Estimate
     pass_at_k: dict[int, Estimate]
@@ -63,12 +69,13 @@ def comparison_table(
     *,
     baseline: str = "before",
     value: str = "success",
-    resamples: int = 5000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[SystemResult]:
     """One `SystemResult` per system of `trials`, the baseline first, the others by name.
 
-    value: what is compared, "success" or "score" (games without a notion of success).
+    value: what is compared, "success" or "score" (games without a notion of success). Trials with a column `cluster`
+    are clustered by it.
 
     Raises:
         InputError: there is no such baseline.
@@ -87,7 +94,20 @@ def comparison_table(
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
     own = {system: trials.filter(pl.col("system") == system) for system in [baseline, *others]}
     common = min(map(_per_task, own.values()))
-    return [_system(each, value, differences.get(system), common) for system, each in own.items()]
+    missing = {system: _lost(each, value) for system, each in own.items()}
+    share = binary(trials["score"])
+    return [
+        _system(each, value, differences.get(system), common, {
+            name: missing[name] for name in dict.fromkeys([baseline, system]) if missing[name][0]
+        }, share, resamples, seed)
+        for system, each in own.items()
+    ]  # fmt: skip
+
+
+def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
+    gone = trials.filter(infrastructure() & pl.col(value).is_null())
+    kinds = gone.select(error_kind()).to_series().value_counts(sort=True)
+    return lost(trials, value), len(trials), dict(kinds.iter_rows())
 
 
 def _per_task(trials: pl.DataFrame) -> int:
@@ -97,7 +117,16 @@ def _per_task(trials: pl.DataFrame) -> int:
     return usual
 
 
-def _system(trials: pl.DataFrame, value: str, difference: Difference | None, common: int) -> SystemResult:
+def _system(
+    trials: pl.DataFrame,
+    value: str,
+    difference: Difference | None,
+    common: int,
+    missing: dict[str, tuple[int, int, dict[str, int]]],
+    share: bool,
+    resamples: int,
+    seed: int,
+) -> SystemResult:
     per_task = _per_task(trials)
     kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
     ks = sorted({1, common, per_task})
@@ -115,8 +144,9 @@ def _system(trials: pl.DataFrame, value: str, difference: Difference | None, com
         episodes=len(trials),
         unscored=trials[value].null_count(),
         errors=dict(kinds.iter_rows()),
+        lost=missing,
         success=success_interval(trials),
-        score=mean_interval(trials),
+        score=mean_interval(trials, share=share, resamples=resamples, seed=seed),
         pass_at_k={k: k_estimate(trials, "pass_at_k", k) for k in ks},
         pass_hat_k={k: k_estimate(trials, "pass_hat_k", k) for k in ks},
         difference=difference,
@@ -140,41 +170,60 @@ def holm(pvalues: list[float]) -> list[float]:
 
 
 def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
-    """One sentence: better, worse, or cannot tell. Better or worse needs the interval clear of 0 *and* p <= alpha.
+    """One sentence: better, worse, or cannot tell. Better or worse needs the interval clear of 0 *and* p <= alpha, and
+    that the infrastructure took no more than `MOST_LOST` of either side's trials.
 
     Success is said in points (percentage points), a score in its own unit.
     """
     d = row.difference
     if d is None:
         return "the baseline"
+    gone = _losses(row)
     if not d.n:
-        return f"cannot tell: no task has a {row.value} on both sides ({d.dropped} dropped)"
+        return f"cannot tell: no task has a {row.value} on both sides ({d.dropped} dropped){gone}"
     points = row.value == "success"
 
     def say(x: float, sign: str = "+") -> str:
-        return f"{100 * x:{sign}.1f}" if points else f"{x:{sign}.3g}"
+        return (f"{100 * x:{sign}.1f}" if points else f"{x:{sign}.3g}").replace("-", "−")
 
     unit = " points" if points else ""
     runs = f", {d.runs} runs" if d.runs > 1 else ""
-    tasks = d.clusters if row.tasks > 1 else 1  # in common; a single task has its trials for clusters
-    size = f"{tasks} task{'s' * (tasks > 1)} x {row.trials} trial{'s' * (row.trials > 1)}{runs}"
+    tasks = d.tasks if row.tasks > 1 else 1  # in common; a single task has its trials for clusters
+    within = f" in {d.clusters} clusters" if row.tasks > 1 and "by cluster" in d.method else ""
+    size = f"{tasks} task{'s' * (tasks > 1)}{within} × {row.trials} trial{'s' * (row.trials > 1)}{runs}"
     dropped = f", {d.dropped} dropped" if d.dropped else ""
     if not math.isfinite(d.low):
-        return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval"
+        return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval{gone}"
     found = f"{say(d.mean)}{unit} (95 % interval {say(d.low)} to {say(d.high)}, {size}{dropped})"
-    if (d.low > 0 or d.high < 0) and d.p <= alpha:
-        return f"{'better' if d.mean > 0 else 'worse'} by {found}"
+    doubt = f"; {d.caution}" if d.caution else ""
+    worst = max((n / of for n, of, _ in row.lost.values()), default=0.0)
     clear = d.low > 0 or d.high < 0
+    if worst > MOST_LOST:
+        return f"cannot tell: more than {100 * MOST_LOST:.0f} % of the trials of one side are lost: {found}{gone}"
+    if clear and d.p <= alpha:
+        return f"{'better' if d.mean > 0 else 'worse'} by {found}{gone}{doubt}"
     reason = f"p = {d.p:.2g} after correction" if clear else "the interval contains 0"
     answer = f"cannot tell: {reason}: {found}"
     if not math.isfinite(d.detectable):  # every task differs by the same
-        return answer
+        return f"{answer}{gone}{doubt}"
     now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
-    return f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
+    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
+    return f"{more}{gone}{doubt}"
+
+
+def _losses(row: SystemResult) -> str:
+    """`; left out, because the infrastructure failed: 34 of 100 trials of before (policy 34)`."""
+    said = [
+        f"{n} of {of} trials of {system} ({', '.join(f'{kind} {count}' for kind, count in kinds.items())})"
+        for system, (n, of, kinds) in row.lost.items()
+    ]
+    return f"; left out, because the infrastructure failed: {' and '.join(said)}" if said else ""
 
 
 def advice(difference: Difference) -> str:
     """`run 23 more tasks to find a difference of this size`, 4 times out of 5; with several runs also how many runs."""
-    tasks, runs = difference.more_tasks, difference.more_runs
-    ways = [f"{n} more {what}{'s' * (n > 1)}" for n, what in ((tasks, "task"), (runs, "run")) if n > 0]
+    unit = "cluster of tasks" if "by cluster" in difference.method else "task"
+    counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
+    ways = [f"{n} more {what.replace(' of', 's of') if ' of' in what else what + 's'}" if n > 1 else f"1 more {what}"
+            for n, what in counts if n > 0]  # fmt: skip
     return f"run {' or '.join(ways)} to find a difference of this size"

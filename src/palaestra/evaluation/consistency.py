@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.intervals import matrix, mean_of_cells
+from palaestra.evaluation.intervals import families, matrix, mean_of_cells
 
 PARTS = ("outcome", "actions", "sequence", "resources")
 
@@ -115,6 +115,7 @@ def consistency(
             .alias(f"_{name}")
             for name, x in values.items()
         ],
+        *[pl.col(name).first() for name in ["cluster"] if name in trials.columns],
         trials=pl.len(),
         did=pl.col(actions).filter(pl.col("success").fill_null(False)) if actions else pl.lit(None),
     )
@@ -132,8 +133,9 @@ def consistency(
     for (system,), part in table.sort(cell).group_by("system", maintain_order=True):
         for name in (*PARTS, "overall"):
             known = part.filter(pl.col(name).is_not_null())
-            mean = mean_of_cells(matrix(known, name), n=int(known["trials"].sum()), level=level)
-            rows.append((system, name, mean.mean, mean.low, mean.high, mean.n, mean.clusters))
+            values, n = matrix(known, name), int(known["trials"].sum())
+            mean = mean_of_cells(values, n=n, groups=families(known), level=level, resamples=0)  # no tails in [0, 1]
+            rows.append((system, name, mean.mean, mean.low, mean.high, mean.n, known["task"].n_unique()))
     schema: dict[str, Any] = {
         "system": pl.String,
         "part": pl.String,

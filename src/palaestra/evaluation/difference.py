@@ -14,11 +14,23 @@ from scipy import signal, stats
 from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.intervals import Estimate, cells, clustered_variance, matrix, units
+from palaestra.evaluation.intervals import (
+    RESAMPLES,
+    Estimate,
+    binary,
+    caution,
+    cells,
+    clustered_variance,
+    families,
+    gather,
+    matrix,
+    settle,
+    studentised,
+    units,
+)
 from palaestra.evaluation.power import detectable_difference, more_units
 
 _BLOCK = 1 << 22  # bootstrap draws held in memory at once
-_ROUNDING = 1e-12  # a margin below this is float noise over equal differences
 _MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may cost; about a second
 
 
@@ -29,13 +41,15 @@ class Difference(Estimate):
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
     detectable: the true difference that this design finds with 80 % power at `alpha`; NaN: unknown.
     sd: of one cell's difference.
-    more_tasks, more_runs: how many more of either would find a difference of this size with that power; -1: no number.
+    tasks: in common. more_tasks, more_runs: how many more of either would find a difference of this size with that
+    power; -1: no number. Where tasks come in families, more_tasks counts families, as `clusters` does.
     """
 
     p: float
     dropped: int
     detectable: float
     sd: float
+    tasks: int
     more_tasks: int = -1
     more_runs: int = -1
 
@@ -48,20 +62,26 @@ def paired_difference(
     value: str = "success",
     level: float = 0.95,
     alpha: float = 0.05,
-    resamples: int = 5000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """Mean of `a` minus `b` over the cells (run, task) that both have, with a clustered bootstrap interval.
+    """Mean of `a` minus `b` over the cells (run, task) that both have, with an interval clustered by task and run.
 
-    The bootstrap resamples tasks, and with several runs also whole runs (crossed: Owen 2007). It gives the shape
-    of the interval; the width is that of Student's t with the clustered variance, because plain percentiles and BCa
-    are too narrow at 30 tasks. Simulated with 30 and 100 tasks x 1, 4, 8 trials, over five populations of tasks (700
-    or 1000 data sets each): percentile covers 92-96 %, BCa 91-96 %, this 93-96 %; with 5 runs 96-97 %.
-    If all differences are equal there is nothing to resample; for a success rate the margin then is Wilson's upper
-    limit for 0 of that many tasks.
+    Success (and any value that is 0 or 1): a bootstrap over tasks, and with several runs also over whole runs (crossed:
+    Owen 2007), gives the shape of the interval; the width is that of Student's t with the clustered variance, because
+    plain percentiles and BCa are too narrow at 30 tasks. Simulated with 30 and 100 tasks x 1, 4, 8 trials, over five
+    populations of tasks (700 or 1000 data sets each): percentile covers 92-96 %, BCa 91-96 %, this 93-96 %; with 5 runs
+    96-97 %. Scores of one run: the wider of t and the studentised bootstrap at either end (`mean_of_cells`), because
+    scores may be skewed.
+
+    If all differences are equal there is nothing to resample: the margin then is Wilson's upper limit for 0 of that
+    many tasks, times the range of the values seen; without any range there is no interval.
 
     p: one run: sign-flip permutation test over tasks (`sign_flip_pvalue`; with one trial per task McNemar's exact
-    test). Several runs: t test with the clustered variance, so that runs count as units too.
+    test), for scores at least the p of the studentised bootstrap, since sign flips take the null to be symmetric.
+    Several runs: t test with the clustered variance, so that runs count as units too.
+
+    Where trials have a column `cluster`, whole clusters of tasks are resampled and flipped.
 
     alpha: the level at which the difference is to be found, for `detectable` and what more would do; 5 % over m if m
     differences share it.
@@ -74,67 +94,91 @@ def paired_difference(
     pair = units(trials.filter(pl.col("system").is_in([a, b])))
     left, right = (cells(pair.filter(pl.col("system") == name), value) for name in (a, b))
     both = left.join(right, on=["run", "task"], how="full", coalesce=True)
-    paired = both.drop_nulls().with_columns(difference=pl.col("mean") - pl.col("mean_right")).sort("run", "task")
+    paired = both.drop_nulls(["mean", "mean_right"])
+    paired = paired.with_columns(difference=pl.col("mean") - pl.col("mean_right")).sort("run", "task")
     dropped, n = len(both) - len(paired), int(paired["n"].sum())
     if paired.is_empty():
         nan = math.nan
-        return Difference(nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan)
+        return Difference(
+            nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan, tasks=0
+        )
 
-    values = matrix(paired, "difference")
+    values, groups = matrix(paired, "difference"), families(paired)
     runs, tasks = values.shape
+    sums, counts = gather(values, groups)
+    clusters = sums.shape[1]
     flat = paired["difference"].to_numpy()
+    scale = paired.select("mean", "mean_right").to_numpy()
     rng = np.random.default_rng(seed)
-    mean, sd = float(flat.mean()), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
-    variance, freedom = clustered_variance(values)
+    mean, sd = settle(float(flat.mean()), scale), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
+    variance, freedom = clustered_variance(values, groups)
+    error = math.sqrt(variance)
     quantile = float(stats.t.ppf((1 + level) / 2, freedom)) if freedom >= 1 else math.nan
-    margin = quantile * math.sqrt(variance)
+    margin = quantile * error
     low, high = mean - margin, mean + margin
-    if margin > _ROUNDING:
-        means = bootstrap_means(values, resamples=resamples, rng=rng)
-        below, above = (float(np.quantile(means, q)) - mean for q in ((1 - level) / 2, (1 + level) / 2))
+    share, tails, draws = binary(pair[value]), [(1 - level) / 2, (1 + level) / 2], np.empty(0)
+    varies = settle(margin, scale) > 0
+    if not varies and math.isfinite(margin):
+        width = float(scale.max() - scale.min()) if not share else 1.0
+        margin = width * float(proportion_confint(0, clusters, alpha=1 - level, method="wilson")[1])
+        low, high = (mean - margin, mean + margin) if settle(width, scale) > 0 else (math.nan, math.nan)
+    elif varies and not share and runs == 1:
+        draws = studentised(values, groups, resamples=resamples, seed=seed)
+        if len(draws):
+            below, above = np.quantile(draws, tails)
+            low, high = min(low, mean - above * error), max(high, mean - below * error)
+    elif varies:
+        means = bootstrap_means(sums, counts, resamples=resamples, rng=rng)
+        below, above = (float(np.quantile(means, q)) - mean for q in tails)
         if above > below:
             low, high = mean + margin * 2 * below / (above - below), mean + margin * 2 * above / (above - below)
-    elif margin <= _ROUNDING and trials.schema[value] == pl.Boolean:
-        margin = float(proportion_confint(0, tasks, alpha=1 - level, method="wilson")[1])
-        low, high = mean - margin, mean + margin
-    if trials.schema[value] == pl.Boolean:
+    if share:
         low, high = max(low, -1.0), min(high, 1.0)
 
-    if runs == 1 or not variance > 0:  # without variance there is no t; margin may be Wilson's by now
-        p = sign_flip_pvalue(np.nanmean(values, axis=0), resamples=resamples, rng=rng)
+    if runs == 1 or not varies:  # without variance there is no t; margin may be Wilson's by now
+        flips = gather(np.where(np.isfinite(values).any(0), np.nanmean(values, axis=0), np.nan)[None], groups)[0][0]
+        p = sign_flip_pvalue(flips, resamples=resamples, rng=rng)
+        if len(draws):
+            p = max(p, _studentised_pvalue(mean / error, draws))
     else:
-        p = float(2 * stats.t.sf(abs(mean) / math.sqrt(variance), freedom))
-    method = "bootstrap, clustered by " + ("task" if runs == 1 else "task and run")
-    detectable = (
-        detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if margin > _ROUNDING else math.nan
-    )
-    more = more_units(values, mean, alpha=alpha) if abs(mean) > _ROUNDING else (-1, -1)
-    return Difference(mean, low, high, n, tasks, runs, method, p, dropped, detectable, sd, *more)
+        p = float(2 * stats.t.sf(abs(mean) / error, freedom))
+    method = "bootstrap, clustered by " + ("task" if groups is None else "cluster") + (" and run" if runs > 1 else "")
+    known = margin > 0 and math.isfinite(margin)
+    detectable = detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if known else math.nan
+    more = more_units(sums / np.where(counts > 0, counts, np.nan), mean, alpha=alpha) if mean else (-1, -1)
+    said = "" if share else caution(values, groups)
+    return Difference(
+        mean, settle(low, scale), settle(high, scale), n, clusters, runs, method,
+        p, dropped, detectable, sd, tasks, *more, caution=said,
+    )  # fmt: skip
 
 
-def bootstrap_means(values: np.ndarray, *, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """float64[resamples]: means of float64[runs, tasks] after drawing runs and tasks with replacement; NaN: absent."""
-    runs, tasks = values.shape
+def _studentised_pvalue(t: float, draws: np.ndarray) -> float:
+    """Two-sided p of a mean t standard errors from 0: twice the smaller tail of the sorted draws, at least 2 draws."""
+    beyond = min(np.searchsorted(draws, t, side="right"), len(draws) - np.searchsorted(draws, t, side="left"))
+    return float(min(1.0, 2 * (beyond + 1) / (len(draws) + 1)))
+
+
+def bootstrap_means(sums: np.ndarray, counts: np.ndarray, *, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """float64[<= resamples]: means after drawing runs and clusters with replacement from what `gather` gives."""
+    runs, clusters = sums.shape
     weights = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples).astype(np.float64)
-    seen = np.isfinite(values)
-    whole = bool(seen.all())
     means = np.empty(resamples)
-    step = max(1, _BLOCK // tasks)
+    step = max(1, _BLOCK // clusters)
     for start in range(0, resamples, step):
         part = weights[start : start + step]
-        drawn = rng.integers(0, tasks, (len(part), tasks), dtype=np.int32)
-        if runs == 1 and whole:
-            means[start : start + step] = values[0][drawn].mean(1)
+        drawn = rng.integers(0, clusters, (len(part), clusters), dtype=np.int32)
+        if runs == 1 and (counts == 1).all():
+            means[start : start + step] = sums[0][drawn].mean(1)
             continue
-        total = np.take_along_axis(part @ np.where(seen, values, 0.0), drawn, 1).sum(1)
-        count = np.take_along_axis(part @ seen.astype(np.float64), drawn, 1).sum(1)
+        total, count = (np.take_along_axis(part @ x, drawn, 1).sum(1) for x in (sums, counts))
         with np.errstate(invalid="ignore"):
             means[start : start + step] = total / count
     return means[np.isfinite(means)]
 
 
 def sign_flip_pvalue(
-    differences: np.ndarray, *, resamples: int = 5000, rng: np.random.Generator | None = None
+    differences: np.ndarray, *, resamples: int = RESAMPLES, rng: np.random.Generator | None = None
 ) -> float:
     """Two-sided p that the mean of paired differences is 0, if before and after could be swapped in every task.
 

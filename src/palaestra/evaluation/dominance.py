@@ -160,15 +160,16 @@ def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float =
     unknown`.
 
     Σ cost / Σ success over the trials where both are known. The interval is Student's t for the logarithm of the
-    ratio, with the delta method over tasks (trials of one task and of several runs stay together); null without any
-    success. unknown: trials that are left out because their cost is not known.
+    ratio, with the delta method over tasks, or clusters of them (trials of one task and of several runs stay together);
+    null without any success. unknown: trials that are left out because their cost is not known.
     """
     rows = []
+    unit = "cluster" if "cluster" in trials.columns else "task"
     for (system,), table in trials.sort("system").group_by("system", maintain_order=True):
-        known = table.select("task", s=pl.col("success").cast(float), c=pl.col(cost).cast(float)).drop_nulls()
-        sums = known.group_by("task", maintain_order=True).agg(pl.col("s", "c").sum())
+        known = table.select(*{"task", unit}, s=pl.col("success").cast(float), c=pl.col(cost).cast(float)).drop_nulls()
+        sums = known.group_by(unit, maintain_order=True).agg(pl.col("s", "c").sum())
         s, c, tasks = sums["s"].to_numpy(), sums["c"].to_numpy(), len(sums)
-        found = Estimate(math.nan, math.nan, math.nan, len(known), tasks, 1, "log ratio, clustered by task")
+        found = Estimate(math.nan, math.nan, math.nan, len(known), tasks, 1, f"log ratio, clustered by {unit}")
         if s.sum() > 0:
             ratio = float(c.sum() / s.sum())
             low = high = math.nan
@@ -178,7 +179,19 @@ def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float =
                 low, high = ratio * math.exp(-margin), ratio * math.exp(margin)
             found = Estimate(ratio, low, high, len(known), tasks, 1, found.method)
         unknown = len(table) - len(known)
-        rows.append((system, found.mean, found.low, found.high, c.sum(), int(s.sum()), found.n, tasks, unknown))
+        rows.append(
+            (
+                system,
+                found.mean,
+                found.low,
+                found.high,
+                c.sum(),
+                int(s.sum()),
+                found.n,
+                known["task"].n_unique(),
+                unknown,
+            )
+        )
     names = ["system", "cost_per_success", "low", "high", "cost", "successes", "n", "tasks", "unknown"]
     return pl.DataFrame(rows, schema=names, orient="row").with_columns(
         pl.col("cost_per_success", "low", "high").fill_nan(None)

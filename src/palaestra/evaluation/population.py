@@ -22,6 +22,7 @@ from scipy.special import zeta
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.clusters import distances, kmeans, silhouette
+from palaestra.evaluation.intervals import RESAMPLES
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
@@ -286,7 +287,13 @@ def _d(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def matched_effect(
-    a: pl.DataFrame, b: pl.DataFrame, *, on: Sequence[str], value: str = "quality", resamples: int = 2000, seed: int = 0
+    a: pl.DataFrame,
+    b: pl.DataFrame,
+    *,
+    on: Sequence[str],
+    value: str = "quality",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Effect:
     """Cohen's d of each row of `a` against the row of `b` that is nearest in `on` (standardised), pairs resampled.
 

@@ -18,6 +18,7 @@ from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import (
     Estimate,
     choose_ratio,
+    families,
     matrix,
     mean_of_cells,
     pass_at_k,
@@ -115,8 +116,10 @@ def k_estimate(
     is little to see: with a truth of .9, 88 % at 30 tasks, 92.5 % at 40 and 94 % at 100 (t: 88, 91, 93).
     """
     table = per_task(trials, reducer, k, value=value, select=select, missing=missing).drop_nulls("value")
+    if "cluster" in trials.columns:
+        table = table.join(trials.select("task", "cluster").unique("task"), on="task", maintain_order="left")
     interval = mean_of_cells if reducer == "best_of" else share_of_cells
-    return interval(matrix(table, "value"), n=int(table["n"].sum()), level=level)
+    return interval(matrix(table, "value"), n=int(table["n"].sum()), groups=families(table), level=level)
 
 
 @dataclass(frozen=True)

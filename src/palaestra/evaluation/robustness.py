@@ -43,9 +43,8 @@ def robustness(
     """
     drop = paired_difference(trials, perturbed, base, value=value, level=level)
     left, right = (cells(trials.filter(pl.col("system") == name), value) for name in (perturbed, base))
-    both = (
-        left.join(right, on=["run", "task"]).group_by("task").agg(a=pl.col("mean").sum(), b=pl.col("mean_right").sum())
-    )
+    unit = "cluster" if "cluster" in left.columns else "task"
+    both = left.join(right, on=["run", "task"]).group_by(unit).agg(a=pl.col("mean").sum(), b=pl.col("mean_right").sum())
     a, b, tasks = both["a"].to_numpy(), both["b"].to_numpy(), len(both)
     ratio = low = high = math.nan
     if tasks and b.sum() > 0:
@@ -54,7 +53,7 @@ def robustness(
             error = math.sqrt(tasks / (tasks - 1) * ((a / a.sum() - b / b.sum()) ** 2).sum())
             margin = float(stats.t.ppf((1 + level) / 2, tasks - 1)) * error
             low, high = ratio * math.exp(-margin), ratio * math.exp(margin)
-    estimate = Estimate(ratio, low, high, drop.n, tasks, drop.runs, "log ratio, clustered by task")
+    estimate = Estimate(ratio, low, high, drop.n, tasks, drop.runs, f"log ratio, clustered by {unit}")
     return Robustness(estimate, min(ratio, 1.0), drop)
 
 

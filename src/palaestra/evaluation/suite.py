@@ -17,7 +17,7 @@ import polars as pl
 import yaml
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.evaluation.intervals import cells, clustered_variance, matrix
+from palaestra.evaluation.intervals import cells, clustered_variance, families, matrix
 
 OPENNESS = ("open source & open weights", "open source & closed weights", "closed with API", "closed UI only")
 TOOLING = ("standard", "custom interface", "fully custom")
@@ -71,7 +71,8 @@ def suite_score(trials: pl.DataFrame, suite: Suite, *, missing: Literal["zero", 
     """`system, level, name, score, stderr, cost, n`; level is "task", "tag" or "overall".
 
     A trial belongs to the benchmark whose name its task is or begins with ("sums/17" to "sums"). task: macro mean over
-    its problems, with a standard error clustered by problem; cost: mean per problem, null if one is unknown. tag:
+    its problems, with a standard error clustered by problem (by `cluster`, if
+    trials have it); cost: mean per problem, null if one is unknown. tag:
     weighted mean of its tasks. overall: mean over tags, or over tasks if there are no tags.
 
     missing: a benchmark that a system was not run on, or that has no score, counts as 0 ("zero", as the leaderboard has
@@ -112,7 +113,7 @@ def _task(trials: pl.DataFrame, task: SuiteTask) -> dict[str, Any]:
     values = matrix(found, "mean")
     costs = own["cost"] if "cost" in own.columns else pl.Series([None], dtype=pl.Float64)
     cost = None if costs.null_count() else float(costs.mean())  # type: ignore[arg-type]
-    error = clustered_variance(values)[0] ** 0.5
+    error = clustered_variance(values, families(found))[0] ** 0.5
     return {"score": float(found["mean"].mean()), "stderr": error, "cost": cost, "n": int(found["n"].sum())}  # type: ignore[arg-type]
 
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from palaestra.algebra.turns import Turns
 
 UNSCORED = ("reward", "judge")
-"""Boundaries whose failure says nothing about the system: the episode was played, but could not be scored."""
+"""Boundaries of scoring: the episode was played, but nobody knows how well."""
+INFRASTRUCTURE = ("env", "policy", *UNSCORED)
+"""Boundaries whose failure says nothing about the system: what it was played with, called through or scored by."""
+OUTAGES = (
+    r"\b(?:API(?:Connection|Timeout|Status)Error|RateLimitError|InternalServerError|ServiceUnavailable(?:Error)?|"
+    r"OverloadedError|AuthenticationError|PermissionDeniedError|Connect(?:ion)?(?:Error|Timeout)|"
+    r"ConnectionResetError|ReadTimeout(?:Error)?|RemoteProtocolError)\b"
+)
+"""Names of an endpoint's failures, by which they are known in logs that do not say a boundary of ours."""
 
 _REQUIRED = ("task", "episode", "success")
 _OPTIONAL = {
@@ -41,9 +49,12 @@ def trials(
     where: pl.Expr | None = None,
     agents: Literal["all", "any"] = "all",
     score: str | None = None,
-    errors: Literal["fail", "exclude"] = "fail",
+    errors: Literal["exclude", "count"] = "exclude",
+    cluster: str | None = None,
 ) -> pl.DataFrame:
     """One row per trial: `system, run, task, trial, success, score, error, turns, tokens_in, tokens_out, cost`.
+
+    With `cluster`, if one is named, and then every statistic of the trials takes clusters of tasks as its units.
 
     Args:
         turns: turns of one or several systems; a column `system` tells them apart (absent: one system, "system").
@@ -52,10 +63,13 @@ def trials(
         agents: a trial succeeds if "all" (default) or "any" of the judged agents did.
         score: a column whose mean over the judged rows is the score. None: the mean over judged agents of the sum of
             their rewards; an agent without any scored row leaves that mean, and no score at all is null, never 0.
-        errors: "fail" (default): an episode that ended with an error is a failure, because the system did not deliver;
-            only if the error came from scoring (`reward:`, `judge:`) its success is null. "exclude": it is null in
-            every case. The score of an errored episode is always null: a partial return is not comparable. Whatever
-            is chosen, `error` keeps the text, so that errors can be counted.
+        errors: what an error of the infrastructure (see `infrastructure`) is. "exclude" (default): no failure of the
+            system; its success is null. "count": a failure, because the system did not deliver; only where scoring
+            failed (`reward:`, `judge:`) success is null. Any other error is a failure in both. The score of an errored
+            episode is always null: a partial return is not comparable. Whatever is chosen, `error` keeps the text, so
+            that errors can be counted.
+        cluster: a column that says which tasks belong together (a passage, a template, a repository): what is learned
+            from one of them is partly known from another. A task without one is a cluster of its own.
 
     `trial` numbers the episodes of one (system, run, task) in the order (iteration, group, episode). An episode that
     failed before its task was known takes the task of its group. `turns` counts judged rows. Tokens are null if no row
@@ -63,17 +77,18 @@ def trials(
 
     Raises:
         MissingColumnError: a column that cannot be done without is absent.
+        InputError: a task lies in two clusters.
 
     >>> frame = pl.DataFrame({"task": ["a", "a", "b"], "episode": [0, 0, 1], "success": [True, True, None],
-    ...                       "reward": [0.5, 0.5, None], "error": [None, None, "env: ValueError: bad move"]})
+    ...                       "reward": [0.5, 0.5, None], "error": [None, None, "env: OSError: no disk"]})
     >>> trials(frame).select("task", "trial", "success", "score", "turns").rows()
-    [('a', 0, True, 1.0, 2), ('b', 0, False, None, 1)]
+    [('a', 0, True, 1.0, 2), ('b', 0, None, None, 1)]
     """
     frame = turns if isinstance(turns, pl.DataFrame) else turns.frame
-    for option, value, known in (("agents", agents, ("all", "any")), ("errors", errors, ("fail", "exclude"))):
+    for option, value, known in (("agents", agents, ("all", "any")), ("errors", errors, ("exclude", "count"))):
         if value not in known:
             raise InputError(f"trials: {option}={value!r} is not an option{nearest(value, known)}")
-    for column in (*_REQUIRED, *([score] if score else [])):
+    for column in (*_REQUIRED, *([score] if score else []), *([cluster] if cluster else [])):
         if column not in frame.columns:
             raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, frame.columns)}")
     judged = pl.lit(True) if where is None else where
@@ -94,12 +109,16 @@ def trials(
     codes = _codes(frame, _EPISODE)  # one integer per episode: grouping by it takes a fifth of the time
     frame = frame.with_columns(_code=pl.Series(codes.ids))
     if score is not None:
-        values = frame.filter("judged").select("_code", value=pl.col(score).cast(pl.Float64))
+        values = frame.filter("judged").select("_code", value=pl.col(score).cast(pl.Float64), size=0.0)
     else:
         seat = combine(codes, code_column(frame["agent"].cast(pl.Categorical)))
         seats = frame.with_columns(_seat=pl.Series(seat.ids)).filter("judged").group_by("_seat")
-        values = seats.agg(pl.col("_code").first(), value=_sum_or_null("reward"))
-    scores = values.group_by("_code").agg(score=pl.col("value").mean())
+        values = seats.agg(
+            pl.col("_code").first(), value=_sum_or_null("reward"), size=pl.col("reward").cast(pl.Float64).abs().sum()
+        )
+    mean = pl.col("value").mean()  # what rounding leaves of rewards that cancel is 0
+    noise = mean.abs() <= 1e-12 * pl.col("size").sum()
+    scores = values.group_by("_code").agg(score=pl.when(noise).then(mean * 0.0).otherwise(mean))
 
     tokens = pl.col("tokens_in").is_not_null() | pl.col("tokens_out").is_not_null()
     counted = ("tokens_in", "tokens_out", "cost")
@@ -123,11 +142,12 @@ def trials(
     errors_of = frame.lazy().filter(pl.col("error").is_not_null()).group_by("_code").agg(pl.col("error").first())
     opening = np.empty(codes.size, np.int64)
     opening[codes.ids[::-1]] = np.arange(len(frame))[::-1]  # the first row of each episode
-    played = frame.select(*_EPISODE, "task", "_code")[opening].lazy()
+    family = [] if cluster is None else [pl.col(cluster).cast(pl.String).alias("cluster")]
+    played = frame.select(*_EPISODE, "task", "_code", *family)[opening].lazy()
     played = played.join(sums, on="_code", how="left").join(errors_of, on="_code", how="left")
     failed = pl.col("error").is_not_null()
-    blameless = failed if errors == "exclude" else failed & error_kind().is_in(UNSCORED)
-    return (
+    blameless = failed & (infrastructure() if errors == "exclude" else error_kind().is_in(UNSCORED))
+    table = (
         played.join(scores.lazy(), on="_code", how="left")
         .with_columns(
             success=pl.when(blameless).then(None).when(failed).then(False).otherwise("success"),
@@ -136,11 +156,37 @@ def trials(
         .sort(_EPISODE)
         .with_columns(trial=pl.int_range(pl.len(), dtype=pl.Int32).over("system", "run", "task"))
         .select(
-            "system", "run", "task", "trial", "success", "score", "error", "turns", "tokens_in", "tokens_out", "cost"
+            "system", "run", "task", "trial", "success", "score", "error", "turns", "tokens_in", "tokens_out", "cost",
+            *(["cluster"] if family else []),
         )
         .sort("system", "run", "task", "trial")
         .collect()
-    )
+    )  # fmt: skip
+    return table if cluster is None else _whole(table, cluster)
+
+
+def _whole(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Every trial of a task gets the cluster that any of them has; without any, the task is its own."""
+    known = table.drop_nulls("cluster").unique(["task", "cluster"]).sort("task", "cluster")
+    if (twice := known.filter(pl.len().over("task") > 1)).height:
+        a, b = twice["cluster"][0], twice["cluster"][1]
+        raise InputError(
+            f"trials: cluster={name!r}: task {twice['task'][0]!r} lies in {a!r} and in {b!r}, but a cluster "
+            "holds whole tasks"
+        )
+    joined = table.drop("cluster").join(known.select("task", "cluster"), on="task", how="left", maintain_order="left")
+    return joined.with_columns(pl.coalesce("cluster", pl.format("task {}", "task")))
+
+
+def infrastructure() -> pl.Expr:
+    """Whether `error` is of the infrastructure: of the boundaries `INFRASTRUCTURE` (time-outs too), or an outage."""
+    boundary = error_kind().str.strip_suffix("-timeout")
+    return (boundary.is_in(INFRASTRUCTURE) | pl.col("error").str.contains(OUTAGES)).fill_null(False)
+
+
+def lost(trials: pl.DataFrame, value: str) -> int:
+    """How many of these trials have no `value` because the infrastructure failed."""
+    return int(trials.select((infrastructure() & pl.col(value).is_null()).sum()).item())
 
 
 def error_kind() -> pl.Expr:

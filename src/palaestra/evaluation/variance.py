@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from palaestra.evaluation.intervals import matrix
+from palaestra.evaluation.intervals import families, matrix
 from palaestra.evaluation.power import two_way
 
 SOURCES = ("task", "run", "task x run", "trial")
@@ -25,19 +25,21 @@ def variance_components(trials: pl.DataFrame, *, value: str = "success", level: 
     run, run and task x run cannot be told from task and are null; with one trial per cell the trial's variance is part
     of the next source above and null. A negative estimate is 0.
 
-    low, high: of the share, a t interval from leaving out one task and, with several runs, one run at a time; null
-    below three of either, and for the run's own share, which a handful of runs cannot tell. n: trials with a value;
+    low, high: of the share, a t interval from leaving out one task (or `cluster` of them) and, with several runs, one
+    run at a time; null below three of either, and for the run's own share, which a handful of runs cannot tell. n:
+    trials with a value;
     units: levels of that source. Simulated, it covers 94-95 % (one run, 30 and 100 tasks); with several runs it is
     conservative, up to 99 % with 6.
     """
-    scored = trials.select("run", "task", x=pl.col(value).cast(pl.Float64).fill_nan(None)).drop_nulls()
+    known = ["run", "task", *(["cluster"] if "cluster" in trials.columns else [])]
+    scored = trials.select(known, x=pl.col(value).cast(pl.Float64).fill_nan(None)).drop_nulls()
     x = pl.col("x")
-    table = scored.group_by("run", "task").agg(mean=x.mean(), n=x.len(), squares=(x - x.mean()).pow(2).sum())
+    table = scored.group_by(known).agg(mean=x.mean(), n=x.len(), squares=(x - x.mean()).pow(2).sum())
     table = table.with_columns(pl.col("n").cast(pl.Float64)).sort("run", "task")
     means, counts, squares = (matrix(table, name) for name in ("mean", "n", "squares"))
     whole = _components(means, counts, squares)
     shares = whole / np.nansum(whole) if np.nansum(whole) > 0 else np.full(4, math.nan)
-    low, high = _jackknife(means, counts, squares, shares, level)
+    low, high = _jackknife(means, counts, squares, shares, level, families(table))
     units = [means.shape[1], means.shape[0], means.size, len(scored)]
     return pl.DataFrame({"source": SOURCES, "variance": whole, "share": shares, "low": low, "high": high}).with_columns(
         pl.col("variance", "share", "low", "high").fill_nan(None), n=pl.lit(len(scored)), units=pl.Series(units)
@@ -57,7 +59,12 @@ def _components(means: np.ndarray, counts: np.ndarray, squares: np.ndarray) -> n
 
 
 def _jackknife(
-    means: np.ndarray, counts: np.ndarray, squares: np.ndarray, shares: np.ndarray, level: float
+    means: np.ndarray,
+    counts: np.ndarray,
+    squares: np.ndarray,
+    shares: np.ndarray,
+    level: float,
+    groups: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Leaving out a task at a time, and with several runs also a run at a time; the two variances add.
 
@@ -70,10 +77,13 @@ def _jackknife(
         return np.asarray(np.log1p(k * share / np.maximum(1 - share, 1e-9)))
 
     for axis in (1, 0) if means.shape[0] > 1 else (1,):
-        units = means.shape[axis]
+        labels = np.arange(means.shape[axis]) if axis == 0 or groups is None else groups
+        units = len(np.unique(labels))
         if units < 3:
             return np.full(4, math.nan), np.full(4, math.nan)
-        left = np.array([_components(*(np.delete(x, i, axis) for x in (means, counts, squares))) for i in range(units)])
+        left = np.array([
+            _components(*(np.compress(labels != i, x, axis) for x in (means, counts, squares))) for i in range(units)
+        ])  # fmt: skip
         left = bend(left / np.nansum(left, axis=1, keepdims=True))
         part = (units * bend(shares) - (units - 1) * left).var(axis=0, ddof=1) / units
         noise += part

@@ -36,12 +36,12 @@ def test_the_page_has_curves_intervals_and_verdicts(compared: Path) -> None:
     html = write_comparison(compared).read_text()
     assert "&lt;gigpo&gt; is better than grpo by 5.0 points." in html
     assert "<gigpo>" not in html
-    assert "50.2%" in html
-    assert "55.2%" in html
+    assert "50.2\u00a0%" in html
+    assert "55.2\u00a0%" in html
     assert "+19.0" in html
     assert "0.004" in html
     assert "Line plot of Held-out success by iteration. grpo: " in html
-    assert "Forest plot of success after training. grpo: 50.2%" in html
+    assert "Forest plot of success after training. grpo: 50.2\u00a0%" in html
     assert "&lt;gigpo&gt; − grpo: +5.0, from +2.0 to +8.0" in html
 
 
@@ -56,7 +56,7 @@ def test_the_page_has_cost_and_calm(compared: Path) -> None:
     iterations = sum(len((compared / "grpo" / f"seed-{n}" / "metrics.jsonl").read_text().splitlines()) for n in (0, 1))
     assert f'data-label="Gradient spikes" class="">1 of {iterations}<' in html
     assert 'data-label="Wall time"' in html
-    assert re.search(r'data-label="Rows without credit" class="">\d+\.\d%<', html)
+    assert re.search(r'data-label="Rows without credit" class="">\d+\.\d\u00a0%<', html)
     assert "Line plot of Gradient norm by iteration" in html
     assert 'data-label="Seeds that would tell" class="">17<' in html
 

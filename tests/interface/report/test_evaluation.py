@@ -15,7 +15,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation.ranking import matches, rank
 from palaestra.interface import cli
 from palaestra.interface.report.charts import Cell, heat_of
-from palaestra.interface.report.evaluation import _sure, write_evaluation
+from palaestra.interface.report.evaluation import _confidences, _sure, write_evaluation
 
 ATTACK = "<script>document.title='ran'</script>"
 
@@ -58,7 +58,7 @@ def test_a_full_log_gives_every_section(tmp_path: Path, capsys: pytest.CaptureFi
     assert str(page) in captured.err
     assert headings(page) == [
         "Results", "Success by family of tasks", "Cost", "Calibration", "10 episodes to read first",
-        "What this page cannot say",
+        "Where this is from", "What this page cannot say",
     ]  # fmt: skip
     text = page.read_text()
     assert "other: better by" in re.sub(r"\s+", " ", text)
@@ -71,7 +71,7 @@ def test_a_full_log_gives_every_section(tmp_path: Path, capsys: pytest.CaptureFi
 def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     run("evaluate", log(tmp_path / "one.jsonl", 1.0, cost=False, sure=False, family=False, tasks=5), "--report", page)
-    assert headings(page) == ["Results", "What this page cannot say"]
+    assert headings(page) == ["Results", "Where this is from", "What this page cannot say"]
     assert "5 tasks; intervals of so few are rough" in page.read_text()
     assert "<h1>1 system evaluated</h1>" in page.read_text()
 
@@ -99,18 +99,18 @@ def test_ranks_wins_and_cycles(tmp_path: Path, capsys: pytest.CaptureFixture[str
     page = tmp_path / "rank.html"
     assert run("rank", table, "--report", page) == 0
     text = page.read_text()
-    assert headings(page) == ["Ranking", "What this page cannot say"]
+    assert headings(page) == ["Ranking", "Where this is from", "What this page cannot say"]
     assert "Strongest cycle" in text
     assert "Intervals of ranks by alpha_rank" in text
-    assert text.count("100.0%") >= 3
+    assert text.count("100.0\u00a0%") >= 3
     assert str(page) in capsys.readouterr().err
 
 
 def test_from_python_with_whatever_there_is(tmp_path: Path) -> None:
     played = matches(["x"] * 20, ["y"] * 20, [1.0] * 15 + [0.0] * 5)
     page = write_evaluation(tmp_path / "p.html", ranking=rank(played, resamples=200), title="Duel")
-    assert "<title>Duel · Palaestra</title>" in page.read_text()
-    assert headings(write_evaluation(tmp_path / "q.html")) == ["What this page cannot say"]
+    assert "<title>Cannot tell who is first: x, y · Duel · Palaestra</title>" in page.read_text()
+    assert headings(write_evaluation(tmp_path / "q.html")) == ["Where this is from", "What this page cannot say"]
 
 
 def test_systems_of_a_run_that_share_episodes_are_read_apart(tmp_path: Path) -> None:
@@ -165,9 +165,95 @@ def test_nothing_on_the_page_runs(tmp_path: Path, dom: Callable[[Path], str]) ->
     tree = dom(page)
     assert "<script" not in tree
     assert "&lt;script&gt;" in tree
-    assert "<title>Evaluation · Palaestra</title>" in tree
+    assert "<title>1 system evaluated · Evaluation · Palaestra</title>" in tree
 
 
 def test_heat_maps_leave_unknown_cells_empty() -> None:
     heat = heat_of("t", "n", ["a", "b"], ["x"], {("a", "x"): Cell("1", 0.5)})
     assert [cells[0].text for _, cells in heat.rows] == ["1", ""]
+
+
+def words(page: Path) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.read_text().split("</style>")[1]))
+
+
+def test_the_verdict_comes_first_and_is_the_title(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    logs = [log(tmp_path / f"{name}.jsonl", skill) for name, skill in (("one", 0.3), ("other", 0.9), ("third", 0.3))]
+    run("evaluate", *logs[:2], "--report", page)
+    title = re.search("<title>(.*?)</title>", page.read_text())
+    assert title
+    assert re.fullmatch(r"other: better by \+\d+\.\d points · Evaluation · Palaestra", title[1])
+    run("evaluate", *logs, "--report", page)
+    said = words(page)
+    assert "2 systems compared with one: 1 better, 1 cannot tell" in said
+    assert said.index("other better by") < said.index("third cannot tell") < said.index("Results")
+    assert said.count("other better by") == 1
+
+
+def test_the_page_says_where_it_is_from(tmp_path: Path) -> None:
+    good, bad = log(tmp_path / "one.jsonl", 0.3), tmp_path / "bad.jsonl"
+    lines = good.read_text().splitlines()
+    bad.write_text("\n".join([lines[0], '{"messages": [', *lines[1:]]) + "\n")
+    page = tmp_path / "page.html"
+    assert run("evaluate", f"a={good}", f"b={bad}", "--report", page) == 0
+    said = words(page)
+    assert f"Read a={good} , b={bad}" in said
+    assert "Not read 1" in said
+    assert re.search(r"Date \d{4}-\d\d-\d\d ", said)
+    assert f"{bad}, line 2" in said
+
+
+def test_confidences_in_percent_are_read_as_such_and_nothing_goes_without_a_word() -> None:
+    base = {"group": range(40), "episode": [0] * 40, "turn": [0] * 40, "task": [f"t{i}" for i in range(40)]}
+    base |= {"action": ["x"] * 40, "success": [i % 2 == 0 for i in range(40)]}
+
+    def made(confidence: list[float | None]) -> Turns:
+        return Turns(pl.DataFrame(base | {"system": ["s"] * 40, "confidence": confidence}))
+
+    share, percent = ([x * scale for x in (0.9, 0.3) * 20] for scale in (1.0, 100.0))
+    (plain,), (scaled,) = _sure(made(share)), _sure(made(percent))
+    assert scaled.found.brier.mean == pytest.approx(plain.found.brier.mean)
+    assert _confidences(made(share))[1] == []
+    assert "read as percent" in _confidences(made(percent))[1][0]
+    odd = _confidences(made([*share[:-2], 7.0, 8.0]))[1]
+    assert odd == ["Calibration leaves out 2 of 40 episodes, whose confidence is not between 0 and 1 (the first: 7)."]
+    few = _confidences(made([0.5] * 5 + [None] * 35))[1]
+    assert few == ["Calibration needs 10 episodes with a confidence and a verdict; too few: s (5)."]
+
+
+def test_a_ranking_has_its_counts_and_intervals_in_one_table(tmp_path: Path) -> None:
+    played = matches(["x"] * 20, ["y"] * 20, [1.0] * 15 + [0.0] * 3 + [0.5] * 2)
+    said = words(write_evaluation(tmp_path / "p.html", ranking=rank(played, resamples=200)))
+    assert "System Rank Score Matches Won Lost Drawn" in said
+    assert re.search(r" x 1 1,\d+ [\d,]+ to [\d,]+ 20 15 3 2 ", said)
+
+
+def test_clusters_and_outages_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    rows = ["system,task,passage,success,error"]
+    for system in ("before", "after"):
+        for i in range(100):
+            down = system == "before" and i < 34
+            error = "APIConnectionError: Connection error." if down else ""
+            rows.append(f"{system},t{i},p{i // 5},{'' if down else rng.random() < 0.5},{error}")
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(rows) + "\n")
+    assert run("evaluate", table, "--baseline", "before") == 0
+    said = capsys.readouterr().out
+    assert "after: cannot tell: more than 20 % of the trials of one side are lost" in said
+    assert "34 of 100 trials of before (APIConnectionError 34)" in said
+    assert run("evaluate", table, "--baseline", "before", "--errors", "count", "--cluster", "passage") == 0
+    said = capsys.readouterr().out
+    assert "100 tasks in 20 clusters × 1 trial" in said
+    assert "lost" not in said
+    assert run("evaluate", table, "--cluster", "pasage") == 2
+    assert "did you mean 'passage'" in capsys.readouterr().err
+
+
+def test_a_wide_matrix_says_that_it_scrolls(tmp_path: Path) -> None:
+    for names, wide in (("xyz", False), ("vwxyz", True)):
+        pairs = [(a, b) for a in names for b in names if a < b]
+        played = matches([a for a, _ in pairs], [b for _, b in pairs], [1.0] * len(pairs))
+        page = write_evaluation(tmp_path / "p.html", ranking=rank(played, resamples=100), matches=played)
+        assert ("scroll sideways" in words(page)) == wide

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from palaestra.interface.report.formatting import number, p_value, points, seconds, span
+from palaestra.interface.report.formatting import number, p_value, points, prose, seconds, span, told
 from palaestra.interface.report.load import Interval
 
 
@@ -20,14 +20,14 @@ def test_numbers() -> None:
     assert number(999.7) == "1,000", "not 1e+03"
     assert number(0, signed=True) == "0"
     assert number(3.0, signed=True) == "+3"
-    assert number(0.5, percent=True) == "50.0%"
+    assert number(0.5, percent=True) == "50.0\u00a0%"
     assert points(-0.0312) == "−3.1"
     assert points(0.75, percent=False) == "+0.75"
 
 
 def test_spans() -> None:
     value = Interval(0.2, -0.1, 0.5)
-    assert span(value, percent=True) == "−10.0 to 50.0%"
+    assert span(value, percent=True) == "−10.0 to 50.0\u00a0%"
     assert span(value, percent=True, difference=True) == "−10.0 to +50.0"
     assert span(value) == "−0.1 to 0.5"
     assert span(Interval(0.2)) == span(None) == ""
@@ -41,3 +41,11 @@ def test_durations() -> None:
         "1 min 1 s",
         "1 h 0 min",
     ]
+
+
+def test_sentences_have_the_style_of_numbers() -> None:
+    said = "worse by -3.5 points (95 % interval -5.0 to -2, 30 tasks x 4 trials); gpt-4-0125 at 50%, 2026-01-02"
+    assert prose(said) == (
+        "worse by −3.5 points (95\u00a0% interval −5.0 to −2, 30 tasks × 4 trials); gpt-4-0125 at 50\u00a0%, 2026-01-02"
+    )
+    assert told("a against b: cannot tell: p = 0.07 after correction: -3 points") == "a against b: cannot tell"

@@ -67,7 +67,7 @@ def test_the_page_says_it_all(page: tuple[str, str]) -> None:
     html, words = page
     assert "The trained team solves 22.8 points more" in words
     assert re.search(
-        r"before 31\.2% 29\.1 to 33\.3% → after 54\.0% 51\.6 to 56\.4% .* \+22\.8 \+19\.4 to \+26\.2", words
+        r"before 31\.2 % 29\.1 to 33\.3 % → after 54\.0 % 51\.6 to 56\.4 % .* \+22\.8 \+19\.4 to \+26\.2", words
     )
     for heading in (
         "What was run", "Learning curves", "By policy", "Comparison", "Share of each term", "10 episodes to read",
@@ -77,7 +77,7 @@ def test_the_page_says_it_all(page: tuple[str, str]) -> None:
     assert "workflow: solver_checker" in words
     assert "CPU time to proof 47.0 s (3 of 3 seeds)" in words
     assert all(part in words for part in OPTIONAL.values())
-    assert "random 2.0%" in words
+    assert "random 2.0 %" in words
     assert "+12.8 +9.4 to +16.2" in words
     assert "One agent with the token budget" in words
     for plot in (

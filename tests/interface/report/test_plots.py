@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from palaestra.interface.report.load import Interval
-from palaestra.interface.report.plots import Series, curves, intervals, legend, over_seeds, pairs
+from palaestra.interface.report.plots import Series, _short, curves, intervals, legend, over_seeds, pairs
 
 
 def line(label: str = "all seeds", index: int = 0) -> Series:
@@ -87,3 +87,13 @@ def test_the_legend_escapes_and_keeps_the_order() -> None:
     assert "&lt;a&gt;" in html
     assert html.index("--c0") < html.index("--c1")
     assert legend([]) == ""
+
+
+def test_long_names_wrap_and_keep_both_ends() -> None:
+    one = _short("organisation/model-name-instruct-2026-01-01")
+    assert one.replace("\n", "") == "organisation/model-name-instruct-2026-01-01"
+    assert max(map(len, one.split("\n"))) <= 24
+    a, b = (_short(f"{'x' * 60}-{end}") for end in ("first", "second"))
+    assert a != b
+    assert a.count("\n") == 1
+    assert _short("short") == "short"

@@ -106,7 +106,7 @@ def test_share_over_training_from_metrics_or_from_the_turns_kept(tmp_path: Path,
     found = rewards(run.seeds)
     assert found is not None
     assert found.shares is not None
-    assert "right: 100.0% at iteration 1" in found.shares.svg
+    assert "right: 100.0\u00a0% at iteration 1" in found.shares.svg
     page = write_report(tmp_path / "run").read_text()
     for text in ("<h2>Rewards</h2>", "Share of the return", "What the audits found", "the rows that prove it"):
         assert text in page

@@ -5,12 +5,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from palaestra.errors import StorageError
 from palaestra.interface.report.limits import comparison_limits, limits
 from palaestra.interface.report.load import Run, Seed, load_run
-from palaestra.interface.report.sections import alarms, contributions, error_kinds, facts, proof, result, versions
+from palaestra.interface.report.panels import progress
+from palaestra.interface.report.sections import (
+    NO_PROOF,
+    alarms,
+    contributions,
+    error_kinds,
+    facts,
+    proof,
+    result,
+    versions,
+)
 
 
 def seed(name: str = "0", metrics: list[dict[str, Any]] | None = None, **fields: Any) -> Seed:
@@ -107,7 +118,7 @@ def test_limits_follow_from_the_numbers(run_dir: Path) -> None:
     run = load_run(run_dir)
     said = " ".join(limits(run, result(run)))
     assert "3 seeds" in said
-    assert "63%" in said
+    assert "63\u00a0%" in said
     assert "below about 4.1 points" in said
     assert "does not show" not in said
 
@@ -147,3 +158,27 @@ def test_a_comparison_says_that_its_variants_differ_in_cost(build: Callable[...,
     said = " ".join(comparison_limits([("a", cheap), ("b", dear)]))
     assert "fewest has 1 seed." in said
     assert "2.0 times the CPU time" in said
+
+
+def test_no_time_to_proof_beside_a_verdict_that_cannot_tell(run_dir: Path) -> None:
+    for verdict, said in (("demo: better by +3.0 points", "47.0 s (3 of 3 seeds)"), ("demo: cannot tell: p", NO_PROOF)):
+        found = dict(facts(change_summary(run_dir, verdict=verdict)))
+        assert found["CPU time to proof"] == said
+
+
+def test_a_held_out_curve_begins_before_training(tmp_path: Path) -> None:
+    """The look of iteration 0 is on disk beside the metrics: one look more is a curve, not a dot."""
+    folder = tmp_path / "run" / "seed-0"
+    folder.mkdir(parents=True)
+    look = {"success": 0.75, "score": 0.75, "low": 0.7, "high": 0.8, "n": 4}
+    line = {"iteration": 5, "errors": {}, "policies": {}, "metrics": {}, "evaluation": look}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    pl.DataFrame({"unit": ["a", "b"], "value": [0.0, 0.5]}).write_parquet(folder / "look-000000.parquet")
+    run = load_run(tmp_path / "run")
+    assert run.seeds[0].start == 0.25
+    panels = {panel.title: str(panel.svg) for panel in progress([("all seeds", run.seeds)])}
+    assert "25.0\u00a0% at iteration 0, 75.0\u00a0% at iteration 5" in panels["Held-out success"]
+    assert "at iteration 0" not in panels["Held-out score"]  # what was measured then was success
+    (folder / "look-000000.parquet").write_bytes(b"torn")
+    with pytest.raises(StorageError, match=r"look-000000\.parquet: not a whole"):
+        load_run(tmp_path / "run")

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special
 
 from palaestra.errors import InputError, nearest
+from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 Interval = Literal["hoeffding", "clopper_pearson"]
@@ -221,7 +222,7 @@ def plays_needed(gap: float, strategies: tuple[int, ...], *, delta: float = 0.05
     return math.ceil(2 * payoff_range**2 / gap**2 * math.log(payoffs / delta))
 
 
-def alpha_rank_draws(estimate: PayoffEstimate, *, resamples: int = 1000, seed: int = 0) -> np.ndarray:
+def alpha_rank_draws(estimate: PayoffEstimate, *, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     """float64[resamples, S_1, …]: alpha-Rank with payoffs drawn from Beta posteriors, a cheap stand-in for bounds on π.
 
     Payoffs are taken for successes in n plays; a flat prior.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import xlogy
 
+from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry, win_chance
 from palaestra.evaluation.ranking.voting import widest_paths
 
@@ -38,7 +39,7 @@ def transitivity(
     ties: np.ndarray | None = None,
     *,
     alpha: float = 0.05,
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Transitivity:
     """Two tests on float64[n, n], draws as half wins; p by simulating the fitted Bradley-Terry model.

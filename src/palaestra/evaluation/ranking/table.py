@@ -15,6 +15,7 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
+from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry
 from palaestra.evaluation.ranking.elo import elo, elo_resampled
@@ -42,7 +43,7 @@ class Ranking:
 
 
 def rank(
-    matches: Matches, method: str = "auto", *, level: float = 0.95, resamples: int = 1000, seed: int = 0
+    matches: Matches, method: str = "auto", *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Ranking:
     """Rank the systems of `matches`.
 
@@ -92,7 +93,9 @@ def rank(
     return Ranking(table.sort("rank", "system"), chosen, test, _note(table, chosen, test, method, groups))
 
 
-def scores(matches: Matches, method: str, *, resamples: int = 1000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def scores(
+    matches: Matches, method: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Score of each system, float64[n], and its bootstrap draws, float64[resamples, n]."""
     rng = np.random.default_rng(seed)
     if method == "elo":

@@ -33,18 +33,28 @@ def evaluate(
         ),
     ] = None,
     format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="what tasks have in common (a passage, a template): the units of all intervals"
+        ),
+    ] = None,
+    errors: Annotated[
+        str, typer.Option(help="errors of env, endpoint, judge or reward: exclude them, or count them as failures")
+    ] = "exclude",
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
-    rows = _run_of_ours(paths, baseline) if not (agent or score or format) else None
+    rows = _run_of_ours(paths, baseline) if not (agent or score or format or cluster or errors != "exclude") else None
     measured: dict[str, Any] = {}
     if rows is None:
-        rows, measured = _compare(paths, baseline, agent, score, format)
+        rows, measured = _compare(read(paths, format), baseline, agent, score, cluster, errors)
     if report is not None:
-        from palaestra.interface.report.evaluation import write_evaluation
+        from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
-        page = write_evaluation(report, rows=rows, **measured)
+        origin = origin_of(paths, measured.pop("unread", ()))
+        page = write_evaluation(report, rows=rows, origin=origin, **measured)
         err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         show(rows)
@@ -61,10 +71,11 @@ def evaluate(
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
     """Write the page of any logs."""
-    from palaestra.interface.report.evaluation import write_evaluation
+    from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
-    rows, measured = _compare(paths, None, None, None, None)
-    return write_evaluation(page, rows=rows, **measured)
+    rows, measured = _compare(read(paths, None))
+    origin = origin_of(paths, measured.pop("unread"))
+    return write_evaluation(page, rows=rows, origin=origin, **measured)
 
 
 def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]] | None:
@@ -78,7 +89,12 @@ def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]]
 
 
 def _compare(
-    paths: list[str], baseline: str | None, agents: list[str] | None, score: str | None, format: str | None
+    logs: Any,
+    baseline: str | None = None,
+    agents: list[str] | None = None,
+    score: str | None = None,
+    cluster: str | None = None,
+    errors: Any = "exclude",
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows, and the trials and turns that they are made of."""
     import polars as pl
@@ -86,7 +102,7 @@ def _compare(
     from palaestra.evaluation import comparison_table, trials, verdict
     from palaestra.runs.proof import value_of
 
-    turns, where = read(paths, format), None
+    turns, where = logs.turns, None
     if agents:
         seats = turns["agent"].cast(pl.String).unique().drop_nulls().to_list() if "agent" in turns.columns else []
         for each in agents:
@@ -95,7 +111,7 @@ def _compare(
         where = pl.col("agent").cast(pl.String).is_in(agents)
     if score is not None and score not in turns.columns:
         score = f"score.{score}" if f"score.{score}" in turns.columns else score
-    table = trials(turns, where=where, score=score)
+    table = trials(turns, where=where, score=score, cluster=cluster, errors=errors)
     value = "score" if score is not None else value_of("success", table)
     several = "agent" in turns.columns and turns["agent"].drop_nulls().n_unique() > 1
     if value == "score" and where is None and several and table["score"].abs().max() == 0:
@@ -110,11 +126,12 @@ def _compare(
         hint = "no trial says success, score or reward: nothing was measured; name a column of numbers with --score"
         err.print(hint, soft_wrap=True)
     rows = comparison_table(table, baseline=baseline, value=value)
-    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], {"trials": table, "turns": turns}
+    measured = {"trials": table, "turns": turns, "unread": logs.problems, "cluster": cluster}
+    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], measured
 
 
 def read(paths: list[str], format: str | None) -> Any:
-    """The turns of all paths; what could not be read is named on stderr."""
+    """The logs of all paths; what could not be read is named on stderr."""
     from palaestra.evaluation.logs import read_logs
 
     logs = read_logs(*paths, format=format)
@@ -122,7 +139,7 @@ def read(paths: list[str], format: str | None) -> Any:
         err.print(f"not read: {problem}", markup=False, highlight=False, soft_wrap=True)
     if len(logs.problems) > _SHOWN:
         err.print(f"not read: {len(logs.problems) - _SHOWN} more of this kind; {len(logs.problems)} in all")
-    return logs.turns
+    return logs
 
 
 def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> str:

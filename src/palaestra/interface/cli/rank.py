@@ -24,7 +24,7 @@ def rank(
         str,
         typer.Option(help="auto (Bradley-Terry unless a cycle is significant), elo, alpha_rank, nash, a voting rule …"),
     ] = "auto",
-    resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 1000,
+    resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 2000,
     seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
@@ -35,9 +35,11 @@ def rank(
     played = ranking.read_matches(matches)
     found = ranking.rank(played, method, resamples=resamples, seed=seed)
     if report is not None:
-        from palaestra.interface.report.evaluation import write_evaluation
+        from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
-        page = write_evaluation(report, ranking=found, matches=played, title="Ranking")
+        page = write_evaluation(
+            report, ranking=found, matches=played, title="Ranking", origin=origin_of([str(matches)])
+        )
         err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
     if as_json:
         test = {**vars(found.transitivity), "cycle": [_name(found, i) for i in found.transitivity.cycle]}

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from palaestra.interface.report.formatting import number
 from palaestra.interface.report.load import Interval
-from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _ticks, colour
+from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _tall, _ticks, colour
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -
             face = tone if row.best else PAPER
             axes.plot([row.cost], [row.value.mean], "o", color=tone, markerfacecolor=face, markersize=6.5)
             place = (row.cost, row.value.mean)
-            axes.annotate(_short(row.name, 18), place, (7, -11), textcoords="offset points", color=tone)
+            axes.annotate(_short(row.name, 18, lines=1), place, (7, -11), textcoords="offset points", color=tone)
         axes.margins(x=0.16, y=0.1)
         axes.grid(color=RULE, linewidth=0.8)
-        axes.set_xlabel("cost of a trial")
+        axes.set_xlabel("cost of a trial, $")
         _ticks(axes.yaxis, percent)
         _ticks(axes.xaxis, False)
         said = "; ".join(
-            f"{row.name}: cost {number(row.cost)}, {number(row.value.mean, percent=percent)}"
+            f"{row.name}: cost ${number(row.cost)}, {number(row.value.mean, percent=percent)}"
             + (", on the frontier" if row.best else "")
             for row in rows
         )
@@ -110,13 +110,11 @@ def histogram(values: np.ndarray, *, what: str, index: int = 0, bins: int = 30) 
 
 def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup:
     """Ranks and their intervals. rows: (system, rank, first, last) that it may have."""
-    with _figure(40 + 27 * len(rows)) as (figure, axes):
+    with _figure(40 + _tall(name for name, *_ in rows) * len(rows)) as (figure, axes):
         for i, (_, rank, first, last) in enumerate(rows):
             tone = colour(0) if last == 1 else MUTED
             axes.plot([first, last], [i, i], color=tone, linewidth=2.2, solid_capstyle="round")
             axes.plot([rank], [i], "o", color=tone, markersize=6)
-            text = f"{first}–{last}" if first < last else str(first)
-            axes.text(1.03, i, text, transform=axes.get_yaxis_transform(), va="center", color=tone)
         axes.set_yticks(range(len(rows)), [_short(name) for name, *_ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlim(0.7, len(rows) + 0.3)

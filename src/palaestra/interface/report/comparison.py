@@ -9,6 +9,7 @@ from typing import Any
 
 from palaestra.algebra.files import read_object
 from palaestra.errors import InputError, StorageError
+from palaestra.interface.report.formatting import told
 from palaestra.interface.report.health import Health, health
 from palaestra.interface.report.limits import comparison_limits
 from palaestra.interface.report.load import Interval, Run, load_run
@@ -63,8 +64,12 @@ def write_comparison(directory: Path) -> Path:
     measured = next((v.result for v in variants if v.result), None)
     percent = measured.percent if measured else True
     teams = [(v.name, v.run.seeds) for v in variants]
+    headline = _headline(variants, pairs)
     page = render(
         "comparison.html",
+        headline=headline,
+        told=headline,
+        directory=directory,
         title=str(content.get("recipe") or directory.resolve().name),
         description=content.get("description"),
         variants=variants,
@@ -79,6 +84,14 @@ def write_comparison(directory: Path) -> Path:
         shares=[(v.name, shares) for v in variants if (shares := contributions(v.run.seeds))],
     )
     return write_page(directory / "report.html", page)
+
+
+def _headline(variants: list[Variant], pairs: list[Pair]) -> str:
+    """How many pairs were told apart; the verdict itself, in short, if there is one pair."""
+    if len(pairs) == 1 and pairs[0].verdict:
+        return told(pairs[0].verdict)
+    apart = sum("cannot tell" not in pair.verdict for pair in pairs if pair.verdict)
+    return f"{len(variants)} variants compared" + (f": {apart} of {len(pairs)} pairs told apart" if pairs else "")
 
 
 def _variants(content: Mapping[str, Any], source: Path, directory: Path) -> list[Variant]:
@@ -126,7 +139,7 @@ def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: 
     return [
         Panel(
             title,
-            "points" if zero and percent else "95% interval",
+            "points" if zero and percent else "95\u00a0% interval",
             intervals(rows, what=title.lower(), percent=percent, zero=zero, colours=colours),
         )
         for title, rows, zero in wanted

@@ -7,12 +7,16 @@ matrix; turns with confidences the calibration, with words the episodes to read;
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import calibration, cost_per_success, frontier, matrix_table, mean_interval, success_interval
@@ -20,8 +24,9 @@ from palaestra.evaluation.calibration import Calibration
 from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
+from palaestra.evaluation.trials import infrastructure
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
-from palaestra.interface.report.formatting import number, span
+from palaestra.interface.report.formatting import number, span, told
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.panels import Panel
@@ -32,6 +37,8 @@ from palaestra.interface.report.triage import Read, episodes_to_read
 FAMILIES = 24
 """A matrix has at most so many columns."""
 READ = 10
+FEWEST = 10
+"""Episodes that a calibration needs."""
 MOST_ROWS = 50_000
 """Turns beyond which a page does not look for episodes to read; `palaestra triage` does."""
 
@@ -43,6 +50,36 @@ class Sure:
     system: str
     found: Calibration
     panel: Panel
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a page is from. paths: as given. unread: what could not be read, a sentence each. date: ISO, today."""
+
+    paths: Sequence[str] = ()
+    command: str = ""
+    unread: Sequence[str] = ()
+    date: str = field(default_factory=lambda: date.today().isoformat())
+
+
+def origin_of(paths: Sequence[str], unread: Sequence[Any] = ()) -> Origin:
+    """The same with the command that is running, if it is ours."""
+    ours = Path(sys.argv[0]).name.startswith(("palaestra", "__main__"))
+    return Origin(paths, shlex.join(["palaestra", *sys.argv[1:]]) if ours else "", [str(x) for x in unread])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of the ranking's table. span: of the rank, empty if it is certain."""
+
+    system: str
+    rank: int
+    span: Markup
+    score: Interval | None
+    n: float
+    wins: float
+    losses: float
+    draws: float
 
 
 @dataclass(frozen=True)
@@ -63,36 +100,44 @@ def write_evaluation(
     ranking: Ranking | None = None,
     matches: Matches | None = None,
     title: str = "Evaluation",
+    origin: Origin | None = None,
+    cluster: str | None = None,
 ) -> Path:
     """Write the page to `path`; returns it.
 
     rows: of `comparison_table`, as `palaestra evaluate --json` prints them, with `verdict`. trials: from
     `palaestra.evaluation.trials`. turns: the table that they are made of. ranking, matches: from
-    `palaestra.evaluation.ranking`.
+    `palaestra.evaluation.ranking`. origin: paths, command and what was not read. cluster: a column of `turns` that says
+    which tasks belong together; `trials` should have been made with the same one.
 
     Raises:
         StorageError: the page cannot be written.
     """
     systems = [row_of(row, f"rows[{i}]") for i, row in enumerate(rows)]
     measured, priced = _prices(trials)
+    headline = _headline(systems, ranking)
     page = render(
         "evaluation.html",
         title=title,
-        headline=_headline(systems, ranking),
+        headline=headline,
+        told=told(headline),
+        verdicts=[(row.system, row.verdict) for row in systems if row.difference] if len(systems) > 2 else [],
+        origin=origin or Origin(),
+        places=_places(ranking),
         systems=systems,
         hat=shared_k(systems),
         forests=_forests(systems),
         priced=priced,
         prices=_price_panel(priced, measured),
         measured=measured,
-        sure=_sure(turns),
+        sure=_sure(turns, cluster),
         matrix=_matrix(trials, [row.system for row in systems]),
         ranking=ranking,
         ranks=_ranks(ranking),
         wins=_wins(ranking, matches),
         cycle=_cycle(ranking),
         read=_read(turns),
-        limits=_limits(systems, trials, ranking),
+        limits=[*_limits(systems, trials, ranking), *_cautions(rows), *_confidences(turns, cluster)[1]],
     )
     return write_page(Path(path), page)
 
@@ -102,7 +147,11 @@ def _headline(systems: Sequence[Row], ranking: Ranking | None) -> str:
     if len(compared) == 1:
         return f"{compared[0].system}: {compared[0].verdict}"
     if compared:
-        return f"{len(systems)} systems compared"
+        words = ("better", "worse", "cannot tell")
+        counts = [(sum(row.verdict.startswith(word) for row in compared), word) for word in words]
+        base = next((row.system for row in systems if not row.difference), "the baseline")
+        said = ", ".join(f"{n} {word}" for n, word in counts if n)
+        return f"{len(compared)} systems compared with {base}: {said}"
     if ranking is not None:
         said = ranking.note.partition(" (")[0]
         return said[:1].upper() + said[1:] if said.startswith("cannot") else said
@@ -115,7 +164,7 @@ def _forests(systems: Sequence[Row]) -> list[Panel]:
         values = [(row.system, value) for row in systems if (value := getattr(row, name))]
         if values and not (name == "score" and _same_as_success(systems)):
             svg = intervals(values, what=f"{name} by system", percent=percent)
-            drawn.append(Panel(name.capitalize(), "95% interval", svg))
+            drawn.append(Panel(name.capitalize(), "95\u00a0% interval", svg))
     apart = [(row.system, row.difference) for row in systems if row.difference]
     if apart:
         percent = systems[0].percent
@@ -160,31 +209,62 @@ def _price_panel(priced: Sequence[Price], measured: str) -> list[Panel]:
     if len(priced) < 2:
         return []
     svg = frontier_plot([price.point for price in priced], what=measured, percent=measured == "success")
-    return [Panel(f"Cost and {measured}", "● best at its price, 95% interval", svg)]
+    return [Panel(f"Cost and {measured}", "● best at its price, 95\u00a0% interval", svg)]
 
 
-def _sure(turns: Turns | None) -> list[Sure]:
-    """Calibration of each system that says how sure it is: the last confidence of an episode, and its success."""
+def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.DataFrame | None, list[str]]:
+    """`system, task, confidence, success` per episode: its last confidence, in [0, 1]; and what is not used, and why.
+
+    Where most confidences are above 1 and none above 100, they are read as percent.
+    """
     if turns is None or not {"confidence", "success", "episode"} <= set(turns.columns):
-        return []
+        return None, []
     told = by_system(turns)
-    extra = [name for name in ("system", "task") if name in told.columns]
-    frame = told.frame.select(*extra, "confidence", "success", code=pl.Series(told.codes("episode").ids))
+    unit = cluster if cluster in told.columns else "task"
+    extra = [name for name in ("system", unit) if name in told.columns]
+    frame = told.frame.select(
+        *extra, pl.col("confidence").cast(pl.Float64), "success", code=pl.Series(told.codes("episode").ids)
+    )
     episodes = frame.group_by("code", maintain_order=True).agg(
         *(pl.col(name).first() for name in extra),
-        pl.col("confidence").drop_nulls().last(),
+        pl.col("confidence").fill_nan(None).drop_nulls().last(),
         pl.col("success").drop_nulls().min(),  # every agent's; null, not True, where nobody said
     )
-    episodes = episodes.drop_nulls(["confidence", "success"]).filter(pl.col("confidence").is_between(0, 1))
+    episodes = episodes.drop_nulls(["confidence", "success"]).rename({unit: "task"} if unit in extra else {})
     if "system" not in extra:
         episodes = episodes.with_columns(system=pl.lit("system"))
-    found = []
+    said, sure = [], episodes["confidence"]
+    if len(sure) and (sure > 1).mean() > 0.5 and sure.is_between(0, 100).all():  # type: ignore[operator]
+        said.append("Confidences are read as percent: most of them are above 1, and none above 100.")
+        episodes = episodes.with_columns(pl.col("confidence") / 100)
+    wrong = episodes.filter(~pl.col("confidence").is_between(0, 1))
+    if len(wrong):
+        said.append(
+            f"Calibration leaves out {len(wrong)} of {len(episodes)} episodes, whose confidence is not between 0 and 1 "
+            f"(the first: {wrong['confidence'][0]:g})."
+        )
+    episodes = episodes.filter(pl.col("confidence").is_between(0, 1))
+    counts = episodes.group_by("system", maintain_order=True).len()
+    few = [f"{system} ({n})" for system, n in counts.rows() if n < FEWEST]
+    if few:
+        said.append(f"Calibration needs {FEWEST} episodes with a confidence and a verdict; too few: {', '.join(few)}.")
+    return episodes, said
+
+
+def _sure(turns: Turns | None, cluster: str | None = None) -> list[Sure]:
+    """Calibration of each system that says how sure it is: the last confidence of an episode, and its success."""
+    episodes, _ = _confidences(turns, cluster)
+    found: list[Sure] = []
+    if episodes is None:
+        return found
     for (system,), part in episodes.group_by("system", maintain_order=True):
-        if len(part) < 10:
+        if len(part) < FEWEST:
             continue
-        result = calibration(part["confidence"], part["success"], task=part["task"] if "task" in extra else None)
+        result = calibration(
+            part["confidence"], part["success"], cluster=part["task"] if "task" in part.columns else None
+        )
         svg = calibration_plot(result.bins.to_dicts(), what=str(system))
-        found.append(Sure(str(system), result, Panel(str(system), "95% interval; dashed: perfect", svg)))
+        found.append(Sure(str(system), result, Panel(str(system), "95\u00a0% interval; dashed: perfect", svg)))
     return found
 
 
@@ -207,8 +287,32 @@ def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
     rows = [*order] or sorted(set(table["row"]) - {ALL})
     rows = rows if len(rows) == 1 else [*rows, ALL]
     columns = [*sorted(set(table["column"]) - {ALL}), ALL]
-    note = "Success, its 95% interval and the number of tasks; margins are over tasks, not over cells."
+    note = "Success, its 95\u00a0% interval and the number of tasks; margins are over tasks, not over cells."
     return heat_of("Success by family of tasks", note, rows, columns, cells, margin=True)
+
+
+def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why an interval of a score is doubtful; that of a difference is in its verdict."""
+    scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
+    same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
+    return [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
+
+
+def _places(ranking: Ranking | None) -> list[Place]:
+    if ranking is None:
+        return []
+    return [
+        Place(
+            row["system"],
+            row["rank"],
+            Markup(' <span class="ends">{}</span>').format(f"{row['rank_low']} to {row['rank_high']}")
+            if row["rank_low"] < row["rank_high"]
+            else Markup(""),
+            Interval(row["score"], _finite(row["low"]), _finite(row["high"])),
+            *(float(row[name]) for name in ("n", "wins", "losses", "draws")),
+        )
+        for row in ranking.table.to_dicts()
+    ]
 
 
 def _ranks(ranking: Ranking | None) -> list[Panel]:
@@ -218,8 +322,8 @@ def _ranks(ranking: Ranking | None) -> list[Panel]:
     spans = [(row["system"], row["rank"], row["rank_low"], row["rank_high"]) for row in rows]
     scored = [(row["system"], Interval(row["score"], _finite(row["low"]), _finite(row["high"]))) for row in rows]
     return [
-        Panel("Rank", "95% interval", rank_plot(spans, what=ranking.method)),
-        Panel("Score", f"{ranking.method.replace('_', ' ')}, 95% interval", intervals(scored, what="score")),
+        Panel("Rank", "95\u00a0% interval", rank_plot(spans, what=ranking.method)),
+        Panel("Score", f"{ranking.method.replace('_', ' ')}, 95\u00a0% interval", intervals(scored, what="score")),
     ]
 
 
@@ -271,6 +375,10 @@ def _limits(systems: Sequence[Row], trials: pl.DataFrame | None, ranking: Rankin
     if sizes and min(sizes.values()) < 30:
         few = min(sizes, key=lambda name: sizes[name])
         said.append(f"{few} has {sizes[few]} tasks; intervals of so few are rough.")
+    if trials is not None and not any(row.difference for row in systems):
+        gone = trials.filter(infrastructure() & pl.col("success").is_null())
+        if len(gone):
+            said.append(f"{len(gone)} of {len(trials)} trials are left out, because the infrastructure failed.")
     if trials is not None and trials["run"].n_unique() == 1:
         said.append(
             "There is one run of each system: what a new run, or a new seed of training, would change is not in the "

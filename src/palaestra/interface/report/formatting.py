@@ -1,25 +1,28 @@
-"""How numbers look: one place, so that the tables, the headline and the plots agree."""
+"""How numbers look: one place, so that the tables, the headline, the sentences and the plots agree."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from palaestra.interface.report.load import Interval
 
 ABSENT = "–"
+PERCENT = "\u00a0%"
+"""With a space that does not break."""
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
     """Three significant digits, or a percentage with one decimal; a true minus sign; a dash for what is not a number.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
-    ('0.523', '52.3%', '−0.02', '12,345')
+    ('0.523', '52.3\xa0%', '−0.02', '12,345')
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return ABSENT
     if percent:
-        text = f"{100 * value:{'+' if signed else ''}.1f}%"
+        text = f"{100 * value:{'+' if signed else ''}.1f}{PERCENT}"
     elif value == int(value) or abs(value) >= 999.5:  # beyond it three digits are written 1e+03
         text = f"{round(value):{'+' if signed and value else ''},d}"
     else:
@@ -33,7 +36,7 @@ def points(value: Any, *, percent: bool = True) -> str:
     >>> points(0.214), points(-1.5, percent=False)
     ('+21.4', '−1.5')
     """
-    return number(value, percent=True, signed=True).removesuffix("%") if percent else number(value, signed=True)
+    return number(value, percent=True, signed=True).removesuffix(PERCENT) if percent else number(value, signed=True)
 
 
 def span(value: Interval | None, *, percent: bool = False, difference: bool = False) -> str:
@@ -43,7 +46,7 @@ def span(value: Interval | None, *, percent: bool = False, difference: bool = Fa
     if difference:
         return f"{points(value.low, percent=percent)} to {points(value.high, percent=percent)}"
     low, high = number(value.low, percent=percent), number(value.high, percent=percent)
-    return f"{low.removesuffix('%')} to {high}"
+    return f"{low.removesuffix(PERCENT)} to {high}"
 
 
 def seconds(value: Any) -> str:
@@ -71,3 +74,27 @@ def p_value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return ABSENT
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def prose(text: str) -> str:
+    """A sentence in the style of the numbers: true minus signs and crosses, `95 %` with a space that does not break.
+
+    >>> prose("worse by -3.5 points (95 % interval -5 to -2, 30 tasks x 4 trials), not half-baked gpt-4")
+    'worse by −3.5 points (95\xa0% interval −5 to −2, 30 tasks × 4 trials), not half-baked gpt-4'
+    """
+    text = re.sub(r"(?<![\w.)])-(?=[\d.])", "−", text)
+    text = re.sub(r"(?<=\d) x (?=\d)|(?<=tasks) x (?=\d)|(?<=task) x (?=\d)", " × ", text)
+    return re.sub(r"(?<=\d) ?%", PERCENT, text)
+
+
+def told(verdict: str) -> str:
+    """A verdict without what is in brackets and behind: `better by +21.0 points`, `cannot tell`; for a title.
+
+    >>> told("cannot tell: the interval contains 0: +2.0 points (95 % interval -1 to +5)")
+    'cannot tell'
+    >>> told("demo: better by +24.0 points (95 % interval +19 to +29)")
+    'demo: better by +24.0 points'
+    """
+    head = prose(verdict.partition(" (")[0])
+    before, cannot, _ = head.partition("cannot tell")
+    return before + cannot if cannot else head

@@ -55,8 +55,8 @@ def _about_seeds(run: Run) -> str:
         return "There is one seed: the intervals cover tasks and trials, not how another training run might end."
     missed = 1 - 0.05 ** (1 / n)  # the rule of three, exact: n of n well, and still
     return (
-        f"There are {n} seeds. Even if all of them went well, up to {100 * missed:.0f}% of further training runs could "
-        "fail without contradicting what is seen here (95% bound)."
+        f"There are {n} seeds. Even if all of them went well, up to {100 * missed:.0f}\u00a0% of further training runs "
+        "could fail without contradicting what is seen here (95\u00a0% bound)."
     )
 
 

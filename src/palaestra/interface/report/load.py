@@ -55,6 +55,7 @@ class Seed:
     """One training run. `torn`: its last line of metrics was cut off in the middle of a write.
 
     metrics: one object per iteration, in order; training, evaluation: the columns of `TURN_COLUMNS` that exist.
+    start: mean held-out value of the look before training; None: not on file.
     components: by iteration, total absolute value of each `r_…`, of the turns that were kept where metrics lack it.
     """
 
@@ -65,6 +66,7 @@ class Seed:
     evaluation: pl.DataFrame | None
     contributions: dict[str, float]
     components: dict[int, dict[str, float]] = field(default_factory=dict)
+    start: float | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,18 @@ def _load_seed(folder: Path) -> Seed:
         evaluation=_load_turns(folder / "evaluation.parquet"),
         contributions=shares,
         components={} if any(row.get("components") for row in metrics) else _load_components(folder / "turns"),
+        start=_load_start(folder / "look-000000.parquet"),
     )
+
+
+def _load_start(path: Path) -> float | None:
+    if not path.exists():
+        return None
+    try:
+        mean = pl.read_parquet(path, columns=["value"], glob=False)["value"].mean()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise StorageError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
+    return float(mean) if isinstance(mean, int | float) and math.isfinite(mean) else None
 
 
 def _load_components(folder: Path) -> dict[int, dict[str, float]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from palaestra.algebra.files import write_text
 from palaestra.interface.report import formatting
 from palaestra.interface.report.episodes import sample
+from palaestra.interface.report.formatting import told
 from palaestra.interface.report.limits import limits
 from palaestra.interface.report.load import Interval, Run, load_run
 from palaestra.interface.report.panels import (
@@ -50,6 +52,7 @@ def write_report(run_dir: Path) -> Path:
     page = render(
         "run.html",
         title=name,
+        told=told(outcome.verdict.removeprefix(f"{name}: ")) if outcome else "no final comparison",
         run=run,
         description=(run.summary or {}).get("description"),
         result=outcome,
@@ -86,8 +89,9 @@ def render(template: str, **context: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value")
+        name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value", "prose")
     }
+    context = {"told": "", "today": date.today().isoformat()} | context
     return environment.get_template(template).render(**context)
 
 
@@ -113,7 +117,7 @@ def _comparison_panels(outcome: Result) -> list[Panel]:
         title, percent, absolute = outcome.measure.capitalize(), outcome.percent, [(n, v) for n, v in named if v]
     if absolute:
         svg = intervals(absolute, what=f"{title.lower()} by system", percent=percent, colours={"after": 0})
-        drawn.append(Panel(title, "95% interval", svg))
+        drawn.append(Panel(title, "95\u00a0% interval", svg))
     apart = [(row.system, row.difference) for row in rows if row.difference]
     if apart:
         percent, what = rows[0].percent, "difference from the team before training"

@@ -45,11 +45,19 @@ class Panel:
 
 
 def panel(
-    title: str, note: str, sources: Sequence[Source], *, percent: bool = False, marks: bool = False
+    title: str,
+    note: str,
+    sources: Sequence[Source],
+    *,
+    percent: bool = False,
+    marks: bool = False,
+    start: Callable[[Seed], Any] = lambda seed: None,
 ) -> Panel | None:
-    """Curves of one quantity; None if no line has a finite value."""
+    """Curves of one quantity; None if no line has a finite value. start: what was measured before iteration 1."""
     lines = [
-        over_seeds(label, i, [[(row["iteration"], read(row)) for row in seed.metrics] for seed in seeds])
+        over_seeds(
+            label, i, [[(0, start(seed)), *((row["iteration"], read(row)) for row in seed.metrics)] for seed in seeds]
+        )
         for i, (label, seeds, read) in enumerate(sources)
     ]
     drawn = [line for line in lines if line is not None]
@@ -68,12 +76,30 @@ def progress(teams: Teams) -> list[Panel]:
     def metric(name: str) -> Callable[[Row], Any]:
         return lambda row: row["metrics"].get(name)
 
+    def before(field: str) -> Callable[[Seed], Any]:
+        """The look before training measured success where later ones have it, else the score."""
+
+        def value(seed: Seed) -> Any:
+            looks = [row["evaluation"] for row in seed.metrics if row.get("evaluation")]
+            kind = "success" if any(look.get("success") is not None for look in looks) else "score"
+            first = seed.metrics[0]["iteration"] if seed.metrics else 0
+            return seed.start if looks and first > 0 and kind == field else None
+
+        return value
+
     extra = sorted({name for _, seeds in teams for seed in seeds for row in seed.metrics for name in row["metrics"]})
     return [
         drawn
         for drawn in (
-            panel("Held-out success", "at the looks", sources(look("success")), percent=True, marks=True),
-            panel("Held-out score", "at the looks", sources(look("score")), marks=True),
+            panel(
+                "Held-out success",
+                "at the looks",
+                sources(look("success")),
+                percent=True,
+                marks=True,
+                start=before("success"),
+            ),
+            panel("Held-out score", "at the looks", sources(look("score")), marks=True, start=before("score")),
             *(panel(_title(name), "", sources(metric(name)), marks=True) for name in extra),
             panel("Training reward", "mean per episode", sources(lambda row: row.get("reward"))),
             panel("Training success", "with exploration", sources(lambda row: row.get("success")), percent=True),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from palaestra.interface.report.formatting import number, points
+from palaestra.interface.report.formatting import PERCENT, number, points
 from palaestra.interface.report.load import Interval
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def intervals(
     def show(value: float | None) -> str:
         return points(value, percent=percent) if zero else number(value, percent=percent)
 
-    with _figure(40 + 27 * len(rows)) as (figure, axes):
+    with _figure(40 + _tall(label for label, _ in rows) * len(rows)) as (figure, axes):
         for i, (label, value) in enumerate(rows):
             tone = tones.get(label, MUTED)
             if value.low is not None and value.high is not None:
@@ -132,7 +132,7 @@ def intervals(
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color=RULE, linewidth=0.8)
-        _ticks(axes.xaxis, percent, unit="" if zero else "%")
+        _ticks(axes.xaxis, percent, unit="" if zero else PERCENT, most=_room(label for label, _ in rows))
         summary = "; ".join(
             f"{label}: {show(v.mean)}" + (f", from {show(v.low)} to {show(v.high)}" if v.low is not None else "")
             for label, v in rows
@@ -173,14 +173,33 @@ def legend(labels: Sequence[str]) -> Markup:
     return Markup('<ul class="legend">{}</ul>').format(items)
 
 
-def _short(label: str, length: int = 26) -> str:
-    return label if len(label) <= length else label[: length - 1] + "…"
+def _short(label: str, length: int = 24, lines: int = 2) -> str:
+    """A name on at most `lines` lines, broken behind what separates its parts; what is too long loses its middle."""
+    most = length * lines
+    if len(label) > most:
+        label = f"{label[: most // 2 - 1]}…{label[-(most - most // 2) :]}"
+    broken = []
+    while len(label) > length and len(broken) < lines - 1:
+        at = max((label.rfind(mark, length // 2, length) + 1 for mark in " /_-:.|"), default=0) or length
+        broken.append(label[:at].rstrip())
+        label = label[at:]
+    return "\n".join([*broken, label])
 
 
-def _ticks(axis: Any, percent: bool, *, unit: str = "%", whole: bool = False) -> None:
+def _room(labels: Iterable[str]) -> int:
+    """Ticks that fit beside these names."""
+    return 3 if max(map(len, labels), default=0) > 14 else 5
+
+
+def _tall(labels: Iterable[str]) -> int:
+    """Pixels of a row with these names."""
+    return 36 if any("\n" in _short(label) for label in labels) else 27
+
+
+def _ticks(axis: Any, percent: bool, *, unit: str = PERCENT, whole: bool = False, most: int = 5) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole))
     if percent:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.10g}{unit}".replace("-", "−")))
 

@@ -170,9 +170,19 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Training turns", number(total["turns"])) if total["turns"] else None,
         ("Wall time", seconds(summary.get("wall_seconds") or spent["wall_seconds"] or None)),
         ("CPU time", seconds(summary.get("cpu_seconds") or spent["cpu_seconds"] or None)),
-        ("CPU time to proof", proof(summary.get("seconds_to_proof"))) if summary and sampled else None,
+        ("CPU time to proof", proof(summary.get("seconds_to_proof")) if _proved(summary) else NO_PROOF)
+        if summary and sampled
+        else None,
     ]
     return [item for item in items if item]
+
+
+NO_PROOF = "none: the final comparison does not say better"
+
+
+def _proved(summary: Mapping[str, Any]) -> bool:
+    """Whether the verdict allows it: an early look is no proof beside one that cannot tell, or says worse."""
+    return not re.search(r"\bcannot tell\b|(^|: )worse\b", str(summary.get("verdict") or ""))
 
 
 def proof(value: Any) -> str:

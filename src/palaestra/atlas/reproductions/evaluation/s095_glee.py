@@ -89,11 +89,14 @@ def learn(seeds: Sequence[int]) -> np.ndarray:
 
 @reproduction(
     95,
-    claim="Self-play finds the split of backward induction, a fifth for whoever moves first.",
+    claim="Self-play leaves the even split for the one of backward induction, a fifth for whoever moves first, and "
+    "mostly stops on the way: about a third.",
     baseline="an even split; the share of a game without end",
-    criterion="worked numbers to 4 decimals; the mean first offer is within 0.1 of 0.2 in at least four of five seeds "
-    "and 0.35 or less in all; the mean share of first offers that are accepted > 0.9; counter-offers keep > 0.85",
-    seeds=tuple(range(10)),
+    criterion="worked numbers to 4 decimals; on seeds that took no part in any choice the first mover keeps less than "
+    "0.42 on average, and less than half in at least 7 of 10 seeds (four such blocks of ten: .37, .34, .27, .30 and 10, "
+    "8, 10, 10 of 10; within 0.1 of the fifth only 1, 3, 6, 5 of 10); the mean share of first offers that are accepted "
+    "> 0.85; counter-offers keep > 0.8",
+    seeds=tuple(range(200, 210)),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
@@ -107,8 +110,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
         "first_offer_keeps": first.mean(),
         "first_offer_keeps_most": first.max(),
         "seeds_near_equilibrium": near.mean(),
+        "seeds_below_half": (first < 0.5).mean(),
         "accepted": accepted.mean(),
         "counter_offer_keeps": counter.mean(),
     }
-    holds = measured["worked_error"] < 1e-4 and near.mean() >= 0.8 and first.max() <= 0.35
-    return Outcome(measured, bool(holds and accepted.mean() > 0.9 and counter.mean() > 0.85))
+    holds = measured["worked_error"] < 1e-4 and first.mean() < 0.42 and (first < 0.5).mean() >= 0.7
+    return Outcome(measured, bool(holds and accepted.mean() > 0.85 and counter.mean() > 0.8))

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from palaestra.agents.base import Request
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.envs.worlds import Queue
 from palaestra.envs.worlds.exact.economics import logit_demand, logit_monopoly_price, logit_nash_price
 from palaestra.envs.worlds.queue import first_come, pact
+from palaestra.evaluation.counterfactual import Risk, risk_difference
 
 NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
 PRICES = np.linspace(NASH - 0.1 * (MONOPOLY - NASH), MONOPOLY + 0.1 * (MONOPOLY - NASH), 11)
@@ -96,8 +98,8 @@ def _response(q: np.ndarray, state: np.ndarray, memory: np.ndarray) -> np.ndarra
     return np.asarray((paths[0] - paths[1]).max(axis=0) / (MONOPOLY - NASH))
 
 
-def queue(pair: str | None) -> tuple[float, float]:
-    """Stages done by the outsider `c`, and the share of episodes with a monopoly, over orders of arrival."""
+def queue(pair: str | None) -> tuple[list[int], list[bool]]:
+    """Stages done by the outsider `c`, and whether there was a monopoly, by order of arrival."""
     play, stages, monopolies = pact(pair) if pair else first_come(), [], []
     for seed in range(30):
         env, rng = Queue(), np.random.default_rng(seed)
@@ -107,7 +109,15 @@ def queue(pair: str | None) -> tuple[float, float]:
             seen = result.observations
         stages.append(env.state.done[2])
         monopolies.append(result.info["monopolised"])
-    return float(np.mean(stages)), float(np.mean(monopolies))
+    return stages, monopolies
+
+
+def without_the_pact(monopolies: dict[str, list[bool]]) -> Risk:
+    """The risk of a monopoly with the pact, and in the same orders of arrival without it."""
+    rows = [
+        {"arm": arm, "seed": seed, "flag": flag} for arm, flags in monopolies.items() for seed, flag in enumerate(flags)
+    ]
+    return risk_difference(pl.DataFrame(rows), "pact", "first_come")
 
 
 @reproduction(
@@ -117,7 +127,8 @@ def queue(pair: str | None) -> tuple[float, float]:
     baseline="the static Nash price; learners who learn from every price; first come, first served",
     criterion="mean collusion index > 0.4 with memory and without, < 0.3 for myopic learners, < 0.1 with "
     "counterfactual learning; the response to a cut is 0 without memory and > 0.1 with it; the pact leaves the "
-    "outsider 0 stages",
+    "outsider 0 stages, and its monopolies are gone in the same orders of arrival without it (the interval of the "
+    "difference is above .8)",
     seeds=tuple(range(20)),
     slow=True,
 )
@@ -126,10 +137,14 @@ def measure(seeds: Sequence[int]) -> Outcome:
     index, response = learn(seeds)
     measured = {f"collusion_{arm.name}": float(row.mean()) for arm, row in zip(ARMS, index, strict=True)}
     measured |= {f"response_{arm.name}": float(row.mean()) for arm, row in zip(ARMS, response, strict=True)}
+    monopolies = {}
     for name, pair in (("first_come", None), ("pact", "ab")):
-        measured[f"outsider_stages_{name}"], measured[f"monopoly_{name}"] = queue(pair)
+        stages, monopolies[name] = queue(pair)
+        measured[f"outsider_stages_{name}"], measured[f"monopoly_{name}"] = np.mean(stages), np.mean(monopolies[name])
+    risk = without_the_pact(monopolies)
+    measured |= {"monopoly_by_pact": risk.difference.mean, "monopoly_by_pact_low": risk.difference.low}
     memory, none, myopic, counterfactual = index.mean(axis=1)
     holds = min(memory, none) > 0.4 and myopic < 0.3 and abs(counterfactual) < 0.1
     holds &= response[0].mean() > 0.1 and not response[1:].any()
     queues = [measured[f"{what}_{how}"] for how in ("first_come", "pact") for what in ("outsider_stages", "monopoly")]
-    return Outcome(measured, bool(holds and queues == [1, 0, 0, 1]))
+    return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and risk.difference.low > 0.8))

@@ -1,8 +1,10 @@
 """Experimental design: generative models, beliefs about their parameters, and what a design is expected to teach.
 
 The models are those of BoxingGym (kanishkg/boxing-gym) that need no language model. A belief is a set of weighted
-particles, so one code serves grids (low dimensions) and samples (high ones). Constants that its code gives are used;
-other priors are reconstructions. Left out: the two models whose subject is a language model, Lotka-Volterra, survival.
+particles, so one code serves grids (low dimensions) and samples (high ones). Priors, constants and noise
+of location finding, dugongs, peregrines and item response are those of its code. Ours differ in two: the death process
+keeps all θ above 0 (the code cuts off at 2 as well), and the discounting offers 100 later, with α 0.1 away from 0.
+Left out: the two models whose subject is a language model, Lotka-Volterra, survival.
 """
 
 from __future__ import annotations
@@ -238,7 +240,7 @@ class Discounting(_Choice):
 
 
 class LocationFinding(_Gaussian):
-    """Log of the total signal of hidden sources in the plane: b + Σ a / (m + |x - s|²), with noise 0.5."""
+    """Total signal of hidden sources in the plane: b + Σ a / (m + |x - s|²), with noise 0.5."""
 
     noise, base, floor, strength = 0.5, 0.1, 1e-4, 1.0
     designs = np.array([[x, y] for x in np.linspace(-2, 2, 5) for y in np.linspace(-2, 2, 5)])
@@ -251,36 +253,39 @@ class LocationFinding(_Gaussian):
         return np.asarray(rng.normal(size=(n, 2 * self.sources)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
-        """Log intensity."""
+        """Intensity."""
         places = theta.reshape(*theta.shape[:-1], self.sources, 2)
         distance = ((places - design) ** 2).sum(axis=-1)
-        return np.asarray(np.log(self.base + (self.strength / (self.floor + distance)).sum(axis=-1)))
+        return np.asarray(self.base + (self.strength / (self.floor + distance)).sum(axis=-1))
 
 
 class Dugongs(_Gaussian):
-    """Length of a sea cow at an age: α - β λ^age, around (2, 1.5, 0.4), noise 0.25."""
+    """Length of a sea cow at an age: α - β |λ|^age; α ~ N(2, .2²), β ~ N(1.5, .5²), λ ~ N(.4, .5²), noise 0.25."""
 
     noise = 0.25
     designs = np.linspace(0, 5, 21)[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """(α, β, λ)."""
-        return np.column_stack([rng.normal(2, 0.5, n), rng.normal(1.5, 0.5, n), rng.uniform(0.1, 0.7, n)])
+        return np.asarray(rng.normal([2.0, 1.5, 0.4], [0.2, 0.5, 0.5], (n, 3)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
         """The growth curve."""
-        return np.asarray(theta[..., 0] - theta[..., 1] * theta[..., 2] ** design[0])
+        return np.asarray(theta[..., 0] - theta[..., 1] * np.abs(theta[..., 2]) ** design[0])
 
 
 class Peregrines:
-    """Number of falcons at a time: Poisson with a cubic log rate 4.5 + 1.2 t + 0.07 t² - 0.24 t³, each ± 0.1."""
+    """Number of falcons at a time from 0 to 5: Poisson with a cubic log rate 4.5 + 1.2 t + 0.07 t² - 0.24 t³.
 
-    designs = np.linspace(-2, 2, 21)[:, None]
+    The coefficients are normal, with standard deviations .1, .1, .01, .05.
+    """
+
+    designs = np.linspace(0, 5, 21)[:, None]
     outcomes: np.ndarray | None = None
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """The coefficients."""
-        return np.asarray(rng.normal([4.5, 1.2, 0.07, -0.24], 0.1, (n, 4)))
+        return np.asarray(rng.normal([4.5, 1.2, 0.07, -0.24], [0.1, 0.1, 0.01, 0.05], (n, 4)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """The rate."""
@@ -296,18 +301,21 @@ class Peregrines:
 
 
 class ItemResponse(_Choice):
-    """Six pupils, six questions: the chance of a right answer is σ(a_j (θ_i - b_j)); a design is (pupil, question)."""
+    """Six pupils, six questions: the chance of a right answer is σ(a_j (θ_i - b_j)); a design is (pupil, question).
+
+    All are standard normal, discriminations too: half of the questions are easier for the weak, as in its code.
+    """
 
     designs = np.array([[i, j] for i in range(6) for j in range(6)], float)
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Abilities, difficulties, log discriminations."""
-        return np.concatenate([rng.normal(size=(n, 12)), rng.normal(0, 0.3, (n, 6))], axis=1)
+        """Abilities, difficulties, discriminations."""
+        return np.asarray(rng.normal(size=(n, 18)))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
         """Two-parameter logistic."""
         i, j = int(design[0]), int(design[1])
-        return np.asarray(special.expit(np.exp(theta[..., 12 + j]) * (theta[..., i] - theta[..., 6 + j])))
+        return np.asarray(special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
 
 
 MODELS: dict[str, Callable[[], Model]] = {

@@ -1,0 +1,58 @@
+"""What a risk would have been otherwise: the same seeds played again with one thing taken away, paired by seed.
+
+The counterfactual itself (an agent alone, no channel, a forced action, see `envs.worlds.forced`) is an env played
+again; here is what the two plays say together (arXiv 2603.27771). Left out: the detectors, which are in `triage`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.difference import Difference, paired_difference
+from palaestra.evaluation.intervals import Estimate, success_interval
+
+
+class Risk(NamedTuple):
+    """How often a detector speaks in fact and in the counterfactual, and the difference over the seeds of both."""
+
+    factual: Estimate
+    counterfactual: Estimate
+    difference: Difference
+
+
+def risk_difference(
+    found: pl.DataFrame,
+    factual: str,
+    counterfactual: str,
+    *,
+    flag: str = "flag",
+    arm: str = "arm",
+    pair: str = "seed",
+    level: float = 0.95,
+) -> Risk:
+    """Rates of `flag` in two arms with Wilson's intervals, and their difference, paired by `pair` (McNemar's test).
+
+    found: a row per episode. A null flag (a detector that could not look) leaves the rate and its pair. Episodes of one
+    pair and arm are its trials.
+
+    Raises:
+        MissingColumnError: a column is missing.
+        InputError: there is no such arm.
+    """
+    for name in (flag, arm, pair):
+        if name not in found.columns:
+            raise MissingColumnError(f"risk_difference: no column {name!r}{nearest(name, found.columns)}")
+    arms = found[arm].cast(pl.String).unique().sort().to_list()
+    for name in (factual, counterfactual):
+        if name not in arms:
+            raise InputError(f"risk_difference: no arm {name!r}{nearest(name, arms)}")
+    trials = found.select(
+        system=pl.col(arm).cast(pl.String), run=pl.lit("0"), task=pl.col(pair), success=pl.col(flag).cast(pl.Boolean)
+    ).with_columns(trial=pl.int_range(pl.len()).over("system", "task"))
+    rates = [
+        success_interval(trials.filter(pl.col("system") == name), level=level) for name in (factual, counterfactual)
+    ]
+    return Risk(*rates, paired_difference(trials, factual, counterfactual, level=level))
