@@ -36,14 +36,14 @@ class Evaluation:
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
-        self.done: dict[str, Value] = {}
-        self.coded: dict[tuple[str, ...], Codes] = {}
+        self.done: dict[bytes, Value] = {}
+        self.coded: dict[tuple[str | bytes, ...], Codes] = {}
 
     def __call__(self, node: Signal) -> Value:
         """The value of a node."""
-        if node.text not in self.done:
-            self.done[node.text] = self._compute(node)
-        return self.done[node.text]
+        if node.digest not in self.done:
+            self.done[node.digest] = self._compute(node)
+        return self.done[node.digest]
 
     def _compute(self, node: Signal) -> Value:
         op = node.op
@@ -153,7 +153,7 @@ class Evaluation:
 
     def codes(self, over: tuple[str | Signal, ...]) -> Codes:
         """Codes of a key of columns and computed values; the latter are kept as long as this evaluation."""
-        name = tuple(str(key) for key in over)
+        name = tuple(key if isinstance(key, str) else key.digest for key in over)
         if name in self.coded:
             return self.coded[name]
         names = [key for key in over if isinstance(key, str)]
