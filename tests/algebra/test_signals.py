@@ -442,12 +442,16 @@ STREAMS: dict[Any, Callable[[Row], Any]] = {
 }
 
 
-def streams(table: list[Row], over: Any) -> list[list[int]]:
-    """Row numbers of each stream, in the order of play."""
-    by_key: dict[Any, list[int]] = defaultdict(list)
-    for number_, row in sorted(enumerate(table), key=lambda pair: (pair[1]["turn"], pair[0])):
-        by_key[row["iteration"], STREAMS[over](row)].append(number_)
-    return list(by_key.values())
+def streams(table: list[Row], over: Any) -> list[list[list[int]]]:
+    """Row numbers of each turn of each stream, in the order of play: rows that share a turn are one moment."""
+    by_key: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number_, row in sorted(enumerate(table), key=lambda pair: pair[1]["turn"]):
+        by_key[row["iteration"], STREAMS[over](row)][row["turn"]].append(number_)
+    return [list(turns.values()) for turns in by_key.values()]
+
+
+def known(values: list[float]) -> list[float]:
+    return [each for each in values if not math.isnan(each)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -455,9 +459,11 @@ def streams(table: list[Row], over: Any) -> list[list[int]]:
 def test_running_sums_are_the_loops(table: list[Row], over: Any, gamma: float, reverse: bool, exclusive: bool) -> None:
     expected = [NAN] * len(table)
     for members in streams(table, over):
-        sums = running([number(table[i]["reward"]) for i in members], gamma, reverse, exclusive)
-        for i, each in zip(members, sums, strict=True):
-            expected[i] = each
+        earned = [known([number(table[i]["reward"]) for i in rows]) for rows in members]
+        sums = running([sum(each) if each else NAN for each in earned], gamma, reverse, exclusive)
+        for rows, each in zip(members, sums, strict=True):
+            for i in rows:
+                expected[i] = each
     signal = cumulative("reward", gamma=gamma, reverse=reverse, exclusive=exclusive, over=over)
     same(value(signal, turns_of(table)), expected)
 
@@ -467,9 +473,11 @@ def test_running_sums_are_the_loops(table: list[Row], over: Any, gamma: float, r
 def test_shifts_are_the_loops(table: list[Row], over: Any, n: int, fill: float | None) -> None:
     expected = [NAN] * len(table)
     for members in streams(table, over):
-        for place, i in enumerate(members):
+        for place, rows in enumerate(members):
             inside = 0 <= place - n < len(members)
-            expected[i] = number(table[members[place - n]]["reward"]) if inside else number(fill)
+            then = known([number(table[i]["reward"]) for i in members[place - n]]) if inside else []
+            for i in rows:
+                expected[i] = (sum(then) / len(then) if then else NAN) if inside else number(fill)
     same(value(shift("reward", n, over=over, fill=fill), turns_of(table)), expected)
 
 

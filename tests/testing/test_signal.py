@@ -48,7 +48,7 @@ def node() -> Iterator[Any]:
     yield make
     for name in added:
         del KERNELS[name]
-        del REGISTRY[name]
+        REGISTRY._made.pop(name)
 
 
 def test_a_users_own_signal_passes() -> None:
@@ -129,13 +129,13 @@ def test_text_that_cannot_be_read_back_is_caught(node: Any) -> None:
     )
     with pytest.raises(AssertionError, match=r"its text cannot be parsed: .*note"):
         check_signal(odd)
-    REGISTRY["liar"] = lambda x: as_signal(x) + 1
+    REGISTRY.add("liar", lambda x: as_signal(x) + 1)
     KERNELS["liar"] = lambda ev, n: ev(n.inputs[0])
     try:
         with pytest.raises(AssertionError, match=r"its text is parsed as another signal, col\('reward'\) \+ 1.0"):
             check_signal(Signal("liar", col("reward")))
     finally:
-        del REGISTRY["liar"], KERNELS["liar"]
+        del REGISTRY._made["liar"], KERNELS["liar"]
 
 
 def test_undeclared_and_needless_columns_are_caught(node: Any) -> None:

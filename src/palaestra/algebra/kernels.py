@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.codes import Codes, Segments, code_array, combine, order_rows
-from palaestra.algebra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
+from palaestra.algebra.codes import Codes, Segments, code_array, combine
+from palaestra.algebra.samples import SUMMARIES, Samples, by_moment, finish, rank, reduce, scanned, shifted, token_segments
 from palaestra.algebra.tree import Signal, Value, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError
@@ -176,8 +176,7 @@ class Evaluation:
         names = [key for key in over if isinstance(key, str)]
         if len(names) == len(over):
             return self.turns.segments(*names)
-        turn = self.turns.frame["turn"].to_numpy() if "turn" in self.turns.columns else None
-        return order_rows(self.codes(over), turn)
+        return self.turns.ordered(self.codes(over), within_turn="turn" in names)
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 
@@ -251,13 +250,16 @@ class Evaluation:
             segments = token_segments(segments, lengths)
         else:
             x = value.astype(float, copy=False)
-        order = segments.order
+        order, how = segments.order, node.options
         ordered = x if order is None else x[order]
+        moments = segments.moments
+        if moments is not None:  # agents that act at once: one value for all of the turn, on each of its rows
+            ordered, segments = by_moment(ordered, segments, mean=node.op == "shift")
         if node.op == "shift":
-            ordered = shifted(ordered, segments, node.options["n"], node.options["fill"])
+            ordered = shifted(ordered, segments, how["n"], how["fill"])
         else:
-            how = node.options
             ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
+        ordered = ordered if moments is None else ordered[moments]
         if order is not None:
             result = np.empty_like(ordered)
             result[order] = ordered
