@@ -12,7 +12,17 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, Segments, code_array, combine
-from palaestra.algebra.samples import SUMMARIES, Samples, by_moment, finish, rank, reduce, scanned, shifted, token_segments
+from palaestra.algebra.samples import (
+    SUMMARIES,
+    Samples,
+    by_moment,
+    finish,
+    rank,
+    reduce,
+    scanned,
+    shifted,
+    token_segments,
+)
 from palaestra.algebra.tree import Signal, Value, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError

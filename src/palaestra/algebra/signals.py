@@ -297,7 +297,7 @@ def leave_one_out(
 
 @register()
 def shift(x: SignalLike, n: int = 1, *, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
-    """The value n turns ago (n < 0: ahead) of the same agent, or of anyone with over="episode".
+    """The value n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
 
     fill: what stands beyond the ends; missing if left out.
     """
@@ -315,6 +315,8 @@ def cumulative(
     over: Keys = ("episode", "agent"),
 ) -> Signal:
     """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
+
+    x_t is the sum over the rows of the key in turn t: with over="episode" agents that act at once share it.
 
     exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum, 0 at the end). Missing values add
     nothing, and a sum over nothing but missing values is missing.

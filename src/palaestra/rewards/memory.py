@@ -7,7 +7,8 @@ out: the scores (they are columns), and the audits that show whether a reward ne
 
 from __future__ import annotations
 
-from palaestra.algebra.keys import is_last, joined
+from palaestra.algebra.fold import recurrence
+from palaestra.algebra.keys import in_last_turn, is_last, joined
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.signals import (
     Keys,
@@ -51,7 +52,7 @@ def delta(score: SignalLike, *, over: Keys = AGENT) -> Signal:
     >>> delta("score").evaluate(turns).round(9)
     array([ 0.3 , -0.35,  0.95,  0.  ])
     """
-    return 0.0 - potential_difference(where(is_last(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
+    return 0.0 - potential_difference(where(in_last_turn(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
 
 
 @register()
@@ -102,7 +103,8 @@ def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
 def cap(x: SignalLike, limit: float, *, over: Keys = AGENT) -> Signal:
     """x until its running sum reaches the limit, then what keeps it there: the sum is min(Σ x, limit) at every turn.
 
-    What was earned beyond the limit is a cushion for later losses. A missing x adds nothing.
+    What was earned beyond the limit is a cushion for later losses. A missing x adds nothing. With a key of several
+    agents those that act at once fill it in the order of names.
 
     Raises:
         ExpressionError: the limit is negative.
@@ -114,10 +116,11 @@ def cap(x: SignalLike, limit: float, *, over: Keys = AGENT) -> Signal:
     value, limit = as_signal(x), float(limit)
     if limit < 0:
         raise ExpressionError(f"cap: limit={limit} is negative; before the first turn the sum is 0")
-    spent = cumulative(fill_missing(value, 0.0), over=over)
-    free = (spent <= limit) & (shift(spent, 1, over=over, fill=0.0) <= limit)
+    spent = recurrence(1.0, fill_missing(value, 0.0), over=over)
+    free = (spent <= limit) & (spent - fill_missing(value, 0.0) <= limit)
     held = clip(spent, high=limit)
-    return where(free, value, held - shift(held, 1, over=over, fill=0.0) + 0.0 * value)
+    before = clip(spent - fill_missing(value, 0.0), high=limit)
+    return where(free, value, held - before + 0.0 * value)
 
 
 @register()

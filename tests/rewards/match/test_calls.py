@@ -136,3 +136,11 @@ def test_from_a_recipe_and_unknown_options() -> None:
         tool_rl_reward("calls", "gold", granularity="fines")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="method='best'"):
         match_calls(GOLD, GOLD, "best")  # type: ignore[arg-type]
+
+
+def test_a_gold_call_that_was_not_made_takes_no_partner_from_the_next() -> None:
+    calc: dict[str, Any] = {"name": "calc", "arguments": {"e": "1+1"}}
+    gold = [{"name": "search", "arguments": {"q": "cats"}}, calc]
+    for method in ("optimal", "greedy"):
+        report = match_calls(gold, [calc], method)  # type: ignore[arg-type]
+        assert (report.name, report.keys, report.values) == (0.5, 1, 1)

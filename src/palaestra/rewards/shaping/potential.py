@@ -173,9 +173,9 @@ def voc(progress: SignalLike, *, over: Keys = AGENT) -> Signal:
     """
     scored = ~is_missing(progress)
     a, n = rank(progress, over=over), count(progress, over=over)
-    b = where(scored, cumulative(1.0 * scored, over=over))  # the rank of time
+    b = rank(where(scored, cumulative(1.0 * scored, over=over)), over=over)  # of time
     middle = n * ((n + 1.0) / 2.0) ** 2.0  # sums of ranks are exact: a constant gives exactly 0
-    spread = (total(a * a, over=over) - middle) * (n * (n * n - 1.0) / 12.0)
+    spread = (total(a * a, over=over) - middle) * (total(b * b, over=over) - middle)
     return ratio(total(a * b, over=over) - middle, spread**0.5)
 
 

@@ -17,7 +17,8 @@ from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.atlas.reproductions.tabular import policy_gradient, sample, softmax, uniform
-from palaestra.credit import call_similarity, grpo, match, match_reward, matchtir
+from palaestra.credit import grpo, matchtir
+from palaestra.rewards import call_similarity, match_reward, matched
 
 CALLS, TOOLS = 4, 6
 GROUP, ITERATIONS, RATE = 8, 120, 0.5
@@ -34,15 +35,15 @@ def worked_error() -> float:
     credit = matchtir().evaluate(Turns(keys | {"reward": [1, 0.5, 1, 1, 0, 0]}))
     gaps = [
         call_similarity(two, three) - 0.5333,
-        *(match(table) - [0.8, 0.8]),
-        *(match(table, "greedy") - [0.9, 0.1]),
-        *(match(table, "sinkhorn") - [0.402, 0.383]),
+        *(matched(table) - [0.8, 0.8]),
+        *(matched(table, "greedy") - [0.9, 0.1]),
+        *(matched(table, "sinkhorn") - [0.402, 0.383]),
         *(np.asarray(credit) - np.repeat([0.7071, -0.7071], 3)),
     ]
     return float(np.abs(gaps).max())
 
 
-def matched() -> np.ndarray:
+def rewards_of_calls() -> np.ndarray:
     """Reward of each turn for every sequence of tools, float64[6, 6, 6, 6, 4]."""
     sequences = np.indices((TOOLS,) * CALLS).reshape(CALLS, -1).T
     episode, turn = (axis.ravel() for axis in np.indices(sequences.shape))
@@ -84,7 +85,7 @@ def train(credit: Signal, seeds: Sequence[int], rewards: np.ndarray | None) -> n
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked numbers, then the three arms; every call here has its own turn, and its reward does not."""
-    error, rewards = worked_error(), matched()
+    error, rewards = worked_error(), rewards_of_calls()
     success = {
         "outcome": train(grpo(), seeds, None),
         "matched": train(matchtir(), seeds, rewards),
