@@ -86,10 +86,10 @@ def bigger(inner: st.SearchStrategy[Signal]) -> st.SearchStrategy[Signal]:
         inner.map(lambda x: -x),
         inner.map(lambda x: ~x),
         st.builds(where, inner, inner, st.one_of(st.none(), inner)),
-        st.builds(clip, inner, st.one_of(st.none(), st.integers(-2, 0)), st.sampled_from([None, 0.5])),
+        st.builds(clip, inner, low=st.one_of(st.none(), st.integers(-2, 0)), high=st.sampled_from([None, 0.5])),
         st.builds(fill_missing, inner, inner),
         st.builds(lambda f, x: f(x), st.sampled_from([absolute, sign, is_missing, per_turn, per_token]), inner),
-        st.builds(lambda x, n, fill: shift(x, n, fill=fill), inner, st.integers(-2, 2), st.sampled_from([None, 0.0])),
+        st.builds(lambda x, n, fill: shift(x, n=n, fill=fill), inner, st.integers(-2, 2), st.sampled_from([None, 0.0])),
         st.builds(
             lambda x, g, r, e: cumulative(x, gamma=g, reverse=r, exclusive=e),
             inner,
@@ -97,7 +97,7 @@ def bigger(inner: st.SearchStrategy[Signal]) -> st.SearchStrategy[Signal]:
             st.booleans(),
             st.booleans(),
         ),
-        st.builds(lambda x, q: quantile(x, q, over="group"), inner, st.sampled_from([0, 0.8])),
+        st.builds(lambda x, q: quantile(x, q=q, over="group"), inner, st.sampled_from([0, 0.8])),
         st.builds(lambda x, ties: rank(x, over="group", ties=ties), inner, st.sampled_from(["min", "ordinal"])),
         statistic,
     )
@@ -160,15 +160,15 @@ def test_names_are_signals_columns_of_the_schema_or_given_columns() -> None:
     assert parse("quality", columns=["quality"]).text == "col('quality')"
     assert parse("agentwise").text == parse("dr_mas").text
     assert parse("mean(reward, over=(group, agent))").text == mean("reward", over=("group", "agent")).text
-    assert parse(" \n gigpo(0.9, weight=2) \n").text == gigpo(0.9, weight=2).text
-    assert parse("shift(reward, -1)").text == shift("reward", -1).text
+    assert parse(" \n gigpo(gamma=0.9, weight=2) \n").text == gigpo(gamma=0.9, weight=2).text
+    assert parse("shift(reward, n=-1)").text == shift("reward", n=-1).text
 
 
 def test_a_users_signal_can_be_registered() -> None:
     @register()
     def my_bonus(size: float = 1.0) -> Signal:
         """A bonus."""
-        return return_to_go(0.5) * size
+        return return_to_go(gamma=0.5) * size
 
     try:
         signal = parse("0.5 * my_bonus(size=2)")
@@ -186,16 +186,21 @@ def test_a_users_signal_can_be_registered() -> None:
         ("gipgo", r"unknown name 'gipgo'; did you mean 'gigpo'"),
         ("rewrad + 1", r"'rewrad' in 'rewrad \+ 1': unknown name 'rewrad'; did you mean 'reward'"),
         ("quality", "unknown name 'quality'"),
-        ("gigpo(gama=0.9)", r"unexpected keyword argument 'gama'; it is gigpo\(gamma: float = 0.95"),
+        (
+            "gigpo(gama=0.9)",
+            r"unexpected keyword argument 'gama'; it is gigpo\(reward: SignalLike = reward, \*, gamma: float = 0.95",
+        ),
         ("mean(reward)", r"missing a required argument: 'over'; it is mean\("),
         ("mean(reward, over=group, unit='rows')", r"unit='rows' is not one of .*did you mean 'row'"),
         ("grpo(flavour='very')", r"flavour 'very' is unknown; did you mean 'verl'"),
         ("grpo(flavour=reward)", "flavour"),
         ("mars(rewards='men')", "did you mean 'mean'"),
         ("a < b < c", r"write chained comparisons as \(a < b\) & \(b < c\)"),
-        ("clip(reward, 'low', 1)", "could not convert"),
-        ("shift(reward, 1.5)", "integer"),
-        ("shift(reward, reward)", "integer"),
+        ("gigpo(0.9)", "gigpo: the first argument is the reward, 0.9 is none; write gamma=0.9"),
+        ("clip(reward, -1, 1)", r"too many positional arguments; it is clip\(x: SignalLike, \*, low"),
+        ("clip(reward, low='low', high=1)", "could not convert"),
+        ("shift(reward, n=1.5)", "integer"),
+        ("shift(reward, n=reward)", "integer"),
         ("1 / 0", "division by zero"),
         ("(0 - 8) ** 0.5", "is not a signal"),
         ("1e999", "not finite"),

@@ -127,9 +127,9 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
 
 
 @register()
-def calls(pattern: str, column: str = "action") -> Signal:
-    """In how many turns of the episode the text of the column matches a regular expression: calls of a tool."""
-    return total(as_signal(pl.col(column).str.contains(pattern).cast(pl.Float64)), over="episode")
+def calls(text: str = "action", *, pattern: str) -> Signal:
+    """In how many turns of the episode a column of text matches a regular expression: calls of a tool."""
+    return total(as_signal(pl.col(text).cast(pl.String).str.contains(pattern).cast(pl.Float64)), over="episode")
 
 
 @register()
@@ -158,5 +158,5 @@ def edge(*, history: int = 0, state: str = "state", action: str = "action") -> t
         raise ExpressionError(f"edge: history={history} is negative")
     outcome = total("reward", over="episode")
     end = outcome / (1.0 + absolute(outcome)) - 2.0  # a node of its own for each outcome: states are not negative
-    after = fill_missing(shift(state, -1), end)
-    return (state, action, after, *(shift(state, back) for back in range(1, history + 1)))
+    after = fill_missing(shift(state, n=-1), end)
+    return (state, action, after, *(shift(state, n=back) for back in range(1, history + 1)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import math
 import operator
@@ -307,7 +308,13 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
 
         @functools.wraps(function)
         def labelled(*args: P.args, **kwargs: P.kwargs) -> Signal:
-            signal = function(*args, **kwargs)
+            try:
+                signal = function(*args, **kwargs)
+            except TypeError as error:
+                wrong = _misfit(function, args, kwargs)
+                if wrong is None:
+                    raise
+                raise ExpressionError(f"{name}: {wrong}; it is {REGISTRY.signature(name)}") from error
             if signal.op == name or signal.op in ("col", "lit"):
                 return signal
             return Signal(signal.op, *signal.inputs, label=_Call(name, args, kwargs), **signal.options)
@@ -317,6 +324,14 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
         return labelled
 
     return decorate
+
+
+def _misfit(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> str | None:
+    try:
+        inspect.signature(function).bind(*args, **options)
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 # -- leaves -----------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def redistribute(
 ) -> Signal:
     """Step rewards Σ w·factor, w fitted by `ReturnDecomposition` to the returns of the same batch.
 
-    For a recipe: credit = "standardise(return_to_go(1, redistribute(col('progress'), 1)), over=('group'))". A constant
+    For a recipe: credit = "standardise(return_to_go(redistribute(col('progress'), 1)), over='group')". A constant
     factor is the share that every step gets. Episodes without a return, or with a missing factor, are not fitted.
     """
     whole = mean(total("reward", over="episode") if target is None else target, over="episode")
@@ -266,7 +266,7 @@ def oprl(
     if flavour not in (None, "code"):
         raise ExpressionError(f"oprl: flavour={flavour!r}{nearest(str(flavour), ['code'])}")
     raw = implicit_reward() if step is None else as_signal(step)
-    scaled = raw / (highest(absolute(return_to_go(1.0, raw)), over=()) + 1e-6)
+    scaled = raw / (highest(absolute(return_to_go(raw)), over=()) + 1e-6)
     steps = leave_one_out(scaled, over="group")
     if flavour == "code":
         number = count(over="group", unit="episode")
@@ -309,4 +309,4 @@ def spa(
     reward = spa_reward(progress, executed, bonus=bonus)
     if value is not None:
         return gae(value, reward, gamma=gamma, lam=lam)
-    return standardise(return_to_go(gamma, reward), over=over)
+    return standardise(return_to_go(reward, gamma=gamma), over=over)

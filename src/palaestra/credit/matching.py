@@ -22,10 +22,11 @@ def matchtir(
     """[97] MatchTIR (arXiv 2601.10712): weight · credit of the episode + (1 - weight) · credit of the turn.
 
     The episode's is GRPO of its total reward; the turn's is its return-to-go, discounted by γ, standardised among the
-    group's turns of the same number. A lone sample passes raw, as in the released code, against which this is checked.
+    group's turns of the same number. A lone sample passes raw, unlike elsewhere, as in
+    the released code, against which this is checked.
     reward: graded turn by turn, e.g. `rewards.match_reward("calls", "gold")`.
     """
     how: dict[str, Any] = {"ddof": ddof, "eps": eps, "singleton": singleton}
     episode = standardise(total(reward, over="episode"), over="group", unit="episode", **how)
-    to_go = return_to_go(gamma, reward, over="episode")
+    to_go = return_to_go(reward, gamma=gamma, over="episode")
     return mix(weight, episode, standardise(to_go, over=("group", "turn"), **how))

@@ -179,7 +179,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 
     error: of a random-network distillation at the state of each turn, a column.
     """
-    return fill_missing(clip(shift(error, -1) - scale * as_signal(error), low=0.0), 0.0)
+    return fill_missing(clip(shift(error, n=-1) - scale * as_signal(error), low=0.0), 0.0)
 
 
 # -- what is remembered between iterations ----------------------------------------------------------------------------

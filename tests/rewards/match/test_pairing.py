@@ -32,8 +32,8 @@ def test_similarity_of_calls() -> None:
 
 def test_three_ways_to_match() -> None:
     np.testing.assert_allclose(matched(S), [0.8, 0.8])
-    np.testing.assert_allclose(matched(S, "greedy"), [0.9, 0.1])
-    np.testing.assert_allclose(matched(S, "sinkhorn"), [0.402, 0.383], atol=6e-4)
+    np.testing.assert_allclose(matched(S, method="greedy"), [0.9, 0.1])
+    np.testing.assert_allclose(matched(S, method="sinkhorn"), [0.402, 0.383], atol=6e-4)
 
 
 def test_what_finds_no_partner_is_paid_as_unmatched() -> None:
@@ -42,7 +42,7 @@ def test_what_finds_no_partner_is_paid_as_unmatched() -> None:
     assert matched(np.zeros((0, 3))).shape == (0,)
     assert matched(np.zeros((2, 0))).tolist() == [0, 0]
     with pytest.raises(InputError, match="did you mean 'greedy'"):
-        matched(S, "gredy")  # type: ignore[arg-type]
+        matched(S, method="gredy")  # type: ignore[arg-type]
     for similarity in (np.ones(3), np.array([[np.nan]])):
         with pytest.raises(InputError, match=r"must be \[predicted, gold\] and finite"):
             matched(similarity)
@@ -52,8 +52,8 @@ def test_what_finds_no_partner_is_paid_as_unmatched() -> None:
 def test_optimal_is_the_best_of_all_and_no_transport_is_better(similarity: np.ndarray) -> None:
     best = max(sum(similarity[i, j] for i, j in enumerate(p)) for p in itertools.permutations(range(4), 3))
     assert matched(similarity).sum() == pytest.approx(best)
-    assert matched(similarity, "greedy").sum() <= best + 1e-9
-    assert matched(similarity, "sinkhorn").sum() <= similarity.max() + 1e-9
+    assert matched(similarity, method="greedy").sum() <= best + 1e-9
+    assert matched(similarity, method="sinkhorn").sum() <= similarity.max() + 1e-9
 
 
 def episode() -> Turns:

@@ -169,5 +169,5 @@ def epic_canonical(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Sign
     """
     r = as_signal(reward)
     here = mean(r, over="state")
-    after = where(is_last(), 0.0, shift(here, -1))
+    after = where(is_last(), 0.0, shift(here, n=-1))
     return r + gamma * after - here - gamma * mean(r, over=())

@@ -54,7 +54,7 @@ class MatchReport:
 
 
 def match_calls(
-    gold: Sequence[Call], pred: Sequence[Call], method: Literal["optimal", "greedy"] = "optimal"
+    gold: Sequence[Call], pred: Sequence[Call], *, method: Literal["optimal", "greedy"] = "optimal"
 ) -> MatchReport:
     """Match each gold call with at most one predicted call of the same name; ToolRL (arXiv 2504.13958).
 

@@ -47,7 +47,7 @@ def _similarity(predicted: Frozen, gold: Frozen) -> float:
 
 
 def matched(
-    similarity: np.ndarray, method: Method = "optimal", *, unmatched: float = 0.0, temperature: float = 0.1
+    similarity: np.ndarray, *, method: Method = "optimal", unmatched: float = 0.0, temperature: float = 0.1
 ) -> np.ndarray:
     """Reward of each predicted item, float64[n], from similarity float64[n, m] to the gold ones.
 
@@ -163,7 +163,7 @@ def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
         owner = [row for row in rows for _ in called[row]]
         flat = [call for row in rows for call in called[row]]
         similarity = np.array([_similarity(one, other) for one in flat for other in gold])
-        paid = matched(similarity.reshape(len(flat), len(gold)), node.options["method"], unmatched=unmatched)
+        paid = matched(similarity.reshape(len(flat), len(gold)), method=node.options["method"], unmatched=unmatched)
         np.add.at(reward, owner, paid / np.array([len(called[row]) for row in owner]))
     return reward
 

@@ -36,8 +36,8 @@ def worked_error() -> float:
     gaps = [
         call_similarity(two, three) - 0.5333,
         *(matched(table) - [0.8, 0.8]),
-        *(matched(table, "greedy") - [0.9, 0.1]),
-        *(matched(table, "sinkhorn") - [0.402, 0.383]),
+        *(matched(table, method="greedy") - [0.9, 0.1]),
+        *(matched(table, method="sinkhorn") - [0.402, 0.383]),
         *(np.asarray(credit) - np.repeat([0.7071, -0.7071], 3)),
     ]
     return float(np.abs(gaps).max())
