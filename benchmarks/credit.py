@@ -11,7 +11,6 @@ word for. `token`: reads lists (of tokens, of actions); its price is also given 
 noise and for caches (a column of 10^4 numbers fits into one, a column of 10^6 does not): 0.15, so at most 1.24. A
 quadratic one would show 2.
 
-`match_reward` reads JSON documents in each row; parsing them is its price.
 
 Run: python benchmarks/credit.py [NAME ...]
 """
@@ -57,7 +56,6 @@ EXAMPLES = {
     "calls": "calls('search')",
     "discount": "discount('cost', where=is_first(over='episode'))",
     "dominance": "dominance('reward', 'cost')",
-    "match_reward": "match_reward('calls', 'gold')",
     "minmax": "minmax('cost')",
     "mix": "mix('weight', 'reward', 'cost')",
     "modulate": "modulate('reward', 'cost', renorm=True)",

@@ -205,7 +205,7 @@ def one_million(console: Console, rng: np.random.Generator) -> list[tuple[str, b
     for heading in ("cold, ms", "warm, ms"):
         table.add_column(heading, justify="right")
     verdicts = []
-    for label, signal in {"GRPO": grpo(), "Dr. MAS": dr_mas(), "GiGPO": gigpo(GAMMA)}.items():
+    for label, signal in {"GRPO": grpo(), "Dr. MAS": dr_mas(), "GiGPO": gigpo(gamma=GAMMA)}.items():
         first, again = milliseconds(cold(signal, turns)), milliseconds(lambda s=signal: s.evaluate(turns))  # type: ignore[misc]
         table.add_row(label, f"{first:.0f}", f"{again:.0f}")
         verdicts.append((f"{label}: {first:.0f} ms cold, at most {MOST_MILLISECONDS} ms", first <= MOST_MILLISECONDS))
@@ -255,7 +255,7 @@ def side_by_side(console: Console, rng: np.random.Generator) -> list[tuple[str, 
         trajectory = keys_of_strings(turns.codes("episode").ids)
         observations = np.array([f"{state:020d} " * 10 for state in turns["state"].to_list()], dtype=object)
         run = lambda t=turns, k=keys, j=trajectory, o=observations: gigpo_loop(t, k, j, o)  # noqa: E731
-        row("GiGPO", "verl-agent's loops, re-expressed", size, gigpo(GAMMA), turns, run)
+        row("GiGPO", "verl-agent's loops, re-expressed", size, gigpo(gamma=GAMMA), turns, run)
     console.print(table)
     verdicts = [
         (f"{credit}: {ratio:,.0f}× from {FROM_ROWS:,} rows on, at least {LEAST_RATIO}×", ratio >= LEAST_RATIO)

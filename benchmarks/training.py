@@ -200,7 +200,7 @@ def ours(seed: int, schedule: Schedule) -> Run:
 def ours_two_roles(seed: int) -> Run:
     team = Team({role: policy_of(seed + i, role) for i, role in enumerate(Rounds.agents)})
     learner = PolicyGradient(team, lr=RATE)
-    return play_and_learn(Rounds, team, learner, gigpo(0.9), seed)
+    return play_and_learn(Rounds, team, learner, gigpo(gamma=0.9), seed)
 
 
 def trl(seed: int, schedule: Schedule) -> Run:

@@ -38,9 +38,9 @@ def test_the_tree_has_a_line_per_node_and_masks_are_part_of_it() -> None:
 
 
 def test_named_methods_keep_their_names() -> None:
-    lines = gigpo(0.9).explain().splitlines()
-    assert lines[0] == "gigpo(0.9) = add"
-    assert any("return_to_go(0.9, 'reward') = cumulative" in line for line in lines)
+    lines = gigpo(gamma=0.9).explain().splitlines()
+    assert lines[0] == "gigpo(gamma=0.9) = add"
+    assert any("return_to_go('reward', gamma=0.9) = cumulative" in line for line in lines)
     assert any("over (group, state)" in line for line in lines)
     assert "over the batch" in reinforce().explain()
 
@@ -106,8 +106,8 @@ def test_terms_are_what_is_added() -> None:
 
 
 def test_short_text_leaves_methods_unexpanded() -> None:
-    assert short(0.5 * grpo() - return_to_go(0.9)) == "(0.5 * grpo()) - return_to_go(0.9)"
-    assert short(standardise(return_to_go(0.9), over="group")).startswith(
-        "standardise(return_to_go(0.9), over=('group',)"
+    assert short(0.5 * grpo() - return_to_go(gamma=0.9)) == "(0.5 * grpo()) - return_to_go(gamma=0.9)"
+    assert short(standardise(return_to_go(gamma=0.9), over="group")).startswith(
+        "standardise(return_to_go(gamma=0.9), over=('group',)"
     )
     assert isinstance(grpo() * 1, Signal)

@@ -21,7 +21,7 @@ from palaestra.credit import gigpo, grpo, mars, quantile
 from palaestra.algebra.signals import evaluate
 from palaestra.testing.signal import sample_turns
 turns = sample_turns(np.random.default_rng(0), groups=[8] * 60, agents=("a", "b", "c"), longest=40)
-values = evaluate(turns, gigpo(), grpo(), mars(), quantile("logprobs", 0.8, over="group"))
+values = evaluate(turns, gigpo(), grpo(), mars(), quantile("logprobs", q=0.8, over="group"))
 digest = hashlib.sha256()
 for value in values:
     digest.update(np.ascontiguousarray(getattr(value, "values", value)).tobytes())
@@ -45,10 +45,10 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_results_do_not_depend_on_what_was_evaluated_before() -> None:
     turns = sample_turns(np.random.default_rng(1), groups=(4, 5))
-    together = evaluate(turns, gigpo(), grpo(), mars(), quantile("reward", 0.8, over="group"))
+    together = evaluate(turns, gigpo(), grpo(), mars(), quantile("reward", q=0.8, over="group"))
     alone = [
         signal.evaluate(Turns(turns.frame))
-        for signal in (gigpo(), grpo(), mars(), quantile("reward", 0.8, over="group"))
+        for signal in (gigpo(), grpo(), mars(), quantile("reward", q=0.8, over="group"))
     ]
     for one, other in zip(together, alone, strict=True):
         assert isinstance(one, np.ndarray)

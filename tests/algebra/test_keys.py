@@ -56,7 +56,7 @@ def test_upper_half_refuses_a_share_outside_the_unit_interval() -> None:
 
 def test_calls_counts_turns_whose_text_matches() -> None:
     turns = Turns({"episode": [0, 0, 0, 1], "action": ["<search>a", "think", "<search>b", None]})
-    np.testing.assert_array_equal(values(calls("<search>"), turns), [2, 2, 2, np.nan])
+    np.testing.assert_array_equal(values(calls(pattern="<search>"), turns), [2, 2, 2, np.nan])
 
 
 def test_team_puts_agents_together_by_name_or_by_list() -> None:

@@ -166,7 +166,7 @@ def test_reductions_are_the_loops(table: list[Row], over: Any, unit: Any, mask: 
     same(value(highest("reward", **how), turns), [max(s, default=NAN) for s in samples])
     same(value(std("reward", ddof=ddof, **how), turns), [deviation(s, ddof) for s in samples])
     for q in (0.0, 0.3, 0.5, 1.0):
-        same(value(quantile("reward", q, **how), turns), [np.quantile(s, q) if s else NAN for s in samples])
+        same(value(quantile("reward", q=q, **how), turns), [np.quantile(s, q) if s else NAN for s in samples])
 
 
 @settings(max_examples=250, deadline=None)
@@ -346,9 +346,9 @@ def test_per_token_values_are_the_loops(tokens: list[list[float | None]]) -> Non
 
     scored = [[number(v) for v in values_ if v is not None] for values_ in tokens]
     same(value(per_turn("tokens"), turns), [average(v) for v in scored])
-    same(value(per_turn("tokens", "total"), turns), [sum(v) if v else NAN for v in scored])
-    same(value(per_turn("tokens", "highest"), turns), [max(v, default=NAN) for v in scored])
-    same(value(per_turn("tokens", "lowest"), turns), [min(v, default=NAN) for v in scored])
+    same(value(per_turn("tokens", how="total"), turns), [sum(v) if v else NAN for v in scored])
+    same(value(per_turn("tokens", how="highest"), turns), [max(v, default=NAN) for v in scored])
+    same(value(per_turn("tokens", how="lowest"), turns), [min(v, default=NAN) for v in scored])
 
     by_group = [[v for values_ in scored[group::2] for v in values_] for group in (0, 1)]
     same(ragged(mean("tokens", over="group"), turns).values, [average(by_group[row % 2]) for row in row_of])
@@ -442,12 +442,16 @@ STREAMS: dict[Any, Callable[[Row], Any]] = {
 }
 
 
-def streams(table: list[Row], over: Any) -> list[list[int]]:
-    """Row numbers of each stream, in the order of play."""
-    by_key: dict[Any, list[int]] = defaultdict(list)
-    for number_, row in sorted(enumerate(table), key=lambda pair: (pair[1]["turn"], pair[0])):
-        by_key[row["iteration"], STREAMS[over](row)].append(number_)
-    return list(by_key.values())
+def streams(table: list[Row], over: Any) -> list[list[list[int]]]:
+    """Row numbers of each turn of each stream, in the order of play: rows that share a turn are one moment."""
+    by_key: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number_, row in sorted(enumerate(table), key=lambda pair: pair[1]["turn"]):
+        by_key[row["iteration"], STREAMS[over](row)][row["turn"]].append(number_)
+    return [list(turns.values()) for turns in by_key.values()]
+
+
+def known(values: list[float]) -> list[float]:
+    return [each for each in values if not math.isnan(each)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -455,9 +459,11 @@ def streams(table: list[Row], over: Any) -> list[list[int]]:
 def test_running_sums_are_the_loops(table: list[Row], over: Any, gamma: float, reverse: bool, exclusive: bool) -> None:
     expected = [NAN] * len(table)
     for members in streams(table, over):
-        sums = running([number(table[i]["reward"]) for i in members], gamma, reverse, exclusive)
-        for i, each in zip(members, sums, strict=True):
-            expected[i] = each
+        earned = [known([number(table[i]["reward"]) for i in rows]) for rows in members]
+        sums = running([sum(each) if each else NAN for each in earned], gamma, reverse, exclusive)
+        for rows, each in zip(members, sums, strict=True):
+            for i in rows:
+                expected[i] = each
     signal = cumulative("reward", gamma=gamma, reverse=reverse, exclusive=exclusive, over=over)
     same(value(signal, turns_of(table)), expected)
 
@@ -467,10 +473,12 @@ def test_running_sums_are_the_loops(table: list[Row], over: Any, gamma: float, r
 def test_shifts_are_the_loops(table: list[Row], over: Any, n: int, fill: float | None) -> None:
     expected = [NAN] * len(table)
     for members in streams(table, over):
-        for place, i in enumerate(members):
+        for place, rows in enumerate(members):
             inside = 0 <= place - n < len(members)
-            expected[i] = number(table[members[place - n]]["reward"]) if inside else number(fill)
-    same(value(shift("reward", n, over=over, fill=fill), turns_of(table)), expected)
+            then = known([number(table[i]["reward"]) for i in members[place - n]]) if inside else []
+            for i in rows:
+                expected[i] = (sum(then) / len(then) if then else NAN) if inside else number(fill)
+    same(value(shift("reward", n=n, over=over, fill=fill), turns_of(table)), expected)
 
 
 def test_what_nothing_was_scored_for_is_not_zero() -> None:
@@ -483,16 +491,16 @@ def test_what_nothing_was_scored_for_is_not_zero() -> None:
             "reward": [None, None, 1.0, None],
         }
     )
-    same(value(return_to_go(0.5), turns), [NAN, NAN, 1.0, NAN])
+    same(value(return_to_go(gamma=0.5), turns), [NAN, NAN, 1.0, NAN])
     same(value(total("reward", over="episode"), turns), [NAN, NAN, 1, 1])
     assert value(count("reward", over="group"), turns)[0] == 1
-    assert value(mean(return_to_go(0.5), over="group"), turns)[0] == 1, "an unscored episode is no sample of 0"
+    assert value(mean(return_to_go(gamma=0.5), over="group"), turns)[0] == 1, "an unscored episode is no sample of 0"
     same(value(fill_missing("reward", 0.0), turns), [0, 0, 1, 0])
 
 
 def test_a_table_without_turn_is_in_the_order_of_its_rows() -> None:
     turns = Turns({"episode": [0, 1, 0], "agent": ["a"] * 3, "reward": [1.0, 5, 2]})
-    assert value(return_to_go(1.0), turns).tolist() == [3, 5, 2]
+    assert value(return_to_go(), turns).tolist() == [3, 5, 2]
 
 
 # -- row by row -------------------------------------------------------------------------------------------------------
@@ -511,7 +519,7 @@ def test_arithmetic_and_missing_values(table: list[Row]) -> None:
     same(value(sign(x), turns), [p if math.isnan(p) else (p > 0) - (p < 0) for p in a])
     same(value(exp(x) / exp(x), turns), [p * 0 + 1 for p in a])
     same(value(log(absolute(x) + 1), turns), [math.log(abs(p) + 1) for p in a])
-    same(value(clip(x, -1, 1), turns), [p if math.isnan(p) else min(max(p, -1), 1) for p in a])
+    same(value(clip(x, low=-1, high=1), turns), [p if math.isnan(p) else min(max(p, -1), 1) for p in a])
     same(value(clip(x, high=0.5), turns), [p if math.isnan(p) else min(p, 0.5) for p in a])
     same(value(is_missing(x), turns), [math.isnan(p) for p in a])
     same(value(fill_missing(x, y), turns), [q if math.isnan(p) else p for p, q in both])
@@ -578,8 +586,8 @@ def test_division_by_zero_and_the_like_are_named_with_their_rows() -> None:
 
 
 def test_a_missing_column_names_signal_column_and_remedy() -> None:
-    with pytest.raises(MissingColumnError, match=r"return_to_go\(0.9\): column 'reward' is missing .*rollout"):
-        return_to_go(0.9).evaluate(Turns({"episode": [0], "agent": ["a"]}))
+    with pytest.raises(MissingColumnError, match=r"return_to_go\(gamma=0.9\): column 'reward' is missing .*rollout"):
+        return_to_go(gamma=0.9).evaluate(Turns({"episode": [0], "agent": ["a"]}))
     with pytest.raises(MissingColumnError, match=r"return_to_go\(\): key 'agent': column 'agent'.*name the role"):
         return_to_go().evaluate(Turns({"reward": [0.0], "episode": [0]}))
     with pytest.raises(MissingColumnError, match=r"column 'qualty' is missing; did you mean 'quality'\?"):
@@ -704,8 +712,8 @@ def test_options_are_checked_when_the_signal_is_built() -> None:
         lambda: mean("reward", over=(), unit="turn"): "unit='turn' is not one of",  # type: ignore[arg-type]
         lambda: centre("reward", over=(), singleton="raww"): r"singleton='raww'.*did you mean 'raw'",  # type: ignore[arg-type]
         lambda: rank("reward", over=(), ties="first"): "ties='first'",  # type: ignore[arg-type]
-        lambda: per_turn("logprobs", "sum"): "how='sum'",  # type: ignore[arg-type]
-        lambda: quantile("reward", 1.5, over=()): "outside",
+        lambda: per_turn("logprobs", how="sum"): "how='sum'",  # type: ignore[arg-type]
+        lambda: quantile("reward", q=1.5, over=()): "outside",
         lambda: clip("reward", high=math.inf): "clip: high=inf is not finite",
         lambda: as_signal(NAN): "value=nan is not finite",
         lambda: col(3): "name of a column is text",  # type: ignore[arg-type]
@@ -719,11 +727,11 @@ def test_options_are_checked_when_the_signal_is_built() -> None:
         with pytest.raises(ExpressionError, match=message):
             build()
     with pytest.raises(TypeError):
-        shift("reward", 1.5)  # type: ignore[arg-type]
+        shift("reward", n=1.5)  # type: ignore[arg-type]
 
 
 def test_numpy_numbers_are_plain_numbers_in_the_text() -> None:
-    signal = np.float64(0.5) * clip("reward", np.float32(-1), np.int64(1)) + np.int64(2)
+    signal = np.float64(0.5) * clip("reward", low=np.float32(-1), high=np.int64(1)) + np.int64(2)
     assert isinstance(signal, Signal)
     assert "np." not in str(signal)
     assert str(standardise("reward", over="group", ddof=np.int64(0), eps=np.float64(0.5))).endswith(
@@ -757,7 +765,7 @@ def test_an_empty_table_gives_no_values() -> None:
     turns = turns_of([])
     for signal in (
         standardise("reward", over="group", unit="episode"),
-        quantile("reward", 0.5, over=()),
+        quantile("reward", q=0.5, over=()),
         rank("reward", over="group"),
         return_to_go(),
         shift("reward"),

@@ -117,7 +117,7 @@ def test_worked_implicit_rewards() -> None:
     turns = two_episodes()
     steps = values(implicit_reward(), turns)
     np.testing.assert_allclose(steps, [0.1, -0.05, 0.15, 0, 0.05])
-    np.testing.assert_allclose(values(return_to_go(1.0, implicit_reward()), turns) / 0.2, [1, 0.5, 0.75, 0.25, 0.25])
+    np.testing.assert_allclose(values(return_to_go(implicit_reward()), turns) / 0.2, [1, 0.5, 0.75, 0.25, 0.25])
     scaled = np.array([0.5, -0.25, 0.75, 0, 0.25])
     others = (scaled.sum() - scaled) / 4
     np.testing.assert_allclose(values(oprl(), turns), np.array([1, 1, 1, -1, -1]) + scaled - others, atol=1e-4)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaestra.algebra.turns import Turns
-from palaestra.credit import FLAVOURS, grpo, rloo, standardise
+from palaestra.credit import FLAVOURS, dr_grpo, gigpo, grpo, reinforce_plus_plus, rloo, standardise
 from palaestra.errors import ExpressionError
 
 NAN = float("nan")
@@ -87,7 +87,68 @@ TRAINERS: dict[tuple[str, str | None], Callable[[Rewards], Rewards]] = {
 
 
 def test_every_flavour_is_checked() -> None:
-    assert {(name, flavour) for name in FLAVOURS for flavour in FLAVOURS[name]} == set(TRAINERS) - {("rloo", None)}
+    checked = {*TRAINERS, *((name, "verl-agent") for name in BY_STEP)} - {("rloo", None)}
+    assert {(name, flavour) for name in FLAVOURS for flavour in FLAVOURS[name]} == checked
+
+
+BY_STEP: dict[str, Callable[[Rewards], Rewards]] = {
+    "grpo": verl_grpo,
+    "rloo": verl_rloo,
+    "gigpo": lambda r: r if len(r) == 1 else [v - mean(r) for v in r],
+}
+"""verl-agent by default hands these the score of the episode once for each of its steps."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 4)), min_size=1, max_size=5), min_size=1, max_size=3)
+)
+def test_verl_agent_counts_every_step(groups: list[list[tuple[int, int]]]) -> None:
+    """Each group is episodes of (score, steps); the score is earned on the first step. States are distinct."""
+    rows = [
+        (g, e, t, float(score) if t == 0 else 0.0)
+        for g, group in enumerate(groups)
+        for e, (score, steps) in enumerate(group)
+        for t in range(steps)
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    turns = Turns(dict(zip(("group", "episode", "turn", "reward"), columns, strict=True)))
+    turns = turns.with_column(agent=["a"] * len(rows), state=np.arange(len(rows)).astype(np.uint64))
+    for name, signal in {
+        "grpo": grpo(flavour="verl-agent"),
+        "rloo": rloo(flavour="verl-agent"),
+        "gigpo": gigpo(scale=False, flavour="verl-agent"),
+    }.items():
+        expected = [
+            v for group in groups for v in BY_STEP[name]([float(s) for s, steps in group for _ in range(steps)])
+        ]
+        np.testing.assert_allclose(np.asarray(signal.evaluate(turns)), expected, atol=1e-5, err_msg=name)
+
+
+def test_the_unit_of_gigpo_is_the_papers_unless_asked() -> None:
+    turns = Turns(
+        {"group": [0] * 4, "episode": [0, 1, 1, 1], "turn": [0, 0, 1, 2], "agent": ["a"] * 4}
+        | {"state": range(4), "reward": [10.0, 0.0, 0.0, 0.0]}
+    )
+    assert np.asarray(gigpo(scale=False).evaluate(turns)).tolist() == [5, -5, -5, -5]
+    assert np.asarray(gigpo(scale=False, flavour="verl-agent").evaluate(turns)).tolist() == [7.5, -2.5, -2.5, -2.5]
+    with pytest.raises(ExpressionError, match="gigpo: flavour 'verl' is unknown"):
+        gigpo(flavour="verl")  # type: ignore[arg-type]
+
+
+def test_a_lone_sample_keeps_its_raw_score_where_asked() -> None:
+    turns = Turns({"group": [0, 1, 1], "episode": [0, 0, 1], "agent": ["a"] * 3, "reward": [3.0, 1.0, 2.0]})
+    assert np.asarray(dr_grpo().evaluate(turns)).tolist() == [0, -0.5, 0.5]
+    assert np.asarray(dr_grpo(singleton="raw").evaluate(turns)).tolist() == [3, -0.5, 0.5]
+    raw, zero = (
+        np.asarray(reinforce_plus_plus(baseline="group", singleton=one).evaluate(turns))  # type: ignore[arg-type]
+        for one in ("raw", "zero")
+    )
+    centred = np.array([[3, -0.5, 0.5], [0, -0.5, 0.5]])
+    expected = (centred - centred.mean(1, keepdims=True)) / centred.std(1, ddof=1, keepdims=True)
+    np.testing.assert_allclose([raw, zero], expected, atol=1e-6)
+    same = reinforce_plus_plus(baseline="group")
+    np.testing.assert_array_equal(same.evaluate(turns), zero)
 
 
 def turns_of(groups: list[Rewards]) -> Turns:

@@ -113,7 +113,7 @@ def test_mars_worked_numbers() -> None:
     close(value(centre("reward", over="agent"), values), [0.5, 0.5, 0.5, -1.5], 1e-12)
     close(value(centre("reward", over="agent", unit="unique"), values), [1, 1, 1, -1], 1e-12)
     steps = Turns({"episode": [0] * 3, "turn": [0, 1, 2], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
-    close(value(return_to_go(1.0), steps), [1.1, 0.9, 1.0], 1e-12)
+    close(value(return_to_go(), steps), [1.1, 0.9, 1.0], 1e-12)
 
 
 def loop_whiten(x: np.ndarray) -> np.ndarray:
@@ -182,7 +182,7 @@ ANCHORS = Turns(
 
 
 def test_gigpo_worked_numbers() -> None:
-    steps = return_to_go(0.95)
+    steps = return_to_go(gamma=0.95)
     close(
         value(standardise("reward", over="episode"), ANCHORS)[:3],
         value(standardise("reward", over="episode"), ANCHORS)[6:9],
@@ -235,7 +235,7 @@ def loop_gigpo(turns: Turns, gamma: float, scale: bool, weight: float) -> np.nda
 @given(seeds, st.booleans(), st.booleans())
 def test_gigpo_is_the_loop(seed: int, scale: bool, simultaneous: bool) -> None:
     turns = random_turns(seed, groups=(1, 3, 4), simultaneous=simultaneous)
-    close(value(gigpo(0.9, weight=0.7, scale=scale), turns), loop_gigpo(turns, 0.9, scale, 0.7), 1e-8)
+    close(value(gigpo(gamma=0.9, weight=0.7, scale=scale), turns), loop_gigpo(turns, 0.9, scale, 0.7), 1e-8)
 
 
 # -- the others -------------------------------------------------------------------------------------------------------
@@ -288,11 +288,11 @@ def test_advantages_of_a_group_sum_to_zero(seed: int) -> None:
 
 def test_reinforce_plus_plus_whitens_the_returns_of_the_batch() -> None:
     turns = random_turns(3, groups=(2, 3))
-    returns = value(return_to_go(0.9), turns)
-    close(value(reinforce_plus_plus(0.9), turns), loop_whiten(returns), 1e-9)
+    returns = value(return_to_go(gamma=0.9), turns)
+    close(value(reinforce_plus_plus(gamma=0.9), turns), loop_whiten(returns), 1e-9)
     groups = turns["group"].to_numpy()
     centred = returns - np.array([returns[groups == group].mean() for group in groups])
-    close(value(reinforce_plus_plus(0.9, baseline="group"), turns), loop_whiten(centred), 1e-9)
+    close(value(reinforce_plus_plus(gamma=0.9, baseline="group"), turns), loop_whiten(centred), 1e-9)
     close(value(whiten("reward"), turns), loop_whiten(turns["reward"].to_numpy()), 1e-9)
 
 

@@ -34,7 +34,7 @@ from palaestra.credit import (
 from palaestra.testing import check_signal
 from palaestra.testing.signal import Promise, sample_tables, sample_turns
 
-FAMILIES = ("palaestra.credit", "palaestra.rewards")
+FAMILIES = ("palaestra.algebra", "palaestra.credit", "palaestra.rewards")
 
 PARTIAL = {"hint_ratio"}
 """These are missing where the table is not: they say so in their docstrings."""
@@ -84,8 +84,8 @@ VARIANTS = {
     "gigpo mean": gigpo(scale=False, weight=0.5),
     "mars asym_clip": mars(rewards="asym_clip", whiten_rewards=True, limit=2.0),
     "mars mean_std": mars(rewards="mean_std"),
-    "reinforce++ baseline": reinforce_plus_plus(0.9, baseline="group"),
-    "return_to_go of all": return_to_go(0.9, over="episode"),
+    "reinforce++ baseline": reinforce_plus_plus(gamma=0.9, baseline="group"),
+    "return_to_go of all": return_to_go(gamma=0.9, over="episode"),
     "whiten": whiten("reward", over="group"),
     "blend": 0.3 * grpo() + 0.7 * dr_mas(),
 }
@@ -125,7 +125,7 @@ DIFFERENCES: dict[str, Signal] = {
 SUMS: dict[str, Signal] = {
     "episode_return": episode_return(),
     "agent_return": agent_return(),
-    "return_to_go": return_to_go(0.9),
+    "return_to_go": return_to_go(gamma=0.9),
 }
 
 

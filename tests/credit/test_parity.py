@@ -196,15 +196,15 @@ def test_verl_reinforce_plus_plus(core_algos: Any, gamma: float, seed: int) -> N
     batch = responses(seed)
     config = SimpleNamespace(gamma=gamma)
     theirs, returns = core_algos.compute_reinforce_plus_plus_outcome_advantage(batch.rewards, batch.mask, config)
-    same(batch.padded(reinforce_plus_plus(gamma, reward="token_reward")), theirs, batch.mask)
-    same(batch.padded(return_to_go(gamma, "token_reward")), returns, batch.mask)
+    same(batch.padded(reinforce_plus_plus(gamma=gamma, reward="token_reward")), theirs, batch.mask)
+    same(batch.padded(return_to_go("token_reward", gamma=gamma)), returns, batch.mask)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_verl_remax_is_return_to_go_minus_the_greedy_answers_reward(core_algos: Any, seed: int) -> None:
     batch = responses(seed)
     theirs, _ = core_algos.compute_remax_outcome_advantage(batch.rewards, batch.greedy, batch.mask)
-    same(batch.padded(return_to_go(1.0, "token_reward") - col("greedy")), theirs, batch.mask)
+    same(batch.padded(return_to_go("token_reward") - col("greedy")), theirs, batch.mask)
 
 
 # -- verl's losses ----------------------------------------------------------------------------------------------------

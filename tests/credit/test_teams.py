@@ -16,7 +16,7 @@ from palaestra.agents.base import Decision, Request
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
-    attribute,
+    add_shapley,
     centre,
     coalition_values,
     counterfactual,
@@ -268,7 +268,7 @@ def test_shapley_of_episodes_from_coalitions_played_from_a_snapshot() -> None:
         plan = Plan({agent: done[agent] for agent in members})
         return float(mc_value(env, [start], plan, rng, k=1)[0])
 
-    found = attribute(turns, value)
+    found = add_shapley(turns, value)
     np.testing.assert_allclose(found["shapley"].to_numpy(), [5, 5, 1, 0, 0, 1], atol=1e-12)
     credit = values(centre("shapley", over=("group", "agent")), found)
     np.testing.assert_allclose(credit, [2.5, 2.5, 0, -2.5, -2.5, 0], atol=1e-12)

@@ -43,7 +43,7 @@ def test_gae_with_lambda_one_is_the_return_minus_the_value() -> None:
     turns = sample_turns(np.random.default_rng(0), groups=(3, 4), simultaneous=True)
     turns = turns.with_column(value=np.random.default_rng(1).random(len(turns)))
     found = values(gae(lam=1, gamma=0.9), turns)
-    np.testing.assert_allclose(found, values(return_to_go(0.9) - parse("value", columns=["value"]), turns))
+    np.testing.assert_allclose(found, values(return_to_go(gamma=0.9) - parse("value", columns=["value"]), turns))
 
 
 def test_a_missing_reward_adds_nothing_to_gae_as_to_the_return_to_go() -> None:

@@ -32,9 +32,9 @@ def test_clip_and_delta_worked_sums(extra: int) -> None:
     turns = episode(score=[0.9, 0.6, 0.95, *[0.9] * (extra + 1)])
     sums = {
         "score": 3.35 + 0.9 * extra,
-        "clip_above(score, 0.8)": -0.2,
+        "clip_above(score, eta=0.8)": -0.2,
         "delta(score)": 0.9,
-        "delta(clip_above(score, 0.8))": 0.0,
+        "delta(clip_above(score, eta=0.8))": 0.0,
     }
     for text, expected in sums.items():
         assert values(parse(text, columns={"score"}), turns).sum() == pytest.approx(expected), text
@@ -48,7 +48,7 @@ def test_delta_of_short_episodes(given_scores: list[float], expected: list[float
 @given(scores)
 def test_the_return_of_delta_from_a_step_is_its_score_and_delta_is_shaping(x: list[float]) -> None:
     turns = episode(score=x, truncated=[False] * len(x), kept=[*x[:-1], 0.0])
-    np.testing.assert_allclose(values(return_to_go(1.0, delta("score")), turns), [*x[:-1], 0.0], atol=1e-12)
+    np.testing.assert_allclose(values(return_to_go(delta("score")), turns), [*x[:-1], 0.0], atol=1e-12)
     np.testing.assert_allclose(values(delta("score"), turns), -values(shape("kept"), turns), atol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_clip_and_delta_is_its_parts_and_success_at_the_end() -> None:
     turns = episode(score=[0.9, 0.6, 0.95, 0.9], success=[1, 1, 1, 1])
     last = np.array([0, 0, 0, 1.0])
     np.testing.assert_allclose(
-        values(clip_and_delta(), turns), 0.5 * values(delta(clip_above("score", 0.8)), turns) + last
+        values(clip_and_delta(), turns), 0.5 * values(delta(clip_above("score", eta=0.8)), turns) + last
     )
     np.testing.assert_allclose(
         values(clip_and_delta(clipped=False, differences=False, alpha=1.0), turns), [0.9, 0.6, 0.95, 1.9]
@@ -64,7 +64,7 @@ def test_clip_and_delta_is_its_parts_and_success_at_the_end() -> None:
 
 
 def test_only_the_sign_counts() -> None:
-    both = sign_scale("sparse") + sign_scale("dense", 0.1)
+    both = sign_scale("sparse") + sign_scale("dense", size=0.1)
     turns = Turns({"sparse": [5.0, -2.0, 0.0, 9.0], "dense": [100.0, 3.0, -0.01, 0.0]})
     np.testing.assert_allclose(values(both, turns), [1.1, -0.9, -0.1, 1.0])
 
@@ -85,18 +85,18 @@ def test_once_pays_the_first_time_per_key_and_episode() -> None:
 
 @given(scores, st.floats(0, 2).map(lambda x: round(x, 2)))
 def test_cap_keeps_every_running_sum_below_the_limit(x: list[float], limit: float) -> None:
-    found = values(cap("score", limit), episode(score=x))
+    found = values(cap("score", limit=limit), episode(score=x))
     np.testing.assert_allclose(np.cumsum(found), np.minimum(np.cumsum(x), limit), atol=1e-9)
 
 
 def test_cap_has_no_negative_limit() -> None:
     with pytest.raises(ExpressionError, match=r"limit=-1\.0 is negative"):
-        cap("score", -1)
+        cap("score", limit=-1)
 
 
 def test_cap_lets_unscored_turns_be() -> None:
     np.testing.assert_array_equal(
-        values(cap("score", 1.0), episode(score=[None, 0.75, 0.75, None, 1.0])), [np.nan, 0.75, 0.25, np.nan, 0]
+        values(cap("score", limit=1.0), episode(score=[None, 0.75, 0.75, None, 1.0])), [np.nan, 0.75, 0.25, np.nan, 0]
     )
 
 

@@ -128,9 +128,9 @@ def test_wrong_overrides(text: str, message: str, tmp_path: Path) -> None:
 def test_overrides_reach_what_is_not_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({key: QUICK[key] for key in ("name", "env", "policies", "team")} | {"learn": None}))
-    recipe = load(path, ["train.iterations=7", "learn.lr=1e-3", "seeds=[3, 1]", "reward=clip(reward, 0, 1)"])
+    recipe = load(path, ["train.iterations=7", "learn.lr=1e-3", "seeds=[3, 1]", "reward=clip(reward, low=0, high=1)"])
     assert (recipe.train.iterations, recipe.learn.lr, recipe.seeds) == (7, 0.001, (3, 1))
-    assert recipe.reward == "clip(reward, 0, 1)"
+    assert recipe.reward == "clip(reward, low=0, high=1)"
 
 
 def test_seeds_can_be_counted(tmp_path: Path) -> None:

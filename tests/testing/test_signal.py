@@ -70,7 +70,7 @@ def test_infinities_are_caught(node: Any) -> None:
 
 
 def test_values_that_go_missing_are_caught_unless_they_may() -> None:
-    broken = shift("reward", 1)
+    broken = shift("reward", n=1)
     with pytest.raises(AssertionError, match=r"'one row': missing at \[0\]; nothing is missing"):
         check_signal(broken)
     check_signal(broken, complete=False)

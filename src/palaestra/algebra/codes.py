@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,14 @@ class Codes(NamedTuple):
 class Segments(NamedTuple):
     """Rows of each key in the order of play: `order[starts[k] : starts[k] + lengths[k]]` are the rows of segment k.
 
-    `order` is None if the table already is in that order.
+    `order` is None if the table already is in that order. `moments`: number of the turn that each place in the order
+    belongs to, int64[rows], where rows of a segment share turns (agents that act at once); None if none do.
     """
 
     order: np.ndarray | None
     starts: np.ndarray
     lengths: np.ndarray
+    moments: np.ndarray | None = None
 
 
 def code_column(series: pl.Series) -> Codes:
@@ -99,8 +102,12 @@ def combine(*parts: Codes) -> Codes:
     return together if len(parts) == 1 else densify(together.ids)
 
 
-def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
-    """Sort rows by (code, turn, position); see `Segments`."""
+def order_rows(codes: Codes, turn: np.ndarray | None, seat: Callable[[], np.ndarray] | None = None) -> Segments:
+    """Sort rows by (code, turn, seat, position); see `Segments`.
+
+    seat: gives a number of each row's agent that does not depend on the order of the rows; asked only if rows share a
+    turn, which then are one moment. Left out: their order is that of the table, and each is a moment of its own.
+    """
     ids = codes.ids
     lengths = np.bincount(ids, minlength=codes.size)
     steps = np.diff(ids)
@@ -110,4 +117,16 @@ def order_rows(codes: Codes, turn: np.ndarray | None) -> Segments:
         order = np.argsort(ids, kind="stable")
         if turn is not None and not ((np.diff(turn[order]) >= 0) | (np.diff(ids[order]) > 0)).all():
             order = np.lexsort((turn, ids))
-    return Segments(order, np.cumsum(lengths) - lengths, lengths)
+    starts = np.cumsum(lengths) - lengths
+    if turn is None or seat is None:
+        return Segments(order, starts, lengths)
+    then = turn if order is None else turn[order]
+    together = then[1:] == then[:-1]
+    if order is None:
+        together &= steps == 0
+    else:
+        together[(starts[1:] - 1)[(starts[1:] > 0) & (starts[1:] < len(ids))]] = False
+    if not together.any():
+        return Segments(order, starts, lengths)
+    order = np.lexsort((seat(), turn, ids))
+    return Segments(order, starts, lengths, np.cumsum(np.append(True, ~together)) - 1)

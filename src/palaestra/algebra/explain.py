@@ -6,6 +6,7 @@ import numpy as np
 
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.signals import Signal, short
+from palaestra.algebra.tree import LARGEST
 from palaestra.algebra.turns import Ragged, Turns
 
 _HIDDEN = {"over", "where", "name", "value", "expr"}
@@ -15,20 +16,28 @@ def explain(signal: Signal, turns: Turns | None = None) -> str:
     """See `Signal.explain`."""
     evaluation = None if turns is None else Evaluation(turns)
     lines: list[str] = []
-    _draw(signal, "", "", evaluation, lines)
+    _draw(signal, "", "", evaluation, lines, set() if signal.size > LARGEST else None)
     return "\n".join(lines)
 
 
-def _draw(node: Signal, first: str, rest: str, evaluation: Evaluation | None, lines: list[str]) -> None:
+def _draw(
+    node: Signal, first: str, rest: str, evaluation: Evaluation | None, lines: list[str], seen: set[bytes] | None
+) -> None:
+    """seen: nodes that were drawn before, in a tree that is too large to be drawn whole."""
     notes = "" if evaluation is None else _notes(node, evaluation)
     label = f"{node.label} = " if node.label else ""
     lines.append(f"{first}{label}{_head(node)}{notes}")
+    if seen is not None and node.inputs:
+        if node.digest in seen:
+            lines[-1] += "   [as above]"
+            return
+        seen.add(node.digest)
     below = list(node.inputs)
     if node.options.get("where") is not None:
         below.append(node.options["where"])
     for number, child in enumerate(below):
         last = number == len(below) - 1
-        _draw(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "), evaluation, lines)
+        _draw(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "), evaluation, lines, seen)
 
 
 def _head(node: Signal) -> str:
@@ -68,6 +77,8 @@ def _share(mask: np.ndarray) -> str:
 
 def terms(signal: Signal) -> list[Signal]:
     """Additive terms of a signal: a + b - c gives a, b, -c."""
+    if signal.size > LARGEST:
+        return [signal]
     if signal.op == "add":
         return [term for child in signal.inputs for term in terms(child)]
     if signal.op == "sub":

@@ -11,8 +11,18 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.codes import Codes, Segments, code_array, combine, order_rows
-from palaestra.algebra.samples import SUMMARIES, Samples, finish, rank, reduce, scanned, shifted, token_segments
+from palaestra.algebra.codes import Codes, Segments, code_array, combine
+from palaestra.algebra.samples import (
+    SUMMARIES,
+    Samples,
+    by_moment,
+    finish,
+    rank,
+    reduce,
+    scanned,
+    shifted,
+    token_segments,
+)
 from palaestra.algebra.tree import Signal, Value, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError
@@ -36,14 +46,14 @@ class Evaluation:
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
-        self.done: dict[str, Value] = {}
-        self.coded: dict[tuple[str, ...], Codes] = {}
+        self.done: dict[bytes, Value] = {}
+        self.coded: dict[tuple[str | bytes, ...], Codes] = {}
 
     def __call__(self, node: Signal) -> Value:
         """The value of a node."""
-        if node.text not in self.done:
-            self.done[node.text] = self._compute(node)
-        return self.done[node.text]
+        if node.digest not in self.done:
+            self.done[node.digest] = self._compute(node)
+        return self.done[node.digest]
 
     def _compute(self, node: Signal) -> Value:
         op = node.op
@@ -153,7 +163,7 @@ class Evaluation:
 
     def codes(self, over: tuple[str | Signal, ...]) -> Codes:
         """Codes of a key of columns and computed values; the latter are kept as long as this evaluation."""
-        name = tuple(str(key) for key in over)
+        name = tuple(key if isinstance(key, str) else key.digest for key in over)
         if name in self.coded:
             return self.coded[name]
         names = [key for key in over if isinstance(key, str)]
@@ -176,8 +186,7 @@ class Evaluation:
         names = [key for key in over if isinstance(key, str)]
         if len(names) == len(over):
             return self.turns.segments(*names)
-        turn = self.turns.frame["turn"].to_numpy() if "turn" in self.turns.columns else None
-        return order_rows(self.codes(over), turn)
+        return self.turns.ordered(self.codes(over), within_turn="turn" in names)
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 
@@ -251,13 +260,16 @@ class Evaluation:
             segments = token_segments(segments, lengths)
         else:
             x = value.astype(float, copy=False)
-        order = segments.order
+        order, how = segments.order, node.options
         ordered = x if order is None else x[order]
+        moments = segments.moments
+        if moments is not None:  # agents that act at once: one value for all of the turn, on each of its rows
+            ordered, segments = by_moment(ordered, segments, mean=node.op == "shift")
         if node.op == "shift":
-            ordered = shifted(ordered, segments, node.options["n"], node.options["fill"])
+            ordered = shifted(ordered, segments, how["n"], how["fill"])
         else:
-            how = node.options
             ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
+        ordered = ordered if moments is None else ordered[moments]
         if order is not None:
             result = np.empty_like(ordered)
             result[order] = ordered

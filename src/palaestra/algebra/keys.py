@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import Evaluation
+from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.returns import in_unit
 from palaestra.algebra.signals import (
     Keys,
@@ -54,23 +54,48 @@ def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]
 def is_first(*, over: Keys = ("episode", "agent")) -> Signal:
     """Mask of each key's first row in the order of play: one row that can stand for the key in a count.
 
+    Of agents that act at once the first by name.
+
     >>> from palaestra.algebra.turns import Turns
     >>> is_first(over="episode").evaluate(Turns({"episode": [0, 0, 1], "turn": [1, 0, 0]}))
     array([False,  True,  True])
     """
-    return shift(1.0, 1, over=over, fill=0.0) == 0.0
+    return Signal("is_first", over=joined(over))
 
 
 @register()
 def is_last(*, over: Keys = ("episode", "agent")) -> Signal:
-    """Mask of each key's last row in the order of play."""
-    return shift(1.0, -1, over=over, fill=0.0) == 0.0
+    """Mask of each key's last row in the order of play; of agents that act at once the last by name."""
+    return Signal("is_last", over=joined(over))
+
+
+def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    segments = evaluation.segments(node.options["over"])
+    some = segments.lengths > 0
+    place = segments.starts[some] + (segments.lengths[some] - 1 if node.op == "is_last" else 0)
+    mask = np.zeros(len(evaluation.turns), bool)
+    mask[place if segments.order is None else segments.order[place]] = True
+    return mask
+
+
+KERNELS.update(is_first=_edge_row, is_last=_edge_row)
+
+
+def in_first_turn(*, over: Keys) -> Signal:
+    """Mask of all rows of each key's first turn: several, where agents act at once."""
+    return shift(1.0, n=1, over=over, fill=0.0) == 0.0
+
+
+def in_last_turn(*, over: Keys) -> Signal:
+    """Mask of all rows of each key's last turn."""
+    return shift(1.0, n=-1, over=over, fill=0.0) == 0.0
 
 
 def joined(*keys: Keys) -> tuple[str | Signal, ...]:
-    """One key out of several."""
+    """One key out of several; a column is its name, also when written as `col(name)`."""
     parts = [(key,) if isinstance(key, str | Signal | pl.Expr) else tuple(key) for key in keys]
-    return tuple(key if isinstance(key, str) else as_signal(key) for part in parts for key in part)
+    signals = [key if isinstance(key, str) else as_signal(key) for part in parts for key in part]
+    return tuple(key.options["name"] if isinstance(key, Signal) and key.op == "col" else key for key in signals)
 
 
 @register()
@@ -102,9 +127,9 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
 
 
 @register()
-def calls(pattern: str, column: str = "action") -> Signal:
-    """In how many turns of the episode the text of the column matches a regular expression: calls of a tool."""
-    return total(as_signal(pl.col(column).str.contains(pattern).cast(pl.Float64)), over="episode")
+def calls(text: str = "action", *, pattern: str) -> Signal:
+    """In how many turns of the episode a column of text matches a regular expression: calls of a tool."""
+    return total(as_signal(pl.col(text).cast(pl.String).str.contains(pattern).cast(pl.Float64)), over="episode")
 
 
 @register()
@@ -133,5 +158,5 @@ def edge(*, history: int = 0, state: str = "state", action: str = "action") -> t
         raise ExpressionError(f"edge: history={history} is negative")
     outcome = total("reward", over="episode")
     end = outcome / (1.0 + absolute(outcome)) - 2.0  # a node of its own for each outcome: states are not negative
-    after = fill_missing(shift(state, -1), end)
-    return (state, action, after, *(shift(state, back) for back in range(1, history + 1)))
+    after = fill_missing(shift(state, n=-1), end)
+    return (state, action, after, *(shift(state, n=back) for back in range(1, history + 1)))

@@ -37,7 +37,7 @@ def parse(text: str, *, columns: Iterable[str] = ()) -> Signal:
         ExpressionError: the text is not an expression, uses something else than the above, names something unknown
             (the message gives the nearest known names), or gives a function arguments that it does not take.
 
-    >>> parse("0.5 * col('a') + clip(reward, -1, 1)")
+    >>> parse("0.5 * col('a') + clip(reward, low=-1, high=1)")
     0.5 * col('a') + clip(col('reward'), low=-1.0, high=1.0)
     """
     if len(text) > MAX_LENGTH:

@@ -6,7 +6,7 @@ it needs the model, so it is a stage.
 
 from __future__ import annotations
 
-from palaestra.algebra.keys import is_first, is_last
+from palaestra.algebra.keys import in_first_turn, in_last_turn
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -41,7 +41,7 @@ def potential_difference(
     """
     now = as_signal(phi)
     if terminal is not None:
-        return gamma * where(is_last(over=over), terminal, shift(now, -1, over=over)) - now
+        return gamma * where(in_last_turn(over=over), terminal, shift(now, n=-1, over=over)) - now
     if first is None:
-        return where(is_first(over=over), 0.0 * now, gamma * now - shift(now, 1, over=over))
-    return gamma * now - where(is_first(over=over), first, shift(now, 1, over=over))
+        return where(in_first_turn(over=over), 0.0 * now, gamma * now - shift(now, n=1, over=over))
+    return gamma * now - where(in_first_turn(over=over), first, shift(now, n=1, over=over))

@@ -17,6 +17,17 @@ def in_unit(method: str, **numbers: float) -> None:
             raise ExpressionError(f"{method}: {name}={number} is outside [0, 1]")
 
 
+def as_reward(method: str, reward: SignalLike, *, option: str = "gamma") -> SignalLike:
+    """Data come first: a bare number in their place is meant for an option.
+
+    Raises:
+        ExpressionError: says what to write.
+    """
+    if isinstance(reward, int | float) and not isinstance(reward, bool):
+        raise ExpressionError(f"{method}: the first argument is the reward, {reward} is none; write {option}={reward}")
+    return reward
+
+
 @register()
 def episode_return(reward: SignalLike = "reward") -> Signal:
     """Sum of all agents' rewards in the episode, on each of its rows.
@@ -42,19 +53,19 @@ def episode_score(score: SignalLike | None = None) -> Signal:
 
 
 @register()
-def return_to_go(gamma: float = 1.0, reward: SignalLike = "reward", *, over: Keys = ("episode", "agent")) -> Signal:
+def return_to_go(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Keys = ("episode", "agent")) -> Signal:
     """G_t = r_t + γ·G_{t+1} over the agent's own turns; with over="episode" over everybody's.
 
     Raises:
-        ExpressionError: gamma is outside [0, 1].
+        ExpressionError: gamma is outside [0, 1], or a number stands where the reward should.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 0], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
-    >>> return_to_go(1.0).evaluate(turns).round(9)
+    >>> return_to_go().evaluate(turns).round(9)
     array([1.1, 0.9, 1. ])
     """
     in_unit("return_to_go", gamma=gamma)
-    return cumulative(reward, gamma=gamma, reverse=True, over=over)
+    return cumulative(as_reward("return_to_go", reward), gamma=gamma, reverse=True, over=over)
 
 
 @register()

@@ -168,6 +168,22 @@ def token_segments(segments: Segments, lengths: np.ndarray) -> Segments:
     return Segments(order, bounds[segments.starts], sizes)
 
 
+def by_moment(x: np.ndarray, segments: Segments, *, mean: bool) -> tuple[np.ndarray, Segments]:
+    """Sum or mean of what stands in each moment, missing values left out, and the segments counted in moments."""
+    moments = segments.moments
+    assert moments is not None
+    number = int(moments[-1]) + 1 if len(moments) else 0
+    scored = ~np.isnan(x)
+    count = np.bincount(moments[scored], minlength=number)
+    found = np.bincount(moments[scored], x[scored], number).astype(float)  # whole numbers if there is nothing to add
+    found = np.divide(found, count, out=np.full(number, np.nan), where=count > 0) if mean else found
+    found[count == 0] = np.nan
+    bounds = np.searchsorted(moments, np.arange(number + 1))
+    first = np.searchsorted(bounds, segments.starts)
+    last = np.searchsorted(bounds, segments.starts + segments.lengths)
+    return found, Segments(None, first, last - first)
+
+
 def shifted(x: np.ndarray, segments: Segments, n: int, fill: float | None) -> np.ndarray:
     """The value n places earlier in the segment."""
     result = np.full(len(x), np.nan if fill is None else fill)

@@ -17,7 +17,7 @@ from palaestra.errors import ExpressionError
 def _progress(name: str, steps: int, begin: int) -> Signal:
     if steps < 1:
         raise ExpressionError(f"{name}: steps={steps} must be at least 1")
-    return clip((col("iteration") - float(begin)) / float(steps), 0.0, 1.0)
+    return clip((col("iteration") - float(begin)) / float(steps), low=0.0, high=1.0)
 
 
 @register()

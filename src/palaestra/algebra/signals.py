@@ -110,7 +110,7 @@ def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None 
 
 
 @register()
-def clip(x: SignalLike, low: float | None = None, high: float | None = None) -> Signal:
+def clip(x: SignalLike, *, low: float | None = None, high: float | None = None) -> Signal:
     """x limited to [low, high]; either end may be open."""
     low, high = (None if end is None else float(end) for end in (low, high))
     return Signal("clip", as_signal(x), low=low, high=high)
@@ -159,7 +159,7 @@ def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> S
 
 
 @register()
-def per_turn(x: SignalLike, how: Summary = "mean") -> Signal:
+def per_turn(x: SignalLike, *, how: Summary = "mean") -> Signal:
     """One value per turn from one per token: mean, total, highest or lowest; missing for a turn without tokens."""
     _choice("per_turn", "how", how, Summary)
     return Signal("per_turn", as_signal(x), how=how)
@@ -232,7 +232,7 @@ def highest(x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike 
 
 
 @register()
-def quantile(x: SignalLike, q: float, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
+def quantile(x: SignalLike, *, q: float, over: Keys, unit: Unit = "row", where: SignalLike | None = None) -> Signal:
     """The q-quantile over each key, linear between order statistics."""
     if not 0 <= q <= 1:
         raise ExpressionError(f"quantile: q={q} is outside [0, 1]")
@@ -296,8 +296,8 @@ def leave_one_out(
 
 
 @register()
-def shift(x: SignalLike, n: int = 1, *, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
-    """The value n turns ago (n < 0: ahead) of the same agent, or of anyone with over="episode".
+def shift(x: SignalLike, *, n: int = 1, over: Keys = ("episode", "agent"), fill: float | None = None) -> Signal:
+    """The value n turns ago (n < 0: ahead) of the same agent; with over="episode" the mean over all who acted then.
 
     fill: what stands beyond the ends; missing if left out.
     """
@@ -315,6 +315,8 @@ def cumulative(
     over: Keys = ("episode", "agent"),
 ) -> Signal:
     """Discounted running sum in the order of play: y_t = x_t + γ·y_{t-1}, or y_t = x_t + γ·y_{t+1} if `reverse`.
+
+    x_t is the sum over the rows of the key in turn t: with over="episode" agents that act at once share it.
 
     exclusive: y_t leaves out x_t itself (it is γ times the neighbour's inclusive sum, 0 at the end). Missing values add
     nothing, and a sum over nothing but missing values is missing.

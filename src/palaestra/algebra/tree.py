@@ -12,12 +12,14 @@ the result does not depend on the number of threads, to the bit.
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
 import json
 import math
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -33,30 +35,46 @@ P = ParamSpec("P")
 class Signal:
     """A node: `op` names its kernel, `inputs` are signals, `options` are plain values.
 
-    Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves).
-    Signals with equal text are evaluated once.
+    Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves, and
+    trees of more than `LARGEST` nodes). Signals of equal structure have equal digests and are evaluated once; parts
+    that stand in a signal several times are one object, so nesting costs memory by depth, not by size of the text.
 
     >>> 0.5 * col("reward") + 1
     0.5 * col('reward') + 1.0
     """
 
-    __slots__ = ("inputs", "label", "op", "options", "text")
+    __slots__ = ("_label", "_text", "digest", "inputs", "op", "options", "size")
 
-    def __init__(self, op: str, *inputs: Signal, label: str | None = None, **options: Any) -> None:
+    def __init__(self, op: str, *inputs: Signal, label: str | _Call | None = None, **options: Any) -> None:
         self.op = op
         self.inputs = inputs
         self.options = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
         for key, value in self.options.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ExpressionError(f"{op}: {key}={value} is not finite")
-        self.label = label
-        self.text = _text(self)
+        self._label, self._text = label, ""
+        self.size: int = 1 + sum(child.size for child in children(self))
+        self.digest = _digest(self)
+
+    @property
+    def text(self) -> str:
+        """What `str` gives, made when it is first asked for."""
+        if not self._text:
+            self._text = _text(self) if self.size <= LARGEST else _text(self, _name)
+        return self._text
+
+    @property
+    def label(self) -> str | None:
+        """The call that made it, "grpo('score')"; None without a name."""
+        if isinstance(self._label, _Call):
+            self._label = str(self._label)
+        return self._label
 
     def __repr__(self) -> str:
         return self.text
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.digest)
 
     def __bool__(self) -> bool:
         raise ExpressionError(f"{self} has no truth value; use & | ~ and where(), not 'and', 'or', 'not', 'if'")
@@ -85,14 +103,16 @@ class Signal:
 
     def needs(self) -> set[str]:
         """Columns that the table must have, keys included."""
-        own = {key for key in self.options.get("over") or () if isinstance(key, str) and key != "row"}
-        if self.options.get("unit") == "episode":
-            own.add("episode")
-        if self.op in ("col", "is_in"):
-            own.add(self.options["name"])
-        if self.op == "expr":
-            own.update(self.options["expr"].meta.root_names())
-        return own.union(*(child.needs() for child in children(self)))
+        found: set[str] = set()
+        for node in walk(self):
+            found.update(key for key in node.options.get("over") or () if isinstance(key, str) and key != "row")
+            if node.options.get("unit") == "episode":
+                found.add("episode")
+            if node.op in ("col", "is_in"):
+                found.add(node.options["name"])
+            if node.op == "expr":
+                found.update(node.options["expr"].meta.root_names())
+        return found
 
     def __add__(self, other: SignalLike) -> Signal:
         return _arithmetic("add", self, other)
@@ -157,6 +177,55 @@ class Signal:
         return Signal("ne", self, as_signal(other))
 
 
+LARGEST = 20_000
+"""Nodes of a tree, repeated ones counted each time, up to which its text spells it out."""
+
+
+class _Call(NamedTuple):
+    """A call by name, as text only when somebody reads it."""
+
+    name: str
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def __str__(self) -> str:
+        given = [_argument(value) for value in self.args]
+        given += [f"{name}={_argument(value)}" for name, value in self.options.items()]
+        return f"{self.name}({', '.join(given)})"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_argument(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    return _name(value) if isinstance(value, Signal) else repr(value)
+
+
+def _name(node: Signal) -> str:
+    """`short`, or "…" for what is too long to be read."""
+    if node.size <= LARGEST:
+        return short(node)
+    text = node.label or "…"
+    return text if len(text) <= LARGEST else "…"
+
+
+def _digest(node: Signal) -> bytes:
+    """16 bytes that tell structures apart; made of those of the parts, so that a node costs the same at any depth."""
+    mark = hashlib.blake2b(node.op.encode(), digest_size=16)
+    for child in node.inputs:
+        mark.update(child.digest)
+    for name, value in node.options.items():
+        mark.update(f"|{name}={_plain(value)}".encode())
+    return mark.digest()
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "(" + ",".join(map(_plain, value)) + ")"
+    if isinstance(value, Signal):
+        return value.digest.hex()
+    return str(value) if isinstance(value, pl.Expr) else repr(value)
+
+
 SignalLike = Signal | pl.Expr | str | float | int | bool
 Keys = str | Signal | pl.Expr | Sequence[str | Signal | pl.Expr]
 
@@ -207,7 +276,7 @@ def _text(node: Signal, show: Callable[[Signal], str] = str) -> str:
 
 def short(node: Signal) -> str:
     """The text of a signal with named methods left unexpanded: `0.5 * grpo()`."""
-    return node.label or _text(node, short)
+    return node.label or (_text(node, short) if node.size <= LARGEST else "…")
 
 
 def _option(value: Any) -> str:
@@ -239,18 +308,30 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
 
         @functools.wraps(function)
         def labelled(*args: P.args, **kwargs: P.kwargs) -> Signal:
-            signal = function(*args, **kwargs)
+            try:
+                signal = function(*args, **kwargs)
+            except TypeError as error:
+                wrong = _misfit(function, args, kwargs)
+                if wrong is None:
+                    raise
+                raise ExpressionError(f"{name}: {wrong}; it is {REGISTRY.signature(name)}") from error
             if signal.op == name or signal.op in ("col", "lit"):
                 return signal
-            given = [str(a) if isinstance(a, Signal) else repr(a) for a in args]
-            given += [f"{k}={_option(v)}" for k, v in kwargs.items()]
-            return Signal(signal.op, *signal.inputs, label=f"{name}({', '.join(given)})", **signal.options)
+            return Signal(signal.op, *signal.inputs, label=_Call(name, args, kwargs), **signal.options)
 
         for each in names or (name,):
             REGISTRY.add(each, labelled)
         return labelled
 
     return decorate
+
+
+def _misfit(function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> str | None:
+    try:
+        inspect.signature(function).bind(*args, **options)
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 # -- leaves -----------------------------------------------------------------------------------------------------------
@@ -360,10 +441,14 @@ def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
 
 
 def walk(signal: Signal) -> Iterator[Signal]:
-    """Every node of the tree, parents first, masks and computed keys included."""
-    yield signal
-    for child in children(signal):
-        yield from walk(child)
+    """Every node, parents first, masks and computed keys included; each once, however often it stands there."""
+    waiting, seen = [signal], set()
+    while waiting:
+        node = waiting.pop()
+        if node.digest not in seen:
+            seen.add(node.digest)
+            yield node
+            waiting.extend(reversed([*children(node)]))
 
 
 def children(signal: Signal) -> Iterable[Signal]:

@@ -177,13 +177,30 @@ class Turns:
         return self._cache[columns]  # type: ignore[no-any-return]
 
     def segments(self, *keys: str) -> Segments:
-        """Rows by key in the order of play (`turn`, then position in the table), cached."""
-        codes = self.codes(*keys)
+        """Rows by key in the order of play, cached: by `turn`; those of one turn by the name of the agent.
+
+        Only what neither tells apart stands as it does in the table.
+        """
         cached = ("segments", *self.key_columns(k for k in keys if k != "row"), "row" in keys)
         if cached not in self._cache:
-            turn = self.frame["turn"].to_numpy() if "turn" in self.frame.columns else None
-            self._cache[cached] = order_rows(codes, turn)
+            self._cache[cached] = self.ordered(self.codes(*keys), within_turn="turn" in keys)
         return self._cache[cached]  # type: ignore[no-any-return]
+
+    def ordered(self, codes: Codes, *, within_turn: bool = False) -> Segments:
+        """Rows of a key in the order of play. within_turn: the key has no more than one turn, walked agent by agent."""
+        turn = self.frame["turn"].to_numpy() if "turn" in self.frame.columns else None
+        segments = order_rows(codes, turn, self._seats)
+        return segments._replace(moments=None) if within_turn else segments
+
+    def _seats(self) -> np.ndarray:
+        """int64[rows]: the place of the row's agent in the order of names."""
+        if "agent" not in self.frame.columns:
+            return np.zeros(len(self), np.int64)
+        codes = self._codes_of(("agent",))
+        first = np.zeros(codes.size, np.int64)
+        first[codes.ids] = np.arange(len(codes.ids))
+        names = self.frame["agent"].gather(first).cast(pl.String).fill_null("")
+        return names.rank("ordinal").to_numpy().astype(np.int64)[codes.ids]
 
     def divergent_groups(self) -> pl.DataFrame:
         """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""

@@ -61,7 +61,7 @@ from palaestra.credit.decomposition import (
     spa_reward,
 )
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
-from palaestra.credit.matching import call_similarity, match, match_reward, matchtir, token_f1
+from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.preferences import (
     minimax_winner,
@@ -87,7 +87,7 @@ from palaestra.credit.segments import segments, spo_chain, spo_tokens, spo_tree,
 from palaestra.credit.sequential import reverse_product, seeupo, sequential_update
 from palaestra.credit.strata import advevo_marl, canon, salt, stratified_grpo
 from palaestra.credit.teams import (
-    attribute,
+    add_shapley,
     coalition_values,
     counterfactual,
     difference_reward,
@@ -120,6 +120,7 @@ __all__ = [
     "ValueAtStart",
     "a_grae",
     "absolute",
+    "add_shapley",
     "adhint",
     "adora",
     "advantage_alignment",
@@ -130,10 +131,8 @@ __all__ = [
     "answer_potential",
     "archer",
     "arena_rl",
-    "attribute",
     "batch_score",
     "by_group",
-    "call_similarity",
     "calls",
     "canon",
     "centre",
@@ -179,8 +178,6 @@ __all__ = [
     "lowest",
     "mars",
     "mas_host",
-    "match",
-    "match_reward",
     "matchtir",
     "mean",
     "minimax_winner",
@@ -244,7 +241,6 @@ __all__ = [
     "stratified_grpo",
     "successive_batching",
     "team",
-    "token_f1",
     "total",
     "tournament",
     "tppo",

@@ -145,8 +145,8 @@ def sequential_advantage(
 ) -> Signal:
     """ReAd's advantage of each agent: Q(s, a_1..a_i) - Q(s, a_1..a_{i-1}) within a turn, first minus V(s).
 
-    prefix_value: Q of the joint action up to this row; rows of a turn stand in the order in which agents decide. The
-    sum over the agents is the advantage of the joint action, exactly.
+    prefix_value: Q of the joint action up to this row; agents decide in the order of their names, as in
+    `sequential_update`. The sum over the agents is the advantage of the joint action, exactly.
     """
     return potential_difference(prefix_value, first=value, over=over)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.keys import is_first, is_last, turn_values
+from palaestra.algebra.keys import in_first_turn, is_last, turn_values
 from palaestra.algebra.returns import episode_score, return_to_go
 from palaestra.algebra.signals import (
     Keys,
@@ -171,7 +171,7 @@ def redistribute(
 ) -> Signal:
     """Step rewards Σ w·factor, w fitted by `ReturnDecomposition` to the returns of the same batch.
 
-    For a recipe: credit = "standardise(return_to_go(1, redistribute(col('progress'), 1)), over=('group'))". A constant
+    For a recipe: credit = "standardise(return_to_go(redistribute(col('progress'), 1)), over='group')". A constant
     factor is the share that every step gets. Episodes without a return, or with a missing factor, are not fitted.
     """
     whole = mean(total("reward", over="episode") if target is None else target, over="episode")
@@ -257,7 +257,8 @@ def oprl(
 
     step: default `implicit_reward()`. episode: another credit of the episode, e.g. `grpo()`, in place of RLOO. Steps
     are divided by the batch's largest |return-to-go| + 1e-6 first, and every row is a sample. flavour="code": the
-    baseline counts the first row of each episode only, factor n/(n - 1) by episodes. Checked against the released code.
+    baseline counts the first turn of each episode only, factor n/(n - 1) by episodes. Both checked
+    against the released code.
 
     Raises:
         ExpressionError: the flavour is unknown.
@@ -265,11 +266,12 @@ def oprl(
     if flavour not in (None, "code"):
         raise ExpressionError(f"oprl: flavour={flavour!r}{nearest(str(flavour), ['code'])}")
     raw = implicit_reward() if step is None else as_signal(step)
-    scaled = raw / (highest(absolute(return_to_go(1.0, raw)), over=()) + 1e-6)
+    scaled = raw / (highest(absolute(return_to_go(raw)), over=()) + 1e-6)
     steps = leave_one_out(scaled, over="group")
     if flavour == "code":
         number = count(over="group", unit="episode")
-        steps = ratio(number, number - 1.0, 1.0) * (scaled - mean(scaled, over="group", where=is_first(over="episode")))
+        first = mean(scaled, over="group", unit="episode", where=in_first_turn(over="episode"))
+        steps = ratio(number, number - 1.0, 1.0) * (scaled - first)
     whole = leave_one_out(episode_score(score), over="group", unit="episode") if episode is None else as_signal(episode)
     return whole + weight * steps
 
@@ -307,4 +309,4 @@ def spa(
     reward = spa_reward(progress, executed, bonus=bonus)
     if value is not None:
         return gae(value, reward, gamma=gamma, lam=lam)
-    return standardise(return_to_go(gamma, reward), over=over)
+    return standardise(return_to_go(reward, gamma=gamma), over=over)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from palaestra.algebra.returns import agent_return, episode_score, return_to_go, whiten
+from palaestra.algebra.keys import joined
+from palaestra.algebra.returns import agent_return, as_reward, episode_score, return_to_go, whiten
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -26,7 +27,7 @@ from palaestra.algebra.signals import (
 )
 from palaestra.errors import ExpressionError, nearest
 
-Flavour = Literal["verl", "trl", "rllm", "art", "prime"]
+Flavour = Literal["verl", "trl", "rllm", "art", "prime", "verl-agent"]
 
 FLAVOURS: dict[str, dict[str, dict[str, Any]]] = {
     "grpo": {
@@ -35,20 +36,28 @@ FLAVOURS: dict[str, dict[str, dict[str, Any]]] = {
         "rllm": {"ddof": 0, "eps": 1e-6, "singleton": "raw"},
         "art": {"ddof": 0, "eps": 1e-6, "singleton": "zero", "zeros": "drop"},
         "prime": {"scale": False, "singleton": "zero"},
+        "verl-agent": {"ddof": 1, "eps": 1e-6, "singleton": "raw", "unit": "row"},
     },
     "rloo": {
         "verl": {"singleton": "raw"},
         "rllm": {"singleton": "raw"},
         "trl": {"singleton": "zero", "unscored": "zero"},
+        "verl-agent": {"singleton": "raw", "unit": "row"},
     },
+    "gigpo": {"verl-agent": {"singleton": "raw", "unit": "row"}},
 }
 """What each trainer's estimator of that name does: deviation, epsilon, a group of one, rows without a reward (they stay
-missing; TRL trains them on 0) and advantages of exactly 0 (ART drops those rows: missing).
+missing; TRL trains them on 0), advantages of exactly 0 (ART drops those rows: missing) and what counts as one sample
+(verl-agent by default every step, `compute_mean_std_cross_steps=True`, so that long episodes weigh more).
 
 Read from verl 0.9.1 (`compute_grpo_outcome_advantage`, `compute_rloo_outcome_advantage`), TRL 1.16 (`GRPOTrainer`,
 `RLOOTrainer`), rLLM (`trainer/algorithms/rl_algo.py`), ART 0.5.18 (`preprocessing/tokenize.py`) and prime-rl
 (`orchestrator/algo/grpo.py`). verl's vectorised GRPO also keeps the deviation above 1e-3, its vectorised RLOO gives a
-group of one 0, as the default here does; rLLM's key is (task, trajectory name): `over=("group", "agent")`.
+group of one 0, as the default here does; rLLM's key is (task, trajectory name): `over=("group", "agent")`. verl-agent:
+`gigpo/core_gigpo.py` and `verl/trainer/ppo/core_algos.py`.
+
+`singleton` is "zero" everywhere, because a lone sample says nothing of what is better; where a method's own code keeps
+its raw score, and ours is checked against that code, the default is "raw" and the docstring says so.
 """
 
 
@@ -69,9 +78,9 @@ def _settle(advantage: Signal, options: dict[str, Any]) -> Signal:
 
 
 @register()
-def reinforce(gamma: float = 1.0, *, over: Keys = (), reward: SignalLike = "reward") -> Signal:
+def reinforce(reward: SignalLike = "reward", *, gamma: float = 1.0, over: Keys = ()) -> Signal:
     """REINFORCE with a mean baseline: G_t - mean of G over the key (default: the batch). Williams 1992."""
-    return centre(return_to_go(gamma, reward), over=over)
+    return centre(return_to_go(as_reward("reinforce", reward), gamma=gamma), over=over)
 
 
 @register()
@@ -88,7 +97,7 @@ def grpo(
 
     score: R per row, reduced to its mean over the episode; default is the agent's return. flavour: reproduce that
     trainer's accidents instead (`FLAVOURS`): verl and rLLM let a lone sample keep its raw score, rLLM and ART divide by
-    the population deviation, TRL adds 1e-4, prime-rl does not divide at all.
+    the population deviation, TRL adds 1e-4, prime-rl does not divide at all, verl-agent counts every step as a sample.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 1]})
@@ -99,13 +108,16 @@ def grpo(
     if not options.get("scale", True):
         return centre(episode_score(score), over=over, unit="episode", singleton=options["singleton"])
     how = {name: options[name] for name in ("ddof", "eps", "singleton")}
-    return _settle(standardise(episode_score(score), over=over, unit="episode", **how), options)
+    return _settle(standardise(episode_score(score), over=over, unit=options.get("unit", "episode"), **how), options)
 
 
 @register()
-def dr_grpo(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
-    """Dr. GRPO (arXiv 2503.20783): R - mean over the group, no division. Its loss sums tokens over a constant."""
-    return centre(episode_score(score), over=over, unit="episode")
+def dr_grpo(score: SignalLike | None = None, *, over: Keys = "group", singleton: Singleton = "zero") -> Signal:
+    """Dr. GRPO (arXiv 2503.20783): R - mean over the group, no division. Its loss sums tokens over a constant.
+
+    singleton: verl, which has it as GRPO without division, keeps the raw score of a lone episode ("raw").
+    """
+    return centre(episode_score(score), over=over, unit="episode", singleton=singleton)
 
 
 @register()
@@ -114,9 +126,9 @@ def rloo(
     *,
     over: Keys = "group",
     singleton: Singleton = "zero",
-    flavour: Literal["verl", "rllm", "trl"] | None = None,
+    flavour: Literal["verl", "rllm", "trl", "verl-agent"] | None = None,
 ) -> Signal:
-    """RLOO (arXiv 2402.14740): R - mean of the other episodes of the group.
+    """RLOO (arXiv 2402.14740): R - mean of the other episodes of the group. flavour: as in `grpo`.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "reward": [1.0, 0, 0, 0]})
@@ -124,19 +136,25 @@ def rloo(
     array([ 1.    , -0.3333, -0.3333, -0.3333])
     """
     options = _flavour("rloo", flavour, {"singleton": singleton})
-    return _settle(
-        leave_one_out(episode_score(score), over=over, unit="episode", singleton=options["singleton"]), options
-    )
+    how = {"unit": options.get("unit", "episode"), "singleton": options["singleton"]}
+    return _settle(leave_one_out(episode_score(score), over=over, **how), options)
 
 
 @register()
-def reinforce_plus_plus(gamma: float = 1.0, *, baseline: Keys | None = None, reward: SignalLike = "reward") -> Signal:
+def reinforce_plus_plus(
+    reward: SignalLike = "reward",
+    *,
+    gamma: float = 1.0,
+    baseline: Keys | None = None,
+    singleton: Singleton = "zero",
+) -> Signal:
     """REINFORCE++ (arXiv 2501.03262): return-to-go, whitened over the whole batch.
 
-    baseline: a key ("group") whose mean is subtracted first: the paper's variant with a group baseline.
+    baseline: a key ("group") whose mean is subtracted first: the paper's variant with a group baseline. singleton: what
+    a key with one sample has left before whitening; verl's keeps the raw score ("raw").
     """
-    returns = return_to_go(gamma, reward)
-    return whiten(returns if baseline is None else centre(returns, over=baseline))
+    returns = return_to_go(as_reward("reinforce_plus_plus", reward), gamma=gamma)
+    return whiten(returns if baseline is None else centre(returns, over=baseline, singleton=singleton))
 
 
 @register("dr_mas", "agentwise")
@@ -181,36 +199,44 @@ def mars(
     if rewards != "mean":
         normalised = (std(reward, over=seat) > 1e-6) * standardise(reward, over=seat)
     if rewards == "asym_clip":
-        normalised = clip(normalised, -1.0, 3.0)
+        normalised = clip(normalised, low=-1.0, high=3.0)
     if whiten_rewards:
         normalised = whiten(normalised)
-    advantage = whiten(centre(return_to_go(1.0, normalised), over=seat, unit="unique"))
-    return advantage if limit is None else clip(advantage, -limit, limit)
+    advantage = whiten(centre(return_to_go(normalised), over=seat, unit="unique"))
+    return advantage if limit is None else clip(advantage, low=-limit, high=limit)
 
 
 @register()
 def gigpo(
-    gamma: float = 0.95,
+    reward: SignalLike = "reward",
     *,
+    gamma: float = 0.95,
     weight: float = 1.0,
     scale: bool = True,
-    reward: SignalLike = "reward",
-    state: str = "state",
+    state: SignalLike = "state",
     singleton: Singleton = "raw",
+    flavour: Literal["verl-agent"] | None = None,
 ) -> Signal:
     """[62] GiGPO (arXiv 2505.10978): credit of the whole episode in its group + weight · credit of the step among the
     steps that were taken from the same state (anchor) in the group.
 
     The episode's score is its total reward; a step's is its discounted return-to-go, every visit a sample; a state that
     was seen once has step credit 0. Anchors are equal states; for texts that are nearly equal, as in the released code,
-    fill `state` with `similar`. scale=False is the paper's mean-only normalisation, better on hard tasks. A group of
-    one episode passes its raw score (`singleton`), as in the released code, against which this is checked.
+    fill `state` with `similar`. scale=False is the paper's mean-only normalisation, better on hard tasks.
+
+    What a sample of the episode's credit is: in the paper, and by default here, an episode. The released code does that
+    with compute_mean_std_cross_steps=False; as it comes, every *step* is one, so that long episodes weigh more:
+    flavour="verl-agent". Both are checked against that code. singleton: there a group of one episode passes its raw
+    score, here too, unlike elsewhere.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> keys = {"group": [0] * 4, "episode": [0, 1, 1, 1], "agent": ["a"] * 4, "state": range(4)}
+    >>> turns = Turns(keys | {"reward": [10.0, 0.0, 0.0, 0.0]})
+    >>> gigpo(scale=False).evaluate(turns), gigpo(scale=False, flavour="verl-agent").evaluate(turns)
+    (array([ 5., -5., -5., -5.]), array([ 7.5, -2.5, -2.5, -2.5]))
     """
-    episodes, steps = total(reward, over="episode"), return_to_go(gamma, reward)
+    options = _flavour("gigpo", flavour, {"singleton": singleton, "unit": "episode"})
+    episodes, steps = total(reward, over="episode"), return_to_go(as_reward("gigpo", reward), gamma=gamma)
     if scale:
-        return standardise(episodes, over="group", unit="episode", singleton=singleton) + weight * standardise(
-            steps, over=("group", state)
-        )
-    return centre(episodes, over="group", unit="episode", singleton=singleton) + weight * centre(
-        steps, over=("group", state)
-    )
+        return standardise(episodes, over="group", **options) + weight * standardise(steps, over=joined("group", state))
+    return centre(episodes, over="group", **options) + weight * centre(steps, over=joined("group", state))

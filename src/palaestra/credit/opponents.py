@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined, turn_values
-from palaestra.algebra.returns import in_unit, return_to_go
+from palaestra.algebra.returns import as_reward, in_unit, return_to_go
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -82,11 +82,11 @@ def alignment_weight(
 
 @register()
 def advantage_alignment(
-    gamma: float = 0.9,
+    reward: SignalLike = "reward",
     *,
+    gamma: float = 0.9,
     beta: float = 0.5,
     advantage: SignalLike | None = None,
-    reward: SignalLike = "reward",
     inclusive: bool = False,
     signs: bool = False,
     limit: float | None = None,
@@ -99,8 +99,9 @@ def advantage_alignment(
     """[50] Advantage alignment with a group baseline (arXiv 2511.19405, 2406.14662): A_t + β·w_t·A_t of the opponent.
 
     A (`advantage`): discounted return-to-go minus the mean of the group's other episodes at the same turn, per agent; a
-    group of one passes raw. w: `alignment_weight`. An agent that has done well so far is credited for what helps the
-    other, one that has done badly for what harms it. Episodes of a group should share their random numbers.
+    group of one passes raw, unlike elsewhere, as in the released code. w: `alignment_weight`. An agent that has done
+    well so far is credited for what helps the other, one that has done badly for what harms it. Episodes of a group
+    should share their random numbers.
 
     Options of the released code, off by default: signs: only the sign of w, which needs β = 1; limit: w is cut to
     ±limit; by_turn: w / (t + 1); first: w on an agent's first turn; discounted: the whole times γ^t. It also whitens:
@@ -109,16 +110,17 @@ def advantage_alignment(
     Raises:
         ExpressionError: signs with another β than 1.
     """
+    as_reward("advantage_alignment", reward)
     if signs and beta != 1:
         raise ExpressionError(f"advantage_alignment: signs=True needs beta=1, not {beta}")
     own = as_signal(advantage) if advantage is not None else leave_one_out(
-        return_to_go(gamma, reward), over=("group", "turn", "agent"), singleton=singleton
+        return_to_go(reward, gamma=gamma), over=("group", "turn", "agent"), singleton=singleton
     )  # fmt: skip
     weight = fill_missing(alignment_weight(own, gamma=gamma, inclusive=inclusive, flavour=flavour), 0.0)
     played = cumulative(1.0, exclusive=True)
     weight = sign(weight) if signs else weight
-    weight = weight if limit is None else clip(weight, -limit, limit)
+    weight = weight if limit is None else clip(weight, low=-limit, high=limit)
     weight = weight / (played + 1.0) if by_turn else weight
-    weight = weight if first is None else where(shift(1.0, 1, fill=0.0) == 0.0, first, weight)
+    weight = weight if first is None else where(shift(1.0, n=1, fill=0.0) == 0.0, first, weight)
     credit = own + beta * weight * fill_missing(opponent(own), 0.0)
     return gamma**played * credit if discounted else credit

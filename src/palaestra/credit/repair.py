@@ -172,7 +172,7 @@ def hint_ratio(
     Missing in a group without an episode that was played without a hint.
     """
     naive = mean(episode_score(score), over="group", unit="episode", where=as_signal(hinted) == 0.0)
-    return clip(low + (high - low) * (1.0 - naive) + as_signal(noise), 0.0, 1.0)
+    return clip(low + (high - low) * (1.0 - naive) + as_signal(noise), low=0.0, high=1.0)
 
 
 def hint_prefix(reference: Sequence[Item], ratio: float) -> Sequence[Item]:
@@ -209,7 +209,7 @@ def adhint(
     r, shown, forced = episode_score(score), as_signal(hinted), as_signal(hint)
     own = standardise(r, over=("group", shown), unit="episode")
     rates = [mean(r, over="group", unit="episode", where=shown == branch) for branch in (1.0, 0.0)]
-    gap = fill_missing(clip(rates[0] - rates[1], 0.0, cap), 0.0)
+    gap = fill_missing(clip(rates[0] - rates[1], low=0.0, high=cap), 0.0)
     credit = modulate(own, 1.0 + gap, where=where(shown, own < 0.0, own > 0.0))
     typical = fill_missing(mean(entropy, over="episode", where=forced == 0.0), entropy)
     consistent = exp(-sharpness * absolute(as_signal(entropy) - typical))

@@ -118,8 +118,8 @@ def spo_tokens(
     segment = segments(logprobs, p=p, every=every)
     ends = agent_return() if score is None else as_signal(score)
     v = as_signal(values) + 0.0 * as_signal(logprobs)  # per token, also where there is one value per turn
-    last = shift(fill_missing(0.0 * v, 0.0) + 1.0, -1, over="row", fill=0.0) == 0.0
-    change = spread(where(last, ends, shift(v, -1, over="row")) - v, segment)
+    last = shift(fill_missing(0.0 * v, 0.0) + 1.0, n=-1, over="row", fill=0.0) == 0.0
+    change = spread(where(last, ends, shift(v, n=-1, over="row")) - v, segment)
     return change * unsure(logprobs, p=p) * (segment > 0.0)
 
 

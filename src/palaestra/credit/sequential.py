@@ -25,6 +25,8 @@ Order = Literal["reverse", "forward", "random"]
 def reverse_product(log_ratio: SignalLike = "log_ratio", *, over: Keys = "episode") -> Signal:
     """Product of the ratios of all later turns, exp(Σ_{t'>t} log ratio); 1 on the last turn.
 
+    Who acts at once is not later.
+
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 3, "log_ratio": [0.0953102, -0.1053605, 0.2623643]})
     >>> reverse_product().evaluate(turns).round(4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from palaestra.algebra.keys import edge, joined, team, upper_half
-from palaestra.algebra.returns import episode_score, return_to_go
+from palaestra.algebra.returns import as_reward, episode_score, return_to_go
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -15,6 +15,7 @@ from palaestra.algebra.signals import (
     centre,
     count,
     fill_missing,
+    is_missing,
     mean,
     per_turn,
     register,
@@ -48,7 +49,8 @@ def canon(
     if favour not in ("high", "low"):
         raise ExpressionError(f"canon: favour={favour!r}{nearest(str(favour), ['high', 'low'])}")
     entropy = per_turn(mean("entropies", over="episode")) if metric is None else metric
-    r, high = episode_score(score), upper_half(entropy)
+    r = episode_score(score)
+    high = upper_half(where(~is_missing(r), entropy))  # the halves are of episodes that were scored
     means = (mean(r, over="group", unit="episode", where=high == half) for half in (1.0, 0.0))
     mean_high, mean_low = (fill_missing(each, 0.0) for each in means)
     at_high, at_low = (1.0, alpha) if favour == "high" else (alpha, 1.0)
@@ -91,10 +93,10 @@ def salt(advantage: SignalLike | None = None, *, history: int = 0, unit: Unit = 
 
 
 @register("advevo_marl", "public_baseline")
-def advevo_marl(gamma: float = 1.0, *, teams: Keys | None = None, reward: SignalLike = "reward") -> Signal:
+def advevo_marl(reward: SignalLike = "reward", *, gamma: float = 1.0, teams: Keys | None = None) -> Signal:
     """[67] AdvEvo-MARL (arXiv 2510.01586): return-to-go minus its mean over the batch's rows of the agent's team.
 
     teams: the key of the functional team, a column or `team(...)`; default is the agent's name without its number. From
     secondary text. The paper's rewards, safety first and usefulness later, are `phase(0.7, 0.3, at=…) * safety + …`.
     """
-    return centre(return_to_go(gamma, reward), over=team() if teams is None else teams)
+    return centre(return_to_go(as_reward("advevo_marl", reward), gamma=gamma), over=team() if teams is None else teams)

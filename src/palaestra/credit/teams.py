@@ -180,7 +180,7 @@ def shapley_values(
     return gains / number
 
 
-def attribute(
+def add_shapley(
     turns: Turns,
     value: Callable[[Turns, frozenset[str]], float],
     *,

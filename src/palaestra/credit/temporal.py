@@ -62,16 +62,16 @@ def gae(
     if bootstrap is None:
         bootstrap = where(fill_missing("truncated", False), now, 0.0)
     one = fill_missing(0.0 * now, 0.0) + 1.0  # as long as the value: one per turn or one per token
-    after = where(shift(one, -1, over=over, fill=0.0) == 0.0, bootstrap, shift(now, -1, over=over))
+    after = where(shift(one, n=-1, over=over, fill=0.0) == 0.0, bootstrap, shift(now, n=-1, over=over))
     advantage = cumulative(earned + gamma * after - now, gamma=gamma * lam, reverse=True, over=over)
-    return where(~is_missing(return_to_go(1.0, reward, over=over)), advantage)
+    return where(~is_missing(return_to_go(reward, over=over)), advantage)
 
 
 @register()
 def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
     """The turn's value on its last token, 0 on the others; `like` tells how many there are."""
     one = fill_missing(0.0 * as_signal(like), 0.0) + 1.0
-    return where(shift(one, -1, over="row", fill=0.0) == 0.0, x, 0.0)
+    return where(shift(one, n=-1, over="row", fill=0.0) == 0.0, x, 0.0)
 
 
 @register()
@@ -90,7 +90,7 @@ def tppo(
 @register()
 def value_target(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
     """What a critic learns (T-PPO): the return-to-go of episodes that are finished; missing in those cut off."""
-    return where(~fill_missing("truncated", False), return_to_go(gamma, reward))
+    return where(~fill_missing("truncated", False), return_to_go(reward, gamma=gamma))
 
 
 @register()
@@ -123,15 +123,15 @@ def igpo(
     if flavour == "code":
         p = exp(s)
         gained = where(last, r, potential_difference(p, terminal=p))
-        return centre(return_to_go(1.0 if gamma is None else gamma, gained), over=("group", "turn"))
+        return centre(return_to_go(gained, gamma=1.0 if gamma is None else gamma), over=("group", "turn"))
     gain = potential_difference(s, terminal=s)
     if flavour == "cookbook":
         informed = standardise(gain, over="group", where=~last, ddof=0, eps=1e-8)
         settled = standardise(where(last, r, 0.0), over="group", ddof=0, eps=1e-8)
-        return return_to_go(0.95 if gamma is None else gamma, where(last, settled, informed))
+        return return_to_go(where(last, settled, informed), gamma=0.95 if gamma is None else gamma)
     informed = standardise(gain, over="group", where=~last, ddof=ddof, eps=eps)
     settled = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)
-    return return_to_go(1.0 if gamma is None else gamma, where(last, settled, informed))
+    return return_to_go(where(last, settled, informed), gamma=1.0 if gamma is None else gamma)
 
 
 def successive_batching(

@@ -199,8 +199,8 @@ def by_group(
 ) -> Turns:
     """A column `name` with what a function of a whole group's items says of each: tournaments, preferences, judges.
 
-    The item of an episode is the column on its last row, and its number stands on all of its rows. Items come in the
-    order of the episodes' numbers.
+    The item of an episode is the column on its last row (of agents that act at once, the last by name), and its number
+    stands on all of its rows. Items come in the order of the episodes' numbers.
 
     Raises:
         InputError: the function does not give a number for each item.
@@ -209,8 +209,9 @@ def by_group(
     for needed in ("group", "turn", column):
         turns._require(needed, "by_group: ")
     episode = [name for name in turns.key_columns(["episode"]) if name != "group"] + ["group"]
+    order = [pl.col("turn"), *([pl.col("agent").cast(pl.String)] if "agent" in turns.columns else [])]
     last = turns.frame.group_by(episode, maintain_order=True).agg(
-        pl.col(column).sort_by("turn", maintain_order=True).last()
+        pl.col(column).sort_by(*order, maintain_order=True).last()
     )
     key = [name for name in episode if name != "episode"]
     parts = []

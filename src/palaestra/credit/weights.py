@@ -44,7 +44,7 @@ from palaestra.errors import ExpressionError, nearest
 
 
 @register()
-def within(x: SignalLike, low: float = 0.0, high: float = 1.0) -> Signal:
+def within(x: SignalLike, *, low: float = 0.0, high: float = 1.0) -> Signal:
     """x, and an error where it leaves [low, high]: for a weight or schedule that must not. Missing stays missing.
 
     Raises:
@@ -149,7 +149,7 @@ def a_grae(
     r = episode_score(score)
     z, p = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps), mean(r, over="group", unit="episode")
     progress = mean(p, over=(), where=is_first(over="group")) if flavour else batch_score(score)
-    omega, mixed = clip(progress, 0.0, 1.0), (p > 0.0) & (p < 1.0)
+    omega, mixed = clip(progress, low=0.0, high=1.0), (p > 0.0) & (p < 1.0)
     q = pick(mixed, p, 0.5)
     hard, easy = q**0.5, 1.0 - q**0.5 if flavour else (1.0 - q) ** 0.5
     weighted = modulate(z, omega / (2.0 * hard) + (1.0 - omega) / (2.0 * easy), where=mixed)
@@ -200,7 +200,7 @@ def empg(
     """
     h = minmax(per_turn("entropies") if entropy is None else entropy)
     confident = modulate(grpo() if advantage is None else advantage, exp(-k * h), renorm=True)
-    return centre(confident + bonus * fill_missing(shift(exp(-k_next * h), -1), 0.0), over=())
+    return centre(confident + bonus * fill_missing(shift(exp(-k_next * h), n=-1), 0.0), over=())
 
 
 @register()

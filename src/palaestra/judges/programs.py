@@ -239,4 +239,4 @@ def auto_mc_reward(sparse: SignalLike = "r_sparse", dense: SignalLike = "r_dense
 
     sparse, dense: columns that `annotate` added, or program("reward.py", function="sparse"). From secondary text.
     """
-    return sign_scale(sparse) + sign_scale(dense, weight)
+    return sign_scale(sparse) + sign_scale(dense, size=weight)

@@ -67,6 +67,7 @@ from palaestra.rewards.match.gui import (
     ui_venus_grounding,
     ui_venus_navigation,
 )
+from palaestra.rewards.match.pairing import call_similarity, match_reward, matched, no_calls
 from palaestra.rewards.match.words import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
 from palaestra.rewards.memory import cap, clip_above, clip_and_delta, delta, first_satisfied, once, sign_scale
 from palaestra.rewards.novelty import (
@@ -114,6 +115,7 @@ __all__ = [
     "block_share",
     "bradley_terry",
     "call_match",
+    "call_similarity",
     "cap",
     "cascade",
     "clip_above",
@@ -172,10 +174,13 @@ __all__ = [
     "linear",
     "masked",
     "match_calls",
+    "match_reward",
+    "matched",
     "milestone_bonus",
     "milestones",
     "ml_engineering_reward",
     "multiset_jaccard",
+    "no_calls",
     "novelty_difference",
     "once",
     "oni_reward",

@@ -7,7 +7,8 @@ out: the scores (they are columns), and the audits that show whether a reward ne
 
 from __future__ import annotations
 
-from palaestra.algebra.keys import is_last, joined
+from palaestra.algebra.fold import recurrence
+from palaestra.algebra.keys import in_last_turn, is_last, joined
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.signals import (
     Keys,
@@ -28,11 +29,11 @@ AGENT: Keys = ("episode", "agent")
 
 
 @register()
-def clip_above(score: SignalLike, eta: float) -> Signal:
+def clip_above(score: SignalLike, *, eta: float) -> Signal:
     """min(score - η, 0): a step that scores at least η earns nothing, a worse one is punished; no sum is above 0.
 
     >>> from palaestra.algebra.turns import Turns
-    >>> clip_above("score", 0.8).evaluate(Turns({"score": [0.9, 0.6]})).round(9)
+    >>> clip_above("score", eta=0.8).evaluate(Turns({"score": [0.9, 0.6]})).round(9)
     array([ 0. , -0.2])
     """
     return clip(as_signal(score) - eta, high=0.0)
@@ -51,7 +52,7 @@ def delta(score: SignalLike, *, over: Keys = AGENT) -> Signal:
     >>> delta("score").evaluate(turns).round(9)
     array([ 0.3 , -0.35,  0.95,  0.  ])
     """
-    return 0.0 - potential_difference(where(is_last(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
+    return 0.0 - potential_difference(where(in_last_turn(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
 
 
 @register()
@@ -71,16 +72,17 @@ def clip_and_delta(
     which is farmed by repeating a good step). To be used with `return_to_go`, not with a sum over the episode. α and η
     are those of the trial here; the formulas are from a secondary text that agrees with the abstract.
     """
-    step = clip_above(score, eta) if clipped else as_signal(score)
+    step = clip_above(score, eta=eta) if clipped else as_signal(score)
     step = delta(step, over=over) if differences else step
     return alpha * step + where(is_last(over=over), as_signal(success), 0.0)
 
 
 @register()
-def sign_scale(x: SignalLike, size: float = 1.0) -> Signal:
+def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
     """size · sgn(x): only the sign counts, so whoever writes the reward cannot choose its scale.
 
-    [34] Auto MC-Reward (arXiv 2312.09238): sign_scale(sparse) + sign_scale(dense, 0.1), one of 0, ±0.1, ±0.9, ±1, ±1.1.
+    [34] Auto MC-Reward (arXiv 2312.09238): sign_scale(sparse) + sign_scale(dense, size=0.1), which is 0, ±0.1, ±0.9, ±1
+    or ±1.1.
     """
     return size * sign(x)
 
@@ -99,25 +101,28 @@ def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
 
 
 @register()
-def cap(x: SignalLike, limit: float, *, over: Keys = AGENT) -> Signal:
+def cap(x: SignalLike, *, limit: float, over: Keys = AGENT) -> Signal:
     """x until its running sum reaches the limit, then what keeps it there: the sum is min(Σ x, limit) at every turn.
 
-    What was earned beyond the limit is a cushion for later losses. A missing x adds nothing.
+    What was earned beyond the limit is a cushion for later losses. A missing x adds nothing. With a key of several
+    agents those that act at once fill it in the order of names.
 
     Raises:
         ExpressionError: the limit is negative.
 
     >>> from palaestra.algebra.turns import Turns
-    >>> cap("reward", 2).evaluate(Turns({"episode": [0] * 4, "agent": ["a"] * 4, "reward": [1.5, 1.0, 1.0, -0.5]}))
+    >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "reward": [1.5, 1.0, 1.0, -0.5]})
+    >>> cap("reward", limit=2).evaluate(turns)
     array([1.5, 0.5, 0. , 0. ])
     """
     value, limit = as_signal(x), float(limit)
     if limit < 0:
         raise ExpressionError(f"cap: limit={limit} is negative; before the first turn the sum is 0")
-    spent = cumulative(fill_missing(value, 0.0), over=over)
-    free = (spent <= limit) & (shift(spent, 1, over=over, fill=0.0) <= limit)
+    spent = recurrence(1.0, fill_missing(value, 0.0), over=over)
+    free = (spent <= limit) & (spent - fill_missing(value, 0.0) <= limit)
     held = clip(spent, high=limit)
-    return where(free, value, held - shift(held, 1, over=over, fill=0.0) + 0.0 * value)
+    before = clip(spent - fill_missing(value, 0.0), high=limit)
+    return where(free, value, held - before + 0.0 * value)
 
 
 @register()
@@ -141,4 +146,4 @@ def first_satisfied(
     met = 1.0 * (cumulative(met, over=over) > 0.0)
     for each in needed:
         met = met * (cumulative(fill_missing(1.0 * (as_signal(each) != 0.0), 0.0), over=over) > 0.0)
-    return met - shift(met, 1, over=over, fill=0.0)
+    return met - shift(met, n=1, over=over, fill=0.0)

@@ -43,31 +43,53 @@ FORMS, SCOPES = ("first", "inv_sqrt", "inv_pow"), ("episode", "all")
 def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) -> Signal:
     """How often the key has been met up to and with this row: in the episode, or in all of the batch.
 
-    Turn by turn; rows of one turn (agents that act at once, episodes side by side) in the order of the table.
-    before: what was counted earlier, such as the column that `Counts` adds.
+    Turn by turn; rows that meet it in the same turn (agents that act at once, episodes side by side) share the mean of
+    their places. before: what was counted earlier, such as the column that `Counts` adds.
 
     >>> from palaestra.algebra.turns import Turns
     >>> cum_count("state").evaluate(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "state": [1, 2, 1, 1]}))
     array([1., 1., 2., 1.])
     """
+    return visits(before, over=_scope("cum_count", key, scope))
+
+
+def _scope(method: str, key: Keys, scope: str) -> tuple[str | Signal, ...]:
     if scope not in SCOPES:
-        raise ExpressionError(f"cum_count: scope={scope!r}{nearest(str(scope), SCOPES)}")
-    over = joined("episode", key) if scope == "episode" else joined(key)
-    return Signal("occurrence", over=over) + as_signal(before)
+        raise ExpressionError(f"{method}: scope={scope!r}{nearest(str(scope), SCOPES)}")
+    return joined("episode", key) if scope == "episode" else joined(key)
 
 
-def _occurrence(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    """1, 2, 3 … for the rows of each key in the order of play; what `cumulative(1)` gives, without its walk."""
-    ids, frame = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame
-    rows = np.arange(len(ids))
+@register()
+def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, beta: float = 1.0) -> Signal:
+    """The node of `cum_count` and, with a form, `count_bonus`: rows of a turn share the mean over all their orders."""
+    return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
+
+
+def _visits(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    """1, 2, 3 … for the rows of each key in the order of play, what the form makes of it, and its mean over a turn."""
+    ids, frame, form = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame, node.options["form"]
+    rows, turn = np.arange(len(ids)), np.arange(len(ids))
     if "turn" in frame.columns:
-        turn = frame["turn"].cast(pl.Int64)
-        low, high = turn.min() or 0, turn.max() or 0
-        rows = _sorted_by((turn.fill_null(high + 1) - low).to_numpy(), rows)  # type: ignore[operator]
+        number = frame["turn"].cast(pl.Int64)
+        low, high = number.min() or 0, number.max() or 0
+        turn = (number.fill_null(high + 1) - low).to_numpy()  # type: ignore[operator]
+        rows = _sorted_by(turn, rows)
     rows = _sorted_by(ids, rows)
-    first = np.flatnonzero(np.diff(ids[rows], prepend=-1))
+    fresh = np.diff(ids[rows], prepend=-1) != 0
+    first = np.flatnonzero(fresh)
+    place = np.arange(1.0, len(ids) + 1) - np.repeat(first, np.diff(first, append=len(ids)))
+    n = place + np.asarray(evaluation(node.inputs[0]), float)[rows]
+    if form is not None:
+        known = ~np.isnan(n)
+        n[known] = (
+            n[known] == 1.0 if form == "first" else n[known] ** (-0.5 if form == "inv_sqrt" else -node.options["beta"])
+        )
+    moment = np.flatnonzero(fresh | (np.diff(turn[rows], prepend=-1) != 0))
+    if len(moment) < len(ids):
+        size = np.diff(moment, append=len(ids))
+        n = np.repeat(np.add.reduceat(n, moment) / size, size)
     found = np.empty(len(ids))
-    found[rows] = np.arange(1.0, len(ids) + 1) - np.repeat(first, np.diff(first, append=len(ids)))
+    found[rows] = n
     return found
 
 
@@ -90,15 +112,14 @@ def count_bonus(
 ) -> Signal:
     """A bonus from the count N of `cum_count`: first: 1 if N = 1, else 0. inv_sqrt: 1/√N. inv_pow: 1/N^β.
 
+    Rows that meet the key in the same turn share the mean of what they would get one after the other.
+
     Products are written as such: `count_bonus("state") * count_bonus("room", scope="all")`. A bonus that is paid again
     and again is worth farming unless its sum is small: 1/N sums to a logarithm, 1/N³ to at most 1.21.
     """
     if form not in FORMS:
         raise ExpressionError(f"count_bonus: form={form!r}{nearest(str(form), FORMS)}")
-    n = cum_count(key, scope=scope, before=before)
-    if form == "first":
-        return 1.0 * (n == 1.0)
-    return n ** (-0.5 if form == "inv_sqrt" else -float(beta))
+    return visits(before, over=_scope("count_bonus", key, scope), form=form, beta=beta)
 
 
 @register()
@@ -140,7 +161,7 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
     return bonus
 
 
-KERNELS.update(occurrence=_occurrence, elliptical=_elliptical)
+KERNELS.update(visits=_visits, elliptical=_elliptical)
 
 
 @register()
@@ -156,7 +177,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 
     error: of a random-network distillation at the state of each turn, a column.
     """
-    return fill_missing(clip(shift(error, -1) - scale * as_signal(error), low=0.0), 0.0)
+    return fill_missing(clip(shift(error, n=-1) - scale * as_signal(error), low=0.0), 0.0)
 
 
 # -- what is remembered between iterations ----------------------------------------------------------------------------

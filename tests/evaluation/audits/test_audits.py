@@ -57,8 +57,8 @@ def scored() -> Turns:
 
 def delta_of(x: str) -> object:
     """r_k = x_k - x_(k+1), the last but one keeps x, the last is 0 (arXiv 2410.15115)."""
-    rows, last = shift(1.0, -1, fill=0.0), shift(1.0, -2, fill=0.0)
-    return where(rows == 0.0, 0.0, where(last == 0.0, col(x), col(x) - shift(col(x), -1)))
+    rows, last = shift(1.0, n=-1, fill=0.0), shift(1.0, n=-2, fill=0.0)
+    return where(rows == 0.0, 0.0, where(last == 0.0, col(x), col(x) - shift(col(x), n=-1)))
 
 
 def test_copies_go_before_the_row() -> None:
@@ -99,7 +99,7 @@ def test_shaping_by_a_negative_potential_is_farmed_under_a_plain_sum_only() -> N
     turns = random_walks().with_column(phi=-abs(random_walks()["phi"]))
     for cut_off in (False, True):
         turns = turns.with_column(truncated=[cut_off] * len(turns))
-        shaped, paid = shape("phi", 0.9), shape("phi", 0.9) + 0.1
+        shaped, paid = shape("phi", gamma=0.9), shape("phi", gamma=0.9) + 0.1
         assert {f.verdict for f in audit(turns, shaped, only=("repeats", "cycles"))} == {"fail"}
         assert {f.verdict for f in audit(turns, shaped, gamma=0.9, only=("repeats", "cycles"))} == {"pass"}
         assert {f.verdict for f in audit(turns, paid, gamma=0.9, only=("repeats", "cycles"))} == {"fail"}

@@ -22,7 +22,7 @@ env:
 team:
   solver: {policy: lm, parameters: 190000}
   checker: {policy: lm, parameters: 190000}
-credit: 0.7 * standardise(episode_return(), over="group") + 0.3 * centre(return_to_go(0.95), over="state")
+credit: 0.7 * standardise(episode_return(), over="group") + 0.3 * centre(return_to_go(gamma=0.95), over="state")
 training: {iterations: 100, groups: 16, group_size: 8, learning_rate: 0.0003}
 evaluation: {tasks: 120, trials: 4, every: 10}
 """
@@ -165,7 +165,7 @@ def write_seed(folder: Path, seed: int, iterations: int, tasks: int, trials: int
     turns_frame(held).write_parquet(folder / "evaluation.parquet")
     terms = {
         '0.7 * standardise(episode_return(), over="group")': 0.62 + lift,
-        '0.3 * centre(return_to_go(0.95), over="state")': 0.38 - lift,
+        '0.3 * centre(return_to_go(gamma=0.95), over="state")': 0.38 - lift,
     }
     (folder / "contributions.json").write_text(json.dumps(terms))
 

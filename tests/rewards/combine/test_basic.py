@@ -40,7 +40,7 @@ def test_it_does_not_matter_in_which_order_the_rows_come() -> None:
 
 
 def test_invalid_actions_cost_and_unknown_ones_are_unknown() -> None:
-    found = np.asarray(penalty_invalid(0.25).evaluate(TURNS))
+    found = np.asarray(penalty_invalid(size=0.25).evaluate(TURNS))
     np.testing.assert_array_equal(found, [0, -0.25, 0, NAN, 0, 0, -0.25])
     total = np.asarray((success_reward() + penalty_invalid()).evaluate(TURNS))
     np.testing.assert_allclose(total, [0, -0.1, 1, NAN, 0, NAN, NAN])

@@ -76,7 +76,7 @@ def test_text_that_is_nested_without_end_is_unreadable_and_no_crash() -> None:
 def test_the_best_partner_may_be_wanted_twice() -> None:
     gold = [{"name": "f", "arguments": {"a": 1}}, {"name": "f", "arguments": {"a": 1, "b": 2}}]
     pred = [{"name": "f", "arguments": {"a": 1, "b": 2}}]
-    greedy, optimal = (match_calls(gold, pred, method) for method in ("greedy", "optimal"))  # type: ignore[arg-type]
+    greedy, optimal = (match_calls(gold, pred, method=method) for method in ("greedy", "optimal"))  # type: ignore[arg-type]
     assert greedy.keys + greedy.values == pytest.approx(1.5)  # the first gold call takes the only prediction
     assert (optimal.keys, optimal.values) == pytest.approx((1.0, 2.0))
 
@@ -92,7 +92,7 @@ CALLS = st.lists(
 @settings(max_examples=80, deadline=None)
 @given(CALLS.filter(bool), CALLS)
 def test_scores_are_between_nothing_and_all_and_optimal_is_no_worse(gold: list[Any], pred: list[Any]) -> None:
-    optimal, greedy = match_calls(gold, pred), match_calls(gold, pred, "greedy")
+    optimal, greedy = match_calls(gold, pred), match_calls(gold, pred, method="greedy")
     assert 0 <= greedy.score <= optimal.score + 1e-12 <= 1 + 2e-12
     assert match_calls(gold, gold[::-1]).exact
     assert match_calls(gold, pred[::-1]).score == pytest.approx(optimal.score)
@@ -135,4 +135,12 @@ def test_from_a_recipe_and_unknown_options() -> None:
     with pytest.raises(ExpressionError, match="granularity='fines'"):
         tool_rl_reward("calls", "gold", granularity="fines")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="method='best'"):
-        match_calls(GOLD, GOLD, "best")  # type: ignore[arg-type]
+        match_calls(GOLD, GOLD, method="best")  # type: ignore[arg-type]
+
+
+def test_a_gold_call_that_was_not_made_takes_no_partner_from_the_next() -> None:
+    calc: dict[str, Any] = {"name": "calc", "arguments": {"e": "1+1"}}
+    gold = [{"name": "search", "arguments": {"q": "cats"}}, calc]
+    for method in ("optimal", "greedy"):
+        report = match_calls(gold, [calc], method=method)  # type: ignore[arg-type]
+        assert (report.name, report.keys, report.values) == (0.5, 1, 1)

@@ -85,16 +85,16 @@ PATTERNS = tuple(f"step {k} done" for k in range(7))
 def test_programs_that_get_further_score_strictly_more() -> None:
     logs = ["\n".join(PATTERNS[:k]) for k in range(8)]
     turns = Turns({"metadata": logs, "reward": [None] * 8})
-    reward = values(ml_engineering_reward(PATTERNS), turns)
+    reward = values(ml_engineering_reward(patterns=PATTERNS), turns)
     np.testing.assert_allclose(reward, [-10, *np.arange(1, 8) * 0.1])
     assert (np.diff(reward) > 0).all()
     submitted = Turns({"metadata": [logs[7], None], "reward": [0.4, -1.0]})
-    np.testing.assert_allclose(values(ml_engineering_reward(PATTERNS), submitted), [1.1, -1.0])
+    np.testing.assert_allclose(values(ml_engineering_reward(patterns=PATTERNS), submitted), [1.1, -1.0])
 
 
 def test_no_patterns() -> None:
     with pytest.raises(ExpressionError, match="no patterns"):
-        ml_engineering_reward(())
+        ml_engineering_reward(patterns=())
 
 
 BOXES = [[20, 20, 60, 40], [30, 25, 50, 35], [0, 0, 100, 60], [70, 70, 90, 90], None]

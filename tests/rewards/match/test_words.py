@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError
-from palaestra.rewards import entity_recall, jaccard, match, multiset_jaccard, point_in_box, token_f1
+from palaestra.rewards import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
+from palaestra.rewards.match import words
 
 
 def values(signal: Signal, turns: Turns) -> np.ndarray:
@@ -45,7 +46,7 @@ def test_sets_and_multisets_are_those_of_python(
 
 
 def test_many_rows_of_many_lengths_go_through_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "BLOCK", 64)
+    monkeypatch.setattr(words, "BLOCK", 64)
     rng = np.random.default_rng(0)
     one, other = ([rng.integers(0, 9, rng.integers(0, 5)).tolist() for _ in range(500)] for _ in range(2))
     found = values(jaccard("given", "gold"), list_table(one, other))

@@ -42,17 +42,17 @@ def values(signal: Signal, turns: Turns) -> np.ndarray:
 @given(numbers, st.floats(0.5, 1))
 def test_shaping_telescopes_to_minus_the_first_potential(phi: list[float], gamma: float) -> None:
     ended = episode(phi=phi, truncated=[False] * len(phi))
-    assert values(return_to_go(gamma, shape("phi", gamma)), ended)[0] == pytest.approx(-phi[0], abs=1e-9)
+    assert values(return_to_go(shape("phi", gamma=gamma), gamma=gamma), ended)[0] == pytest.approx(-phi[0], abs=1e-9)
     cut = episode(phi=phi, truncated=[True] * len(phi), after=[0.7] * len(phi))
-    for signal, last in ((shape("phi", gamma), phi[-1]), (shape("phi", gamma, truncated="after"), 0.7)):
-        total = values(return_to_go(gamma, signal), cut)[0]
+    for signal, last in ((shape("phi", gamma=gamma), phi[-1]), (shape("phi", gamma=gamma, truncated="after"), 0.7)):
+        total = values(return_to_go(signal, gamma=gamma), cut)[0]
         assert total == pytest.approx(gamma ** len(phi) * last - phi[0], abs=1e-9)
 
 
 def test_truncated_that_is_not_known_counts_as_ended() -> None:
     turns = episode(phi=[0.5], truncated=[None])
-    np.testing.assert_allclose(values(shape("phi", 0.9), turns), [-0.5])
-    np.testing.assert_allclose(values(shape("phi", 0.9, terminal=1.0), turns), [0.4])
+    np.testing.assert_allclose(values(shape("phi", gamma=0.9), turns), [-0.5])
+    np.testing.assert_allclose(values(shape("phi", gamma=0.9, terminal=1.0), turns), [0.4])
 
 
 def test_hops_and_the_progress_rebuilt_from_them() -> None:
@@ -62,11 +62,11 @@ def test_hops_and_the_progress_rebuilt_from_them() -> None:
     np.testing.assert_allclose(values(hop_progress(), turns), PATH)
     np.testing.assert_allclose(values(voc(hop_progress()), turns), 0.9429, atol=1e-4)
     from_goal = values(hop("p", "q"), Turns({"p": [1.0] * 6, "q": PATH}))
-    np.testing.assert_allclose(values(hop_progress("hop", "backward"), episode(hop=from_goal)), PATH)
+    np.testing.assert_allclose(values(hop_progress("hop", mode="backward"), episode(hop=from_goal)), PATH)
     from_start = values(hop("p", "q"), Turns({"p": [0.0] * 6, "q": PATH}))
-    np.testing.assert_allclose(values(hop_progress("hop", "forward"), episode(hop=from_start)), PATH)
+    np.testing.assert_allclose(values(hop_progress("hop", mode="forward"), episode(hop=from_start)), PATH)
     with pytest.raises(ExpressionError, match="did you mean 'forward'"):
-        hop_progress("hop", "forwards")  # type: ignore[arg-type]
+        hop_progress("hop", mode="forwards")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=10))
@@ -79,10 +79,10 @@ def test_progress_from_hops_stays_in_its_range(hops: list[float]) -> None:
 @pytest.mark.parametrize(("forward", "backward", "expected"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.4077)])
 def test_fusion_trusts_what_agrees(forward: float, backward: float, expected: float) -> None:
     turns = episode(i=[0.0, 0.1], f=[0.8, forward], b=[0.8, backward])  # brings it to 0.4 first
-    np.testing.assert_allclose(values(fuse("i", "f", "b", "consistency"), turns), [0.4, expected], atol=1e-4)
+    np.testing.assert_allclose(values(fuse("i", "f", "b", how="consistency"), turns), [0.4, expected], atol=1e-4)
     np.testing.assert_allclose(values(fuse("i", "f", "b"), turns)[1], (0.1 + forward + backward) / 3)
     with pytest.raises(ExpressionError, match="how='median'"):
-        fuse("i", "f", "b", "median")  # type: ignore[arg-type]
+        fuse("i", "f", "b", how="median")  # type: ignore[arg-type]
 
 
 def test_waiting_is_not_paid_and_a_goal_is_paid_once() -> None:
@@ -90,13 +90,13 @@ def test_waiting_is_not_paid_and_a_goal_is_paid_once() -> None:
     tries = [episode(phi=[0.8], truncated=[False], success=[won]) for won in (0.0, 1.0)]
 
     def gap(shaped: Signal) -> float:
-        reward = return_to_go(0.9, shaped + "success")  # type: ignore[operator]
+        reward = return_to_go(shaped + "success", gamma=0.9)  # type: ignore[operator]
         wait, *risk = (values(reward, turns)[0] for turns in (waiting, *tries))
         return float(np.mean(risk) - wait)
 
-    assert gap(shape("phi", 0.9)) == pytest.approx(0.5)
-    assert gap(shape("phi", 1.0)) == pytest.approx(-0.3)
-    assert gap(shape("phi", 0.9, terminal="success")) == pytest.approx(0.95)
+    assert gap(shape("phi", gamma=0.9)) == pytest.approx(0.5)
+    assert gap(shape("phi", gamma=1.0)) == pytest.approx(-0.3)
+    assert gap(shape("phi", gamma=0.9, terminal="success")) == pytest.approx(0.95)
 
 
 def test_robo_dopamine_marks_arrival_and_shapes() -> None:
@@ -106,9 +106,11 @@ def test_robo_dopamine_marks_arrival_and_shapes() -> None:
 
 def test_closeness_worked_numbers() -> None:
     turns = Turns({"d": [2300.0, 0.0, 1e6]})
-    np.testing.assert_allclose(values(closeness("d", 2300), turns)[0], 0.6065, atol=1e-4)
-    np.testing.assert_allclose(values(closeness("d", 2300, dispersion=0.5, density=0.5), turns)[0], 0.1353, atol=1e-4)
-    np.testing.assert_allclose(values(closeness("d", 2300, signed=True, density=0.5), turns)[1:], [1, -1])
+    np.testing.assert_allclose(values(closeness("d", scale=2300), turns)[0], 0.6065, atol=1e-4)
+    np.testing.assert_allclose(
+        values(closeness("d", scale=2300, dispersion=0.5, density=0.5), turns)[0], 0.1353, atol=1e-4
+    )
+    np.testing.assert_allclose(values(closeness("d", scale=2300, signed=True, density=0.5), turns)[1:], [1, -1])
 
 
 def test_only_new_bests_are_paid() -> None:

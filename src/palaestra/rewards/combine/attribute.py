@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import Literal
 
-from palaestra.algebra.keys import is_first
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -75,7 +74,7 @@ def attribute(
     if how == "normalised":
         return ratio(a, total(a, over=over)) * score
     if how == "progress":
-        return (a - where(is_first(over=over), 0.0, shift(a, 1, over=over))) / top * score
+        return (a - shift(a, n=1, over=over, fill=0.0)) / top * score
     largest = 1.0 * (a == highest(a, over=over))
     before = cumulative(fill_missing(largest, 0.0), exclusive=True, over=over)
     return largest * (before == 0.0) * score

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from palaestra.algebra.signals import Signal, SignalLike, as_signal, col, register, shift, where
+from palaestra.algebra.returns import as_reward
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, register, shift, where
 
 
 @register()
-def penalty_invalid(size: float = 0.1) -> Signal:
+def penalty_invalid(valid: SignalLike = "valid", *, size: float = 0.1) -> Signal:
     """-size on each turn whose action was not legal, else 0; add it to a reward."""
-    return where(col("valid"), 0.0, -size)
+    return where(as_reward("penalty_invalid", valid, option="size"), 0.0, -size)
 
 
 @register()
 def success_reward(reward: SignalLike = "success") -> Signal:
     """1 for success, on each agent's last turn of the episode, else 0."""
-    last = shift(1.0, -1, fill=0.0) == 0.0
+    last = shift(1.0, n=-1, fill=0.0) == 0.0
     return where(last, as_signal(reward), 0.0)

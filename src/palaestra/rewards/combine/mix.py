@@ -168,7 +168,11 @@ def lagrangian(reward: SignalLike, *constraints: tuple[SignalLike, SignalLike], 
 
 
 def dual_ascent(
-    multipliers: np.ndarray | Sequence[float], costs: np.ndarray | Sequence[float], limits: Sequence[float], rate: float
+    multipliers: np.ndarray | Sequence[float],
+    costs: np.ndarray | Sequence[float],
+    limits: Sequence[float],
+    *,
+    rate: float,
 ) -> np.ndarray:
     """λ_i ← max(0, λ_i + rate · (cost_i - limit_i)): a constraint that is broken weighs more from now on.
 
@@ -189,8 +193,8 @@ def dual_ascent(
 @register()
 def team_mix(
     reward: SignalLike = "reward",
-    tau: float = 0.3,
     *,
+    tau: float = 0.3,
     teams: Keys = "team",
     at: Keys = ("episode", "turn"),
 ) -> Signal:

@@ -19,7 +19,7 @@ def emotion(
     >>> emotion().evaluate(Turns({"episode": [0] * 3, "agent": ["a"] * 3, "delta": [5, -20, 3]}))
     array([45., 35., 38.])
     """
-    return clip(start + cumulative(clip(as_signal(delta), -limit, limit), over=over), 0.0, 100.0)
+    return clip(start + cumulative(clip(as_signal(delta), low=-limit, high=limit), over=over), low=0.0, high=100.0)
 
 
 @register()

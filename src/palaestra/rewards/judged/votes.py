@@ -24,6 +24,7 @@ from palaestra.algebra.signals import (
     total,
     where,
 )
+from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.rewards.match.words import column
 
@@ -79,10 +80,11 @@ def _vote(evaluation: Evaluation, node: Signal) -> np.ndarray:
     return np.where(label < 0, np.nan, given & (answer.ids == label))
 
 
-def _first_in_play(turns: object) -> np.ndarray:
-    """A rank of rows that does not depend on the order of the table: turn by turn, episode by episode."""
-    frame = turns.frame  # type: ignore[attr-defined]
+def _first_in_play(turns: Turns) -> np.ndarray:
+    """A rank of rows that does not depend on the order of the table: by episode, turn and agent's name."""
+    frame = turns.frame
     keys = [frame[name].to_numpy() for name in ("episode", "turn") if name in frame.columns]
+    keys += [frame["agent"].cast(pl.String).fill_null("").rank("dense").to_numpy()] if "agent" in frame.columns else []
     place = np.empty(frame.height, np.int64)
     place[np.lexsort(keys[::-1]) if keys else np.arange(frame.height)] = np.arange(frame.height)
     return place

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +27,7 @@ Part = Literal["score", "name", "keys", "values", "calls", "exact"]
 PARTS = ("score", "name", "keys", "values", "calls", "exact")
 METHODS = ("optimal", "greedy")
 UNREADABLE = object()
+Frozen = tuple[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class MatchReport:
 
 
 def match_calls(
-    gold: Sequence[Call], pred: Sequence[Call], method: Literal["optimal", "greedy"] = "optimal"
+    gold: Sequence[Call], pred: Sequence[Call], *, method: Literal["optimal", "greedy"] = "optimal"
 ) -> MatchReport:
     """Match each gold call with at most one predicted call of the same name; ToolRL (arXiv 2504.13958).
 
@@ -72,7 +72,10 @@ def match_calls(
     """
     if method not in METHODS:
         raise InputError(f"match_calls: method={method!r}{nearest(str(method), METHODS)}")
-    wanted, given = [_frozen(call) for call in gold], [_frozen(call) for call in pred]
+    return _report([frozen(call) for call in gold], [frozen(call) for call in pred], method)
+
+
+def _report(wanted: Sequence[Frozen], given: Sequence[Frozen], method: str) -> MatchReport:
     names = (Counter(name for name, _ in wanted), Counter(name for name, _ in given))
     same, both = (names[0] & names[1]).total(), (names[0] | names[1]).total()
     made = (Counter(map(repr, wanted)) & Counter(map(repr, given))).total()
@@ -84,7 +87,8 @@ def match_calls(
     return MatchReport(same / both if both else 1.0, keys, values, made, exact, best, len(wanted))
 
 
-def _frozen(call: Call) -> tuple[str, dict[str, Hashable]]:
+def frozen(call: Call) -> Frozen:
+    """Name, and the JSON of each parameter."""
     given = call.get("arguments", call.get("parameters")) or {}
     given = json.loads(given) if isinstance(given, str) else given
     return str(call["name"]), {name: _plain(value) for name, value in sorted(dict(given).items())}
@@ -95,7 +99,7 @@ def _plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _pair(gold: tuple[str, dict[str, Hashable]], pred: tuple[str, dict[str, Hashable]]) -> tuple[float, float]:
+def _pair(gold: Frozen, pred: Frozen) -> tuple[float, float]:
     if gold[0] != pred[0]:
         return 0.0, 0.0
     together, shared = gold[1].keys() | pred[1].keys(), gold[1].keys() & pred[1].keys()
@@ -106,11 +110,14 @@ def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
     if method == "optimal":
         rows, columns = linear_sum_assignment(score, maximize=True)
         return rows, columns
-    free, taken = score.copy(), []
-    for row in range(min(score.shape)):
-        taken.append(int(free[row].argmax()))
-        free[:, taken[-1]] = -1.0
-    return np.arange(len(taken)), np.array(taken)
+    free, pairs = score.copy(), []
+    for row in range(len(score)):  # whom no free call suits leaves all of them to the next
+        column = int(free[row].argmax())
+        if free[row, column] > 0:
+            pairs.append((row, column))
+            free[:, column] = -1.0
+    rows, columns = np.array(pairs, int).reshape(-1, 2).T
+    return rows, columns
 
 
 @register()
@@ -136,9 +143,10 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
     distinct = both.unique(maintain_order=True)  # a group shares its gold calls and often its answers
     part, method = node.options["part"], node.options["method"]
 
-    @cache
+    read = Reader()
+
     def wanted(text: str) -> Any:
-        calls = _read(text)
+        calls = read(text)
         if calls is UNREADABLE:
             form = '[{"name": "f", "arguments": {}}]'
             raise InputError(f"call_match: column {gold_column!r} holds {text[:80]!r}, not a list of calls like {form}")
@@ -147,13 +155,13 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
     found: list[float | None] = []
     for given, gold in distinct.iter_rows():
         right = wanted(gold) if gold else []
-        made: Any = _read(given) if given is not None else UNREADABLE
+        made: Any = read(given) if given is not None else UNREADABLE
         if not right:
             found.append(None)
         elif made is UNREADABLE:
             found.append(0.0)
         else:
-            report = match_calls(right, made, method)
+            report = _report(right, made, method)
             value = getattr(report, part)
             found.append(float((report.name + value) / (1 + report.number) if part == "calls" else value))
     scored = distinct.with_columns(pl.Series("found", found, pl.Float64))
@@ -163,12 +171,19 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
 KERNELS["call_match"] = _call_match
 
 
-def _read(text: str) -> Any:
-    try:
-        calls = [dict(call) for call in json.loads(text)]
-        return calls if all("name" in call and (_frozen(call) or True) for call in calls) else UNREADABLE
-    except (ValueError, TypeError, AttributeError, RecursionError):  # a model may write "[" a thousand times
-        return UNREADABLE
+class Reader(dict[str, Any]):
+    """Texts read once each: a list of frozen calls, or UNREADABLE, whatever a model wrote."""
+
+    def __call__(self, text: str) -> Any:
+        """The calls in a text."""
+        return self[text]
+
+    def __missing__(self, text: str) -> Any:
+        try:
+            self[text] = [frozen(dict(call)) for call in json.loads(text)]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # "[" a thousand times
+            self[text] = UNREADABLE
+        return self[text]
 
 
 @register()

@@ -80,7 +80,7 @@ def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] =
 
 
 @register()
-def milestones(patterns: tuple[str, ...], *, log: str = "metadata", value: float = 0.1) -> Signal:
+def milestones(log: str = "metadata", *, patterns: tuple[str, ...], value: float = 0.1) -> Signal:
     """value times how many of the regular expressions the text of a column matches: how far a program came.
 
     Raises:
@@ -88,7 +88,7 @@ def milestones(patterns: tuple[str, ...], *, log: str = "metadata", value: float
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"metadata": ["data loaded, model trained", "data loaded", None]})
-    >>> milestones(("data loaded", "model trained")).evaluate(turns)
+    >>> milestones(patterns=("data loaded", "model trained")).evaluate(turns)
     array([0.2, 0.1, 0. ])
     """
     if not patterns:
@@ -99,10 +99,10 @@ def milestones(patterns: tuple[str, ...], *, log: str = "metadata", value: float
 
 @register()
 def ml_engineering_reward(
-    patterns: tuple[str, ...],
-    *,
     outcome: SignalLike = "reward",
     log: str = "metadata",
+    *,
+    patterns: tuple[str, ...],
     value: float = 0.1,
     failure: float = -10.0,
 ) -> Signal:
@@ -110,7 +110,7 @@ def ml_engineering_reward(
 
     outcome: the score of a valid submission in [-1, 1], missing if there is none. From secondary text.
     """
-    reached, score = milestones(patterns, log=log, value=value), as_signal(outcome)
+    reached, score = milestones(log, patterns=patterns, value=value), as_signal(outcome)
     return where(is_missing(score) & (reached == 0.0), failure, fill_missing(score, 0.0) + reached)
 
 

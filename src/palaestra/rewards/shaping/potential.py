@@ -40,8 +40,8 @@ AGENT: Keys = ("episode", "agent")
 @register()
 def shape(
     phi: SignalLike,
-    gamma: float = 1.0,
     *,
+    gamma: float = 1.0,
     terminal: SignalLike = 0.0,
     truncated: SignalLike = "bootstrap",
     over: Keys = AGENT,
@@ -54,7 +54,7 @@ def shape(
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0, 0, 1], "agent": ["a"] * 3, "phi": [0.2, 0.8, 0.8], "truncated": [0, 0, 1]})
-    >>> shape("phi", 0.9).evaluate(turns).round(9)
+    >>> shape("phi", gamma=0.9).evaluate(turns).round(9)
     array([ 0.52, -0.8 , -0.08])
     """
     after = as_signal(phi if isinstance(truncated, str) and truncated == "bootstrap" else truncated)
@@ -78,8 +78,8 @@ def hop(before: SignalLike, after: SignalLike) -> Signal:
 @register()
 def hop_progress(
     score: SignalLike = "hop",
-    mode: Literal["incremental", "forward", "backward"] = "incremental",
     *,
+    mode: Literal["incremental", "forward", "backward"] = "incremental",
     over: Keys = AGENT,
 ) -> Signal:
     """Progress of each turn's observation, in [0, 1], from a model's hops.
@@ -110,8 +110,8 @@ def fuse(
     incremental: SignalLike,
     forward: SignalLike,
     backward: SignalLike,
-    how: Literal["mean", "consistency"] = "mean",
     *,
+    how: Literal["mean", "consistency"] = "mean",
     alpha: float = 1.0,
     over: Keys = AGENT,
 ) -> Signal:
@@ -127,14 +127,14 @@ def fuse(
         raise ExpressionError(f"fuse: how={how!r}{nearest(str(how), ['mean', 'consistency'])}")
     m = (f + b) / 2.0
     half = exp(-float(alpha) * (absolute(b - f) / (m + 1e-6)) ** 2.0) / 2.0
-    return recurrence(1.0 - half, half * (m + i - shift(i, 1, over=over, fill=0.0)), over=over)
+    return recurrence(1.0 - half, half * (m + i - shift(i, n=1, over=over, fill=0.0)), over=over)
 
 
 @register()
 def closeness(
     distance: SignalLike,
-    scale: float,
     *,
+    scale: float,
     dispersion: float = 1.0,
     density: float = 1.0,
     signed: bool = False,
@@ -161,7 +161,7 @@ def cum_max_gain(progress: SignalLike, *, start: float = 0.0, over: Keys = AGENT
     >>> cum_max_gain("progress").evaluate(turns)
     array([0. , 0.5, 0. , 0. , 0.5])
     """
-    best = fill_missing(shift(running_max(progress, over=over), 1, over=over), float(start))
+    best = fill_missing(shift(running_max(progress, over=over), n=1, over=over), float(start))
     return clip(as_signal(progress) - where(best < float(start), float(start), best), low=0.0)
 
 
@@ -173,9 +173,9 @@ def voc(progress: SignalLike, *, over: Keys = AGENT) -> Signal:
     """
     scored = ~is_missing(progress)
     a, n = rank(progress, over=over), count(progress, over=over)
-    b = where(scored, cumulative(1.0 * scored, over=over))  # the rank of time
+    b = rank(where(scored, cumulative(1.0 * scored, over=over)), over=over)  # of time
     middle = n * ((n + 1.0) / 2.0) ** 2.0  # sums of ranks are exact: a constant gives exactly 0
-    spread = (total(a * a, over=over) - middle) * (n * (n * n - 1.0) / 12.0)
+    spread = (total(a * a, over=over) - middle) * (total(b * b, over=over) - middle)
     return ratio(total(a * b, over=over) - middle, spread**0.5)
 
 
@@ -185,8 +185,8 @@ def voc(progress: SignalLike, *, over: Keys = AGENT) -> Signal:
 @register()
 def robo_dopamine(
     progress: SignalLike = "progress",
-    gamma: float = 0.99,
     *,
+    gamma: float = 0.99,
     threshold: float = 0.95,
     truncated: SignalLike = "bootstrap",
 ) -> Signal:
@@ -196,8 +196,10 @@ def robo_dopamine(
     return would pay for waiting where progress is high. The paper argues for endless episodes and does not say what
     happens at their end; 0 is what keeps the optimal policy.
     """
-    reached = where(shift(1.0, -1, fill=0.0) == 0.0, fill_missing("success", False), shift(progress, -1) >= threshold)
-    return 1.0 * reached + shape(progress, gamma, truncated=truncated)
+    reached = where(
+        shift(1.0, n=-1, fill=0.0) == 0.0, fill_missing("success", False), shift(progress, n=-1) >= threshold
+    )
+    return 1.0 * reached + shape(progress, gamma=gamma, truncated=truncated)
 
 
 @register()
@@ -216,7 +218,7 @@ def era_reward(
     manipulation give the events themselves as `progress`: it pays on each new best. Checked against the released code.
     """
     steps = sign(cum_max_gain(progress)) - float(penalty) * (1.0 - fill_missing(valid, 1.0))
-    return where(shift(1.0, -1, fill=0.0) == 0.0, worth * as_signal(success), 0.0) + as_signal(shaped) * steps
+    return where(shift(1.0, n=-1, fill=0.0) == 0.0, worth * as_signal(success), 0.0) + as_signal(shaped) * steps
 
 
 @register()

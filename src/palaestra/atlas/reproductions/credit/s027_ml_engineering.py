@@ -35,7 +35,7 @@ def partial_credit() -> np.ndarray:
     """Reward of programs that fail after 0, 1, … 7 milestones."""
     logs = ["\n".join(PATTERNS[:number]) for number in range(len(PATTERNS) + 1)]
     turns = Turns({"metadata": logs, "reward": [None] * len(logs)})
-    return np.asarray(ml_engineering_reward(PATTERNS).evaluate(turns))
+    return np.asarray(ml_engineering_reward(patterns=PATTERNS).evaluate(turns))
 
 
 def worked_error() -> float:

@@ -13,7 +13,8 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction, train_arms
-from palaestra.credit import call_similarity, match, matchtir
+from palaestra.credit import matchtir
+from palaestra.rewards import call_similarity, matched
 
 SETTING = {
     "env": {"make": "roles/calls", "options": {"tools": 8, "needed": 5}},
@@ -29,9 +30,9 @@ def worked_error() -> float:
     table = np.array([[0.9, 0.8], [0.8, 0.1]])
     gaps = [
         call_similarity(two, three) - 0.5333,
-        *(match(table) - [0.8, 0.8]),
-        *(match(table, "greedy") - [0.9, 0.1]),
-        *(match(table, "sinkhorn") - [0.402, 0.383]),
+        *(matched(table) - [0.8, 0.8]),
+        *(matched(table, method="greedy") - [0.9, 0.1]),
+        *(matched(table, method="sinkhorn") - [0.402, 0.383]),
         *levels_error(),
     ]
     return float(np.abs(gaps).max())

@@ -63,7 +63,7 @@ def learn(discount: float, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray
     last, width = PROPOSALS - 1, len(EDGES) + 1
     theta, firsts, welfare = np.zeros((len(seeds), last * width, 2)), [], []
     run, market, step = np.indices((len(seeds), MARKETS, last))
-    credit = centre(return_to_go(discount), over="state")
+    credit = centre(return_to_go(gamma=discount), over="state")
     for iteration in range(ITERATIONS):
         policy = softmax(theta)
         worth = np.stack([utilities(stream, MARKETS) for stream in streams])

@@ -46,7 +46,7 @@ def worked_error() -> float:
     ]
     for forward, backward, expected in ((0.5, 0.5, 0.5), (0.9, 0.1, 0.4077)):
         turns = one(i=[0.0, 0.1], f=[0.8, forward], b=[0.8, backward])  # the first turn brings the walk to 0.4
-        errors.append(abs(value(fuse("i", "f", "b", "consistency"), turns)[1] - expected))
+        errors.append(abs(value(fuse("i", "f", "b", how="consistency"), turns)[1] - expected))
     return float(max(errors))
 
 
@@ -54,15 +54,15 @@ def wait_or_risk(reward: Signal) -> tuple[float, float]:
     """Discounted return of waiting where progress is high (400 turns), and of one try that succeeds half the time."""
     waiting = one(phi=np.full(400, HIGH), success=np.zeros(400), truncated=np.ones(400, bool))
     tries = [one(phi=[HIGH], success=[won], truncated=[False]) for won in (0.0, 1.0)]
-    first = [value(return_to_go(GAMMA, reward), turns)[0] for turns in (waiting, *tries)]
+    first = [value(return_to_go(reward, gamma=GAMMA), turns)[0] for turns in (waiting, *tries)]
     return float(first[0]), float((1 - LUCK) * first[1] + LUCK * first[2])
 
 
 REWARDS = {
     "sparse": as_signal("success"),
-    "shaped": as_signal("success") + shape("phi", GAMMA),
-    "naive": as_signal("success") + shape("phi", 1.0),
-    "kept_at_goal": as_signal("success") + shape("phi", GAMMA, terminal=where("success", 1.0, 0.0)),
+    "shaped": as_signal("success") + shape("phi", gamma=GAMMA),
+    "naive": as_signal("success") + shape("phi", gamma=1.0),
+    "kept_at_goal": as_signal("success") + shape("phi", gamma=GAMMA, terminal=where("success", 1.0, 0.0)),
 }
 
 

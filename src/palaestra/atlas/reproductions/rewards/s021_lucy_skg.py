@@ -34,8 +34,8 @@ def worked_error() -> float:
     cases: list[tuple[Signal, Turns, list[float]]] = [
         (krc("a", "b"), pairs, [0.3, -0.3, -0.3]),
         (krc("a", "b", "c"), three, [0.0]),
-        (closeness("distance", 2300), far, [0.6065]),
-        (closeness("distance", 2300, dispersion=0.5, density=0.5), far, [0.1353]),
+        (closeness("distance", scale=2300), far, [0.6065]),
+        (closeness("distance", scale=2300, dispersion=0.5, density=0.5), far, [0.1353]),
         (team_mix(tau=0.3, teams=team()), four, [0.6, -0.1, -0.425, -0.075]),
     ]
     return float(max(np.abs(np.asarray(signal.evaluate(turns)) - goal).max() for signal, turns, goal in cases))

@@ -78,7 +78,7 @@ def train(
     number = len(rewards) * len(seeds)
     streams = [np.random.default_rng(seed) for _ in rewards for seed in seeds]
     theta = np.zeros((number, 2 * (WORK + 1), 4))
-    credits = [centre(return_to_go(1.0, reward), over="turn") for reward in rewards]
+    credits = [centre(return_to_go(reward), over="turn") for reward in rewards]
     success, length = [], []
     for _ in range(iterations):
         policy = softmax(theta)

@@ -61,7 +61,7 @@ def exits(reward: np.ndarray, after: np.ndarray, over: np.ndarray, seeds: Sequen
     """Share of episodes that end at the exit in the last 20 updates, per seed. reward: by cell and move."""
     streams = [np.random.default_rng(seed) for seed in seeds]
     runs, theta = np.arange(len(seeds))[:, None], np.zeros((len(seeds), SIDE**2, len(MOVES)))
-    credit = centre(return_to_go(0.95, "reward"), over=("run", "turn"))
+    credit = centre(return_to_go("reward", gamma=0.95), over=("run", "turn"))
     found = []
     for update in range(UPDATES):
         policy, luck = softmax(theta), uniform(streams, LONGEST, EPISODES)

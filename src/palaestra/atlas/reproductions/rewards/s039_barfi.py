@@ -85,7 +85,7 @@ def gradients(seed: int) -> dict[str, float]:
         "reward" + shape(-as_signal("phi")),
     ]
     table = []
-    for returns in evaluate(turns, *(return_to_go(1.0, each) for each in rewards)):
+    for returns in evaluate(turns, *(return_to_go(each) for each in rewards)):
         cell = episode * GOAL + state
         table.append(np.bincount(cell, np.asarray(returns) * (right - 0.5), EPISODES * GOAL).reshape(-1, GOAL))
     names = ("none", "good", "negated")

@@ -43,7 +43,7 @@ def constrained() -> tuple[float, float, float]:
         policy = softmax(theta)[0]
         sums += policy @ RETURN, policy @ COST, price[0]
         theta = climb(theta, free + price * (unit - free))
-        price = dual_ascent(price, [policy @ COST], [LIMIT], DUAL_RATE)
+        price = dual_ascent(price, [policy @ COST], [LIMIT], rate=DUAL_RATE)
     return tuple(sums / STEPS)  # type: ignore[return-value]
 
 

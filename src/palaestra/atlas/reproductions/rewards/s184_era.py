@@ -56,7 +56,7 @@ def target_errors(seed: int) -> tuple[float, float]:
 def corridor(shaped: Signal | float, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Success over the first 50 iterations and over the last 10, one per seed."""
     numbers = itertools.count()
-    after = 0.5 * fill_missing(shift("holds", -1), 0.0) + where(is_last(), col("success"), 0.0)
+    after = 0.5 * fill_missing(shift("holds", n=-1), 0.0) + where(is_last(), col("success"), 0.0)
     reward = era_reward(after, shaped=shaped)
 
     def add(batch: Play, policy: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -64,7 +64,7 @@ def corridor(shaped: Signal | float, seeds: Sequence[int]) -> tuple[np.ndarray, 
         holds = (batch.state >= CELLS).astype(float)
         return {"holds": holds, "success": batch.reward, "valid": holds == holds, "iteration": now}
 
-    credit = centre(return_to_go(GAMMA, reward), over="turn")
+    credit = centre(return_to_go(reward, gamma=GAMMA), over="turn")
     curve = train(credit, seeds, ITERATIONS, add).success
     return curve[:50].mean(axis=0), curve[-10:].mean(axis=0)
 

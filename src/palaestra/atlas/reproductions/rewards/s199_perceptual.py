@@ -50,7 +50,7 @@ def train(reward: Signal, models: Sequence[StepRewards], seeds: Sequence[int]) -
     turn, run, episode = (axis.ravel() for axis in np.indices((HORIZON, len(seeds), EPISODES)))
     keys = {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": turn}
     table = Turns(keys | {"agent": np.full(len(run), "walker")})
-    credit, shares = centre(return_to_go(1.0, reward), over="turn"), []
+    credit, shares = centre(return_to_go(reward), over="turn"), []
     for _ in range(ITERATIONS):
         policy, cell, parts = softmax(theta), np.zeros((len(seeds), EPISODES), int), []
         for now in range(HORIZON):
