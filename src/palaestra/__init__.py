@@ -1,50 +1,97 @@
 """Palaestra: train teams of agents with reinforcement learning, and prove that they got better.
 
 `Turns` is the table of experience, `Signal` an expression over it; `palaestra.credit` and `palaestra.rewards` name the
-field's. Policies, learning and reports need `pip install 'palaestra[train]'` and are loaded when first used.
+field's. `train`, `compare`, `evaluate`, `rank`, `audit`, `triage` and `report` are the commands as functions. Policies,
+learning and reports need `pip install 'palaestra[train]'` and are loaded when first used.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palaestra import credit, rewards
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal, as_signal, col, evaluate, register
+from palaestra.algebra.signals import Signal, as_signal, col, register, where
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
-from palaestra.play.rollout import rollout  # at once: a submodule of this name would take its place when first imported
+from palaestra.play.rollout import rollout
+
+if TYPE_CHECKING:
+    from palaestra import envs
+    from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Policy, ScriptedPolicy, TabularPolicy, Team
+    from palaestra.envs.base import Env
+    from palaestra.interface.library import audit, compare, evaluate, rank, report, train, triage
+    from palaestra.learning import Learner, PolicyGradient, Trainer
+    from palaestra.learning.stages.base import Stage
+    from palaestra.play.executors import Executor
+    from palaestra.runs.recipe import Recipe
+    from palaestra.teams import pipeline
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "envs": "palaestra.envs",
-    "Team": "palaestra.agents:Team",
-    "LMPolicy": "palaestra.agents:LMPolicy",
     "ChatPolicy": "palaestra.agents:ChatPolicy",
-    "ScriptedPolicy": "palaestra.agents:ScriptedPolicy",
-    "TabularPolicy": "palaestra.agents:TabularPolicy",
+    "Env": "palaestra.envs.base:Env",
+    "Executor": "palaestra.play.executors:Executor",
+    "LMPolicy": "palaestra.agents:LMPolicy",
+    "Learner": "palaestra.learning:Learner",
     "MLPPolicy": "palaestra.agents:MLPPolicy",
+    "Policy": "palaestra.agents:Policy",
     "PolicyGradient": "palaestra.learning:PolicyGradient",
+    "Recipe": "palaestra.runs.recipe:Recipe",
+    "ScriptedPolicy": "palaestra.agents:ScriptedPolicy",
+    "Stage": "palaestra.learning.stages.base:Stage",
+    "TabularPolicy": "palaestra.agents:TabularPolicy",
+    "Team": "palaestra.agents:Team",
     "Trainer": "palaestra.learning:Trainer",
+    "audit": "palaestra.interface.library:audit",
+    "compare": "palaestra.interface.library:compare",
+    "envs": "palaestra.envs",
+    "evaluate": "palaestra.interface.library:evaluate",
     "pipeline": "palaestra.teams:pipeline",
+    "rank": "palaestra.interface.library:rank",
+    "report": "palaestra.interface.library:report",
+    "train": "palaestra.interface.library:train",
+    "triage": "palaestra.interface.library:triage",
 }
 
 __all__ = [
+    "ChatPolicy",
+    "Env",
+    "Executor",
+    "LMPolicy",
+    "Learner",
+    "MLPPolicy",
     "PalaestraError",
+    "Policy",
+    "PolicyGradient",
+    "Recipe",
+    "ScriptedPolicy",
     "Signal",
+    "Stage",
+    "TabularPolicy",
+    "Team",
+    "Trainer",
     "Turns",
     "__version__",
     "as_signal",
+    "audit",
     "col",
+    "compare",
     "credit",
+    "envs",
     "evaluate",
     "parse",
+    "pipeline",
+    "rank",
     "register",
+    "report",
     "rewards",
     "rollout",
-    *_LAZY,
+    "train",
+    "triage",
+    "where",
 ]
 
 
@@ -56,3 +103,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(loaded, attribute) if attribute else loaded
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

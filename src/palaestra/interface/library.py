@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
+
+from palaestra.algebra.signals import Signal
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, nearest
 from palaestra.interface.report import write_comparison, write_report
-from palaestra.runs import jobs as runs
+from palaestra.learning import need_torch
 from palaestra.runs.recipe import Recipe, load
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from palaestra.evaluation import SystemResult
+    from palaestra.evaluation.audits import Finding
+    from palaestra.evaluation.ranking import Ranking
 
 
 def train(
@@ -34,6 +43,9 @@ def train(
         InputError: the recipe asks for what is not there, or the directory holds another run. Nothing was played.
         PalaestraError: what stopped a seed.
     """
+    need_torch()
+    from palaestra.runs import jobs as runs
+
     made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, console=console)
@@ -58,9 +70,89 @@ def compare(
     Returns:
         The comparison, as in `comparison.json`.
     """
+    need_torch()
+    from palaestra.runs import jobs as runs
+
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
     comparison = runs.compare(recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console)
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)
     return comparison
+
+
+def evaluate(
+    *sources: str | Path | Turns,
+    baseline: str | None = None,
+    score: str | None = None,
+    cluster: str | None = None,
+    errors: Literal["exclude", "count"] = "exclude",
+    format: str | None = None,
+) -> list[SystemResult]:
+    """Success, score and paired differences of systems, as `palaestra evaluate` prints them.
+
+    sources: logs that any reader knows, tables of turns, folders of them, NAME=PATH; or one `Turns` with a column
+    `system`. baseline: default "before", else the first. score: a column to compare instead of success. cluster: what
+    tasks have in common. errors: those of env, endpoint, judge or reward are left out, or count as failures.
+
+    Raises:
+        InputError: nothing there can be read, or a name is unknown.
+    """
+    from palaestra.evaluation import comparison_table, trials
+    from palaestra.evaluation.logs import read_logs
+    from palaestra.runs.proof import value_of
+
+    if len(sources) == 1 and isinstance(sources[0], Turns):
+        turns = sources[0]
+    else:
+        turns = read_logs(*map(str, sources), format=format).turns
+    table = trials(turns, score=score, cluster=cluster, errors=errors)
+    systems = table["system"].unique(maintain_order=True).to_list()
+    first = baseline or ("before" if "before" in systems else systems[0])
+    if first not in systems:
+        raise InputError(f"evaluate: baseline={first!r}: no such system{nearest(first, systems)}")
+    return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
+
+
+def rank(matches: str | Path | pl.DataFrame, *, method: str = "auto", seed: int = 0) -> Ranking:
+    """An order of systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
+
+    matches: a file, or a frame with a, b and winner or score. method: "auto", "elo", "alpha_rank", "nash" …
+
+    Raises:
+        InputError: the matches cannot be read, or there is no such method.
+    """
+    from palaestra.evaluation import ranking
+
+    played = matches if isinstance(matches, pl.DataFrame) else ranking.read_matches(Path(matches))
+    return ranking.rank(played, method, seed=seed)
+
+
+def audit(turns: Turns, reward: Signal | str | None = None, *, gamma: float = 1.0) -> list[Finding]:
+    """Can this reward be farmed? A finding per audit, with the rows that prove it; see `evaluation.audits`.
+
+    reward: default: the components r_<name> if there are any, else the column `reward`.
+    """
+    from palaestra.algebra.parse import parse
+    from palaestra.evaluation.audits import audit as run
+    from palaestra.evaluation.audits import paid
+
+    signal = parse(reward, columns=turns.columns) if isinstance(reward, str) else reward
+    return list(run(turns, paid(turns) if signal is None else signal, gamma=gamma))
+
+
+def triage(turns: Turns, budget: int = 100, *, seed: int = 0) -> pl.DataFrame:
+    """The episodes that are most worth reading, and why; see `evaluation.triage`."""
+    from palaestra.evaluation.triage import triage as choose
+
+    return choose(turns, budget, seed=seed)
+
+
+def report(directory: str | Path) -> Path:
+    """Write the page of a run or a comparison again; returns where it is.
+
+    Raises:
+        InputError, StorageError: the directory holds neither, or something there is damaged.
+    """
+    folder = Path(directory)
+    return write_comparison(folder) if (folder / "comparison.json").exists() else write_report(folder)
