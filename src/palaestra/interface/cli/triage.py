@@ -38,7 +38,8 @@ def triage(
     from palaestra.interface.cli.evaluate import read
     from palaestra.interface.report.triage import write_triage
 
-    turns = by_system(read(paths, format).turns)
+    logs = read(paths, format)
+    turns = by_system(logs.turns)
     detections = detect(turns)
     chosen = choose(turns, budget, detections=detections, random=random, seed=seed)
     total = turns.codes("episode").size
