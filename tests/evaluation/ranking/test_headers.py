@@ -125,7 +125,9 @@ def test_anything_else_can_be_named(tmp_path: Path) -> None:
         read_matches(path, a="one")
 
 
-def test_ids_that_begin_as_numbers_and_rows_without_a_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_that_begin_as_numbers_and_rows_without_a_winner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = [*range(300), *(f"model-{n}" for n in range(300, 800))]
     rows = [{"a": ids[n], "b": ids[(n + 1) % 800], "winner": "" if n % 32 < 10 else "tie" if n % 32 == 11 else ids[n]}
             for n in range(800)]  # fmt: skip
