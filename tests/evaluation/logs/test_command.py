@@ -98,7 +98,7 @@ def test_what_is_skipped_is_in_the_terminal_in_json_and_on_the_page(
     assert [Path(each["file"]).name for each in row["not_read"]] == ["half.jsonl", "logs", "a.json", "b.json"]
     assert "not JSON" in row["not_read"][0]["why"]
     assert f"not read: {folder}: a.json, b.json: no known log: its fields are notes" in err
-    assert f"not read: {folder}: 1 files of other kinds are not looked at: 1 × .md" in err
+    assert f"not read: {folder}: files of other kinds are not looked at: 1 × .md" in err
     with pytest.raises(SystemExit):
         cli.main(["triage", str(folder), "--out", str(tmp_path / "out")])
     page = (tmp_path / "out" / "triage.html").read_text()
@@ -131,7 +131,9 @@ def test_huge_numbers_crash_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("arguments", [["--score", "nope"], ["--agent", "nope"], ["--baseline", "nope"], []])
 def test_every_error_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     path = tmp_path / "mine.parquet"
-    pl.DataFrame({"episode": [0, 1], "success": [True, False], **({"task": ["a", "b"]} if arguments else {})}).write_parquet(path)
+    pl.DataFrame(
+        {"episode": [0, 1], "success": [True, False], **({"task": ["a", "b"]} if arguments else {})}
+    ).write_parquet(path)
     code, _, err = run(capsys, path, *arguments)
     assert code == 2
     assert "mine.parquet" in err

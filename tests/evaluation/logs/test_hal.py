@@ -1,4 +1,4 @@
-"""Uploads of every benchmark that HAL's harness evaluates, by the layouts its code writes: the rate is the harness's."""
+"""Uploads of every benchmark of HAL's harness, by the layouts that its code writes: the rate is the harness's own."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], Any, float | None]] = {
     ),
     "gaia": (NAMED, by_task({"score": True, "explanation": "ok"}, {"score": False, "explanation": "no"}), 0.4),
     "taubench_airline": (
-        NAMED, dict.fromkeys(WON, {"reward": 1.0}) | dict.fromkeys(LOST[:5], {"reward": 0.0}) | {LOST[5]: "Error: x"},
+        NAMED, by_task({"reward": 1.0}, {"reward": 0.0}) | {LOST[5]: "Error: x"},
         4 / 9,
     ),
     "colbench_backend_programming": ({"accuracy": 0.4, "average_correctness": 0.7}, [1.0] * 4 + [0.5] * 6, 0.7),

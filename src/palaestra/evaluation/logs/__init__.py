@@ -94,47 +94,47 @@ def read_logs(*paths: str | Path, format: str | None = None, system: str | None 
     """
     if format is not None and format not in READERS:
         raise InputError(f"no log format {format!r}{nearest(format, READERS)}")
-    given: list[_Given] = []
+    read: list[_Given] = []
     known: set[tuple[str | None, Path]] = set()
-    for each in paths:
-        name, path = _name(str(each))
+    for given in paths:
+        name, path = _name(str(given))
         if (name, path.resolve()) in known:
             raise InputError(
-                f"{each}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
+                f"{given}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
             )
         known.add((name, path.resolve()))
-        read = _read_path(path, name, format, system)
-        if not read.frames:
-            found = [*read.problems, *read.skipped]
+        new = _read_path(path, name, format, system)
+        if not new.frames:
+            found = [*new.problems, *new.skipped]
             why = str(found[0]) if found else f"{path}: no log in this folder"
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise InputError(f"nothing could be read: {why}{more}")
-        given.append(read)
-    files = sum(len(each.frames) for each in given)
-    for each in given:
+        read.append(new)
+    files = sum(len(each.frames) for each in read)
+    for each in read:
         each.frames, copied = once(each.frames, str(each.path))
         each.problems += copied
-    for number, each in enumerate(given):
-        for other in given[:number]:
+    for number, each in enumerate(read):
+        for other in read[:number]:
             if each.name is other.name is None and (both := shared(each.frames, other.frames)):
                 why = (
                     f"{both} of its trials are of the same evaluation as in {other.path} (a retry or a copy), compared "
                     "here as another system; give the folder of both to count each once"
                 )
                 each.problems.append(Problem(str(each.path), "", why))
-    frames = [(each.path, each.name, frame) for each in given for frame in each.frames]
+    frames = [(each.path, each.name, frame) for each in read for frame in each.frames]
     named = _named(frames)
     sources = []
-    for each in given:
+    for each in read:
         own = [frame for (path, name, _), frame in zip(frames, named, strict=True)
                if (path, name) == (each.path, each.name)]  # fmt: skip
         systems = dict.fromkeys(system for frame in own for system in frame["system"].unique(maintain_order=True))
         sources.append(Source(str(each.path), len(own), tuple(systems), (*each.problems, *each.skipped)))
     return Logs(
         _together(named, paths),
-        tuple(p for each in given for p in each.problems),
+        tuple(p for each in read for p in each.problems),
         files,
-        tuple(p for each in given for p in each.skipped),
+        tuple(p for each in read for p in each.skipped),
         tuple(sources),
     )
 
@@ -174,7 +174,7 @@ def _files(folder: Path) -> tuple[list[Path], list[Problem]]:
     there = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     others = Counter(p.suffix or p.name for p in there if p.suffix not in SUFFIXES)
     said = ", ".join(f"{count} × {kind}" for kind, count in others.most_common(6))
-    why = f"{others.total()} files of other kinds are not looked at: {said}{', …' * (len(others) > 6)}"
+    why = f"files of other kinds are not looked at: {said}{', …' * (len(others) > 6)}"
     skipped = [Problem(str(folder), "", why)] if others else []
     return [p for p in there if p.suffix in SUFFIXES], skipped
 

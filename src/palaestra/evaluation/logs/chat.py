@@ -1,7 +1,8 @@
 """Chat JSONL: a line per episode, `{"messages": [...]}` in OpenAI's style, with whatever else it says of itself.
 
-Understood beside `messages`: task (or task_id, id, question_id), system (or model, agent, policy, run_name), reward (or score), success,
-error, run, seed, cost, confidence, scores, limit. The task of a line without one is what its first user message says.
+Understood beside `messages`: task (or task_id, id, question_id), system (or model, agent, policy, run_name), reward
+(or score), success, error, run, seed, cost, confidence, scores, limit. The task of a line without one is what its
+first user message says.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """HAL uploads (`{run_id}_UPLOAD.json`, arXiv 2510.11977): results per task, and the calls of the model in two layouts.
 
 Who succeeded is what `results` says (see `hal_results`); a score that the upload does not tell is null. Under prompt
-variations a task has a *list* of results: each is a trial, numbered in `variation`. HAL adds nothing for a model without
-a price, so a cost of 0 beside tokens is unknown, and null here. Published traces are encrypted zips; decrypt them with
-HAL first.
+variations a task has a *list* of results: each is a trial, numbered in `variation`. HAL adds nothing for a model
+without a price, so a cost of 0 beside tokens is unknown, and null here. Published traces are encrypted zips: decrypt
+them first.
 """
 
 from __future__ import annotations

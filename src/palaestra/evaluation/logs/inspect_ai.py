@@ -4,8 +4,9 @@ A sample and epoch is an episode, a call of the model a turn. Calls inside score
 tokens are left out. The score is the first scorer's that gives one value; every scorer stands in `score.NAME`. Letters
 count as Inspect counts them (C = 1, P = .5, I = N = 0), and only C is success. An error while scoring is `judge:`.
 
-A sample that was cancelled because another one failed, or that somebody declared invalid, says nothing of the system: it
-is named and left out. A retried evaluation copies the samples it had; of one sample and epoch the latest log counts.
+A sample that was cancelled because another one failed, or that somebody declared invalid, says nothing of the system:
+it is named and left out. A retried evaluation copies the samples it had; of one sample and epoch the latest log
+counts.
 """
 
 from __future__ import annotations

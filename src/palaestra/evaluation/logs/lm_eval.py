@@ -1,11 +1,12 @@
 """lm-evaluation-harness: `samples_<task>_<date>.jsonl`, a line per document and filter (`--log_samples`).
 
-A document is a trial. Its score is the first metric of the first filter that is one: between 0 and 1 for every document
-of the file, and no likelihood, which has another unit and would be averaged with accuracies of other tasks. Every
-"metric,filter" stands in `score.metric,filter`, because filters are views of one answer and not trials. A rolling
-likelihood, log p and the words or bytes it is about, gives `score.word_perplexity,none` of the document (smaller is
-better) and `score.word_loglikelihood,none`, log p per word, of which a mean makes sense. The document's digest is part of the
-task's name, so that only the same document is ever paired. The model's name comes from `results_<date>.json` beside it.
+A document is a trial. Its score is the first metric of the first filter that is one: between 0 and 1 for every
+document of the file, and no likelihood, which has another unit and would be averaged with accuracies of other tasks.
+Every "metric,filter" stands in `score.metric,filter`, because filters are views of one answer and not trials. A
+rolling likelihood, log p and the words or bytes it is about, gives `score.word_perplexity,none` of the document
+(smaller is better) and `score.word_loglikelihood,none`, log p per word, of which a mean makes sense. The document's
+digest is part of the task's name, so that only the same document is ever paired. The model's name comes from
+`results_<date>.json` beside it.
 """
 
 from __future__ import annotations

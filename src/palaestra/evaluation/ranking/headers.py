@@ -97,8 +97,8 @@ def layout(
         said = " or ".join(f"{x!r} and {y!r}" for x, y in pairs)
         raise InputError(f"{what}: the two of a match are {said}? say --a COLUMN --b COLUMN")
     raise MissingColumnError(
-        f"{what}: no column 'b' or other pair of names (a and b, model_a and model_b, winner and loser, white and black "
-        f"…); it has: {', '.join(columns)}; say --a COLUMN --b COLUMN --winner COLUMN"
+        f"{what}: no column 'b' or other pair of names (a and b, model_a and model_b, winner and loser, white and "
+        f"black …); it has: {', '.join(columns)}; say --a COLUMN --b COLUMN --winner COLUMN"
     )
 
 
@@ -177,7 +177,7 @@ def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
 
 
 def _words(table: pl.DataFrame, how: Layout, what: str, number: pl.Series) -> pl.Series:
-    """A name of the two, the name of their column, or one of the words above; a number if it can mean one thing only."""
+    """A name of the two, the name of their column, or one of the words above; a number if it means one thing."""
     column = how.outcome[0]
     winner, said = pl.col(column).str.strip_chars(), _plain(column)
     first, second = {*FIRST, plain(how.a)}, {*SECOND, plain(how.b)}

@@ -24,7 +24,7 @@ def execution(turns: Turns) -> pl.DataFrame:
 
 
 def crashes(turns: Turns) -> pl.DataFrame:
-    """Episodes that ended with an error, by the boundary that failed, and those that a limit stopped; on the last row."""
+    """Episodes that ended with an error, by the boundary that failed, and those that a limit stopped; last row."""
     names = [name for name in ("error", "limit") if name in turns.columns]
     if not names or not len(turns):
         return pl.DataFrame(schema=SCHEMA)
@@ -53,7 +53,7 @@ def _line(column: str) -> pl.Expr:
 
 
 def answers(turns: Turns) -> pl.DataFrame:
-    """(row, text, sure): what each call was answered; the row is the call's. sure: the log says itself that it failed."""
+    """(row, text, sure): what each call was answered; the row is the call's. sure: the log says that it failed."""
     frame = turns.frame
     if "tool" not in frame.columns:
         return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String, "sure": pl.Boolean})
@@ -92,10 +92,11 @@ def loops(turns: Turns) -> list[Found]:
     """Retries, parameter drift and oscillation in each episode's list of calls, by run lengths.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
-    retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more. The published rules
-    look at calls alone; here they also must not get on: polling that hears something new each time is no retry, and
-    paging, or reading and writing file after file, is neither drift nor oscillation unless half of it fails, nobody
-    answers differently, or, for the latter, the calls are equal, arguments and all.
+    retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
+
+    The published rules look at calls alone. Here they also must not get on: polling that hears something new each time
+    is no retry, and paging, or reading and writing file after file, is neither drift nor oscillation, unless half of it
+    fails, all answers are the same, or, for the latter, the calls are equal with their arguments.
     """
     frame = turns.frame
     if "tool" not in frame.columns:
@@ -121,10 +122,10 @@ def loops(turns: Turns) -> list[Found]:
     same = np.append(False, (tool[1:] == tool[:-1]) & (episode[1:] == episode[:-1]))
     for start, length in runs(same, 1):
         span = slice(start, start + length)
-        if length >= DRIFT and not retried[span].any() and len(np.unique(call[span])) >= 2:
-            if _stuck(heard[span], failed[span]):
-                words = f"{length} × {names[int(start)]}, arguments vary"
-                result.append(Found(rows[start], "loop.parameter_drift", 0.85, words))
+        varied = length >= DRIFT and not retried[span].any() and len(np.unique(call[span])) >= 2
+        if varied and _stuck(heard[span], failed[span]):
+            words = f"{length} × {names[int(start)]}, arguments vary"
+            result.append(Found(rows[start], "loop.parameter_drift", 0.85, words))
     covered = np.zeros(len(rows), bool)
     for period in PERIODS:
         if len(rows) < CYCLES * period:

@@ -17,9 +17,10 @@ from palaestra.evaluation.triage.talk import FILLER, jaccard, messages, phrase_m
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "misalignment.correction": (
-        "no that's wrong", "that's not what i asked", "that's not what i meant", "^i said", "^i meant", "i already said",
-        "i already told you", "not what i wanted", "you misunderstood", "^that is incorrect", "^that's incorrect",
-        "^that's wrong", "you got it wrong", "you got that wrong", "please correct that", "^not that one",
+        "no that's wrong", "that's not what i asked", "that's not what i meant", "^i said", "^i meant",
+        "i already said", "i already told you", "not what i wanted", "you misunderstood", "^that is incorrect",
+        "^that's incorrect", "^that's wrong", "you got it wrong", "you got that wrong", "please correct that",
+        "^not that one",
     ),
     "misalignment.clarification": (
         "^what do you mean", "^i don't understand", "can you clarify", "could you explain that", "that's unclear",
@@ -28,29 +29,33 @@ PHRASES: dict[str, tuple[str, ...]] = {
     "disengagement.escalation": (
         "talk to a human", "speak to a human", "speak with a human", "speak to a person", "talk to a person",
         "talk to a real person", "speak to a real person", "speak to your manager", "talk to your manager",
-        "talk to your supervisor", "get me a human", "i want a human", "transfer me to a human", "connect me to a human",
-        "^i will file a complaint", "^i want to file a complaint", "^i'll file a complaint", "a human agent please",
+        "talk to your supervisor", "get me a human", "i want a human", "transfer me to a human",
+        "connect me to a human", "^i will file a complaint", "^i want to file a complaint", "^i'll file a complaint",
+        "a human agent please",
     ),
     "disengagement.quit": (
-        "^never mind", "=forget it", "=forget about it", "=i give up", "^i give up on", "=i'm done", "^i'm done with you",
-        "^i'm done with this", "^i'll do it myself", "^i'll just do it myself", "^let's stop here", "=cancel everything",
+        "^never mind", "=forget it", "=forget about it", "=i give up", "^i give up on", "=i'm done",
+        "^i'm done with you", "^i'm done with this", "^i'll do it myself", "^i'll just do it myself",
+        "^let's stop here", "=cancel everything",
     ),
     "disengagement.negative_stance": (
         "^this is useless", "you're useless", "you are useless", "^this is ridiculous", "^what a waste of time",
-        "waste of my time", "you're wasting my time", "you're not helping", "you are not helping", "^this is frustrating",
-        "^this is terrible", "^that's terrible", "you're terrible", "=terrible", "^terrible service", "you're the worst",
-        "you are the worst", "^worst", "^so annoying", "^this is so annoying", "=annoying",
+        "waste of my time", "you're wasting my time", "you're not helping", "you are not helping",
+        "^this is frustrating", "^this is terrible", "^that's terrible", "you're terrible", "=terrible",
+        "^terrible service", "you're the worst", "you are the worst", "^worst", "^so annoying",
+        "^this is so annoying", "=annoying",
     ),
     "satisfaction.gratitude": (
-        "thank you", "^thanks", "much appreciated", "^i appreciate it", "=cheers", "many thanks", "=thx", "a lot thanks",
+        "thank you", "^thanks", "much appreciated", "^i appreciate it", "=cheers", "many thanks", "=thx",
+        "a lot thanks",
     ),
     "satisfaction.confirmation": (
         "^that's right", "^that's correct", "exactly what i needed", "exactly what i wanted", "^looks good",
         "that looks good", "^yes that's it", "^that's it", "=perfect", "^perfect thank",
     ),
     "satisfaction.success": (
-        "=it works", "^it works now", "it works perfectly", "=that worked", "=problem solved", "^it's fixed now", "=it's fixed",
-        "=all set", "^that did it", "it works again",
+        "=it works", "^it works now", "it works perfectly", "=that worked", "=problem solved", "^it's fixed now",
+        "=it's fixed", "=all set", "^that did it", "it works again",
     ),
 }  # fmt: skip
 _DIGITS = re.compile(r"\d+")

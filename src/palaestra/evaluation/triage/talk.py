@@ -28,9 +28,11 @@ FILLER = frozenset({
     "what", "will", "with", "would", "you", "your",
 })  # fmt: skip
 """Words without content."""
-_OPENING = frozenset(
-    "no but well ok okay oh hey hi sorry wait please and so ugh then just hm hmm now actually look listen great yes".split()
-)
+_OPENING = frozenset({
+    "no", "but", "well", "ok", "okay", "oh", "hey", "hi", "sorry", "wait", "please", "and", "so", "ugh", "then", "just",
+    "hm", "hmm", "now", "actually", "look", "listen", "great", "yes",
+})  # fmt: skip
+"""What people open a sentence with, whatever they say then."""
 _MARK = re.compile(r"[.!?;,:\n–—]+|\s-\s")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
@@ -140,8 +142,8 @@ def phrase_match(text: str, phrases: Sequence[str]) -> float:
 
     `^phrase` must open a sentence, after "no", "well", "please" and the like; `=phrase` must be all of one. Others may
     also be alike: character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more, as
-    published; but, ours, the message must deny if the phrase does, and for the cosine hold its words of content: "this is
-    useful" is not nearly "this is useless". Else 0.
+    published; but, ours, the message must deny if the phrase does, and for the cosine hold its words of content: "this
+    is useful" is not nearly "this is useless". Else 0.
     """
     line, plain = _counts(text)[2], [phrase for phrase in phrases if phrase[0] not in "^="]
     if any(_counts(phrase)[2] in line for phrase in plain):

@@ -136,7 +136,8 @@ def _compare(
         others = [name for name in turns.columns if name.startswith("score.")]
         known = f": {', '.join(others[:6])}" if others else ""
         hint(
-            f"no trial says success, score or reward: nothing was measured; name a column of numbers with --score{known}"
+            f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
+            f"--score{known}"
         )
     rows = []
     for row in comparison_table(table, baseline=baseline, value=value):
