@@ -39,7 +39,7 @@ def size(count: float) -> str:
     """Bytes for people.
 
     >>> size(3.2e9), size(2_900_000)
-    ('3.0 GiB', '2.8 MiB')
+    ('3.0 GiB', '2.77 MiB')
     """
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
