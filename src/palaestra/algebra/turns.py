@@ -316,7 +316,7 @@ class Turns:
 def _load_file(path: Path) -> Turns:
     try:
         version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
-        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{path}: no such file") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:

@@ -35,7 +35,7 @@ class AnswerCache:
         if self.path is None or not self.path.exists():
             return
         try:
-            lines = self.path.read_text("utf-8").splitlines()
+            lines = self.path.read_text("utf-8").split("\n")  # splitlines would also split inside a text, at U+2028
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{self.path}: not a readable cache of answers ({error})") from error
         for line in lines:

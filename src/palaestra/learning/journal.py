@@ -47,7 +47,7 @@ class Journal:
             written = self.path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise StorageError(f"cannot read {self.path}: {error.strerror or error}") from error
-        for text in written.splitlines():
+        for text in written.removesuffix("\n").split("\n"):  # not splitlines: U+2028 may stand in a name
             try:
                 line = json.loads(text)
             except ValueError:

@@ -229,11 +229,11 @@ class Training:
         """
         if lower_is_better(self.proof.measure):
             return None
-        before = pl.read_parquet(self.directory / "look-000000.parquet")
+        before = pl.read_parquet(self.directory / "look-000000.parquet", glob=False)
         looks = []
         for line in lines:
             path = self.directory / f"look-{line['iteration']:06d}.parquet"
             if line["evaluation"] and path.exists():
-                pair = before.join(pl.read_parquet(path), on="unit", suffix="_now").drop_nulls()
+                pair = before.join(pl.read_parquet(path, glob=False), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
         return first_proof(looks, planned=len(looks)) if looks else None

@@ -81,3 +81,59 @@ def test_nothing_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "nothing was measured" in run(capsys, tmp_path / "plain.csv")[2]
     code, out, err = run(capsys, tmp_path / "plain.csv", "--score", "points", "--json")
     assert (code, err, json.loads(out)[0]["score"]["mean"]) == (0, "", 1.5)
+
+
+def test_what_is_skipped_is_in_the_terminal_in_json_and_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log(folder / "half.jsonl", 0.5, damaged=True)
+    for name in ("a", "b"):
+        (folder / f"{name}.json").write_text('{"notes": 1}')
+    (folder / "readme.md").write_text("words")
+    code, out, err = run(capsys, folder, "--json")
+    (row,) = json.loads(out)
+    assert code == 0
+    assert [Path(each["file"]).name for each in row["not_read"]] == ["half.jsonl", "logs", "a.json", "b.json"]
+    assert "not JSON" in row["not_read"][0]["why"]
+    assert f"not read: {folder}: a.json, b.json: no known log: its fields are notes" in err
+    assert f"not read: {folder}: files of other kinds are not looked at: 1 × .md" in err
+    with pytest.raises(SystemExit):
+        cli.main(["triage", str(folder), "--out", str(tmp_path / "out")])
+    page = (tmp_path / "out" / "triage.html").read_text()
+    assert "What was not read" in page
+    assert f"{folder}/b.json: no known log" in page
+    assert " m " in capsys.readouterr().out.splitlines()[1], "the table names the system"
+
+
+def test_a_column_can_name_the_system(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{m},{a},{t},{int(m == 'p')}" for m in "pq" for a in "xy" for t in range(4)]
+    (tmp_path / "t.csv").write_text("\n".join(["model,agent,task,success", *rows]))
+    code, _, err = run(capsys, tmp_path / "t.csv")
+    assert code == 2
+    assert "which column names the system?" in err
+    code, out, _ = run(capsys, tmp_path / "t.csv", "--system", "model", "--json")
+    assert {row["system"]: row["success"]["mean"] for row in json.loads(out)} == {"p": 1.0, "q": 0.0}
+    code, out, _ = run(capsys, tmp_path / "t.csv", "--system", "agent,model", "--baseline", "x, p", "--json")
+    assert len(json.loads(out)) == 4
+
+
+def test_huge_numbers_crash_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"s{n % 2},{n // 2},{'-' * (n % 2)}1e308" if n < 4 else f"s{n % 2},{n // 2},{n}" for n in range(12)]
+    (tmp_path / "t.csv").write_text("\n".join(["system,task,score", *lines]))
+    code, out, err = run(capsys, tmp_path / "t.csv", "--report", tmp_path / "page.html")
+    assert code == 0
+    assert "s1: " in out
+    assert "t.csv, row 1: score: 1e+308 is out of range of a score or a measurement (±1e+100); 4 such rows" in err
+
+
+@pytest.mark.parametrize("arguments", [["--score", "nope"], ["--agent", "nope"], ["--baseline", "nope"], []])
+def test_every_error_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    path = tmp_path / "mine.parquet"
+    pl.DataFrame(
+        {"episode": [0, 1], "success": [True, False], **({"task": ["a", "b"]} if arguments else {})}
+    ).write_parquet(path)
+    code, _, err = run(capsys, path, *arguments)
+    assert code == 2
+    assert "mine.parquet" in err

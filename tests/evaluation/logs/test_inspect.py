@@ -77,7 +77,9 @@ def test_every_scorer_has_a_column(log: Path) -> None:
 
 def test_json_is_the_same(log: Path, as_json: Path) -> None:
     assert read_logs(as_json).turns.frame.equals(read_logs(log).turns.frame)
-    assert trials(read_logs(log.parent).turns)["trial"].max() == 3, "one folder, one system, twice the trials"
+    both = read_logs(log.parent)
+    assert trials(both.turns).equals(trials(read_logs(log).turns)), "one evaluation in two files counts once"
+    assert "6 trials stand in a later log" in str(both.problems[0])
     assert read_logs(log, f"b={as_json}").turns["system"].unique().sort().to_list() == ["b", "mockllm/model"]
     apart = read_logs(shutil.copy(log, log.with_name("copy.eval")), as_json).turns["system"].unique()
     assert set(apart) == {"mockllm/model (copy)", f"mockllm/model ({as_json.stem})"}
@@ -147,3 +149,95 @@ def test_what_a_tool_could_not_do_stands_on_its_call(tmp_path: Path) -> None:
         turns = read_logs(path).turns.frame
         assert turns["tool"].to_list() == ["divide", "divide", None]
         assert turns["tool_error"].to_list() == ["unknown: not by zero", None, None]
+
+
+def evaluation(folder: Path, name: str, created: str, samples: dict[str, Any], task_id: str = "T") -> Path:
+    """A log as Inspect writes it, of samples by id: a letter, or an error's message."""
+    from inspect_ai.log import EvalLog, EvalSample, write_eval_log
+    from inspect_ai.log._log import EvalConfig, EvalDataset, EvalSpec
+    from inspect_ai.scorer import Score
+
+    made = []
+    for number, (identity, grade) in enumerate(samples.items()):
+        right = grade in ("C", "I")
+        error = None if right else {"message": grade, "traceback": "", "traceback_ansi": ""}
+        made.append(
+            EvalSample(
+                id=identity, epoch=1, input="?", target="!", messages=[], error=error,
+                uuid=f"{'same' if right else name}-{number}", scores={"match": Score(value=grade)} if right else None,
+            )
+        )  # fmt: skip
+    spec = EvalSpec(
+        created=created, task="t", task_id=task_id, eval_id=name, run_id=name, model="m", dataset=EvalDataset(),
+        config=EvalConfig(),
+    )  # fmt: skip
+    path = folder / f"{name}.json"
+    folder.mkdir(exist_ok=True)
+    write_eval_log(EvalLog(eval=spec, samples=made, status="success"), str(path), format="json")
+    return path
+
+
+def test_a_retried_evaluation_counts_once(tmp_path: Path) -> None:
+    """The retry copies what was finished and plays the two that broke again: ten trials, as in it alone."""
+    first = {str(n): "C" if n < 6 else "I" for n in range(8)} | {"8": "APIError('x')", "9": "APIError('y')"}
+    again = {**first, "8": "C", "9": "C"}
+    evaluation(tmp_path / "logs", "first", "2026-01-01T00:00:00+00:00", first)
+    alone = evaluation(tmp_path / "logs", "retry", "2026-01-02T00:00:00+00:00", again)
+    logs = read_logs(tmp_path / "logs")
+    table = trials(logs.turns)
+    assert table.equals(trials(read_logs(alone).turns))
+    assert (len(table), table["success"].mean()) == (10, 0.8)
+    assert "10 trials stand in a later log" in str(logs.problems[0])
+    evaluation(tmp_path / "logs", "other", "2026-01-03T00:00:00+00:00", again, task_id="U")
+    assert len(trials(read_logs(tmp_path / "logs").turns)) == 20, "another evaluation is another trial"
+    apart = read_logs(tmp_path / "logs" / "first.json", alone)
+    assert "of the same evaluation as in" in str(apart.problems[0])
+
+
+@pytest.mark.parametrize("message", ["CancelledError()", "Cancelled()", "Cancelled by cancel scope 7f"])
+def test_a_cancelled_sample_is_nobody_s_failure(tmp_path: Path, message: str) -> None:
+    path = evaluation(tmp_path, "a", "2026-01-01T00:00:00+00:00", {"0": "C", "1": "ValueError('x')", "2": message})
+    logs = read_logs(path)
+    assert trials(logs.turns).select("task", "success").rows() == [("t/0", True), ("t/1", False)]
+    assert [(p.where, p.why.partition(" ")[0]) for p in logs.problems] == [("sample '2', epoch 1", "cancelled")]
+
+
+def test_steps_tell_the_judge_from_the_agent_in_older_logs(as_json: Path, tmp_path: Path) -> None:
+    """The same log with steps in the place of spans bills the agent for the same tokens."""
+    log = json.loads(as_json.read_text())
+    names: dict[str, str] = {}
+    for sample in log["samples"]:
+        events = []
+        for event in sample["events"]:
+            event.pop("span_id", None)
+            if event["event"] == "span_begin":
+                names[event["id"]] = event["name"]
+                kind = "scorer" if event["type"] in ("scorer", "scorers") else event["type"]
+                event = {"event": "step", "action": "begin", "type": kind, "name": event["name"],
+                         "timestamp": event["timestamp"], "working_start": 0.0}  # fmt: skip
+            elif event["event"] == "span_end":
+                event = {"event": "step", "action": "end", "name": names[event["id"]], "working_start": 0.0,
+                         "timestamp": event["timestamp"]}  # fmt: skip
+            events.append(event)
+        sample["events"] = events
+    older = tmp_path / "older.json"
+    older.write_text(json.dumps(log))
+    columns = ("task", "success", "tokens_in", "tokens_out", "turns")
+    assert trials(read_logs(older).turns).select(columns).equals(trials(read_logs(as_json).turns).select(columns))
+
+
+def test_a_zip_that_grows_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("header.json", "{}")
+        archive.writestr("samples/1_epoch_1.json", b'{"id": "' + b"a" * (70 << 20))
+    with pytest.raises(InputError, match=r"bomb\.eval: .* KiB that unpack to 70 MiB: not a log"):
+        read_logs(path)
+
+
+def test_a_text_does_not_grow_by_what_is_attached() -> None:
+    from palaestra.evaluation.logs.inspect_ai import _attach
+
+    turns = [{"observation": "attachment://ab " * 3}, {"observation": "attachment://ab " * 100_000}]
+    _attach(turns, {"ab": "x" * 1000})
+    assert [len(turn["observation"]) for turn in turns] == [3003, 1_600_000]

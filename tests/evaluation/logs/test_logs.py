@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from palaestra.errors import InputError
 from palaestra.evaluation import trials
-from palaestra.evaluation.logs import FORMATS, read_logs
+from palaestra.evaluation.logs import READERS, read_logs
 from palaestra.evaluation.logs.rows import Rows
 from palaestra.evaluation.triage import detect
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_bad_input(sample_files: Files, tmp_path: Path) -
 def test_the_format_can_be_forced(sample_files: Files) -> None:
     with pytest.raises(InputError, match="line 1: no list of messages"):
         read_logs(sample_files["verl"], format="chat")
-    assert set(FORMATS) > {"inspect", "hal", "lm-eval", "claw-eval", "chat", "verl", "agencybench", "agentsnet"}
+    assert set(READERS) > {"inspect", "hal", "lm-eval", "claw-eval", "chat", "verl", "agencybench", "agentsnet"}
 
 
 def test_a_pickle_is_never_opened(tmp_path: Path) -> None:

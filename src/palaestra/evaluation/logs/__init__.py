@@ -2,11 +2,14 @@
 
 Read: Inspect AI, HAL, lm-evaluation-harness, Claw-Eval, chat messages, TRL completions, verl rollouts, AgencyBench,
 AgentsNet, Magentic Marketplace, and tables of our own (Parquet, CSV, JSONL). The format is seen from the content. A
-damaged file or line is named and counted, the rest is read. Nothing from a log is ever run or unpickled.
+damaged file or line is named and counted, the rest is read. Nothing from a log is ever run or unpickled. A format more
+is one file and one registration (`readers`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,38 +17,84 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, SchemaError, nearest
-from palaestra.evaluation.logs.detect import FORMATS, SUFFIXES, read_file
-from palaestra.evaluation.logs.rows import Problem, Rows
+from palaestra.evaluation.logs import (  # every one registers its format
+    agencybench,
+    agentsnet,
+    chat,
+    claw_eval,
+    hal,
+    inspect_ai,
+    lm_eval,
+    marketplace,
+    tables,
+    verl,
+)
+from palaestra.evaluation.logs.copies import once, shared
+from palaestra.evaluation.logs.detect import SUFFIXES, read_file
+from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
+from palaestra.evaluation.logs.systems import by_column
 
-__all__ = ["FORMATS", "Logs", "Problem", "read_logs"]
+__all__ = ["READERS", "Logs", "Problem", "Reader", "Source", "read_logs"]
+_ = agencybench, agentsnet, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, tables, verl
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of the paths that were given: how many of its files gave rows, whose play they hold, what was not read."""
+
+    path: str
+    files: int
+    systems: tuple[str, ...]
+    not_read: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What was read. files: how many gave rows. problems: what was not read, and why."""
+    """What was read. files: how many gave rows. problems: what of them was not read, and why.
+
+    skipped: files of a folder that are no log. sources: the same by path.
+    """
 
     turns: Turns
     problems: tuple[Problem, ...]
     files: int
+    skipped: tuple[Problem, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    def not_read(self, system: str | None = None) -> list[Problem]:
+        """Everything that was left out, of all paths or of those that hold a system's play."""
+        return [p for source in self.sources if system in (None, *source.systems) for p in source.not_read]
 
 
-def read_logs(*paths: str | Path, format: str | None = None) -> Logs:
+@dataclass
+class _Given:
+    """A path with what came of it."""
+
+    path: Path
+    name: str | None
+    frames: list[pl.DataFrame]
+    problems: list[Problem]
+    skipped: list[Problem]
+
+
+def read_logs(*paths: str | Path, format: str | None = None, system: str | None = None) -> Logs:
     """Turns of all files; a folder stands for every log below it.
 
     A path may be `NAME=PATH`: then NAME is the system. Otherwise a system is called what its log calls it (the model,
-    the agent), or, if the log does not say or two paths would be one system, after the path.
+    the agent), or, if the log does not say or two paths would be one system, after the path. A trial that stands in
+    several logs of a path, as when an evaluation was retried, counts once, as the latest of them has it.
 
-    format: one of `FORMATS`, where the content does not say it.
+    format: a name in `READERS`, where the content does not say it. system: the column or field that names the system,
+    several with commas between them.
 
     Raises:
-        InputError: a path is absent or given twice under one name, the format is unknown, or nothing in a
-            path could be read.
+        InputError: a path is absent or given twice under one name, the format is unknown, nothing in a path could be
+            read, or it has no column `system`.
     """
-    if format is not None and format not in FORMATS:
-        raise InputError(f"no log format {format!r}{nearest(format, FORMATS)}")
-    frames: list[tuple[Path, str | None, pl.DataFrame]] = []
-    problems: list[Problem] = []
-    files = 0
+    if format is not None and format not in READERS:
+        raise InputError(f"no log format {format!r}{nearest(format, READERS)}")
+    read: list[_Given] = []
     known: set[tuple[str | None, Path]] = set()
     for given in paths:
         name, path = _name(str(given))
@@ -54,15 +103,40 @@ def read_logs(*paths: str | Path, format: str | None = None) -> Logs:
                 f"{given}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
             )
         known.add((name, path.resolve()))
-        read, found = _read_path(path, format)
-        problems += found
-        if not read:
+        new = _read_path(path, name, format, system)
+        if not new.frames:
+            found = [*new.problems, *new.skipped]
             why = str(found[0]) if found else f"{path}: no log in this folder"
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise InputError(f"nothing could be read: {why}{more}")
-        files += len(read)
-        frames += [(path, name, frame) for frame in read]
-    return Logs(_together(_named(frames)), tuple(problems), files)
+        read.append(new)
+    files = sum(len(each.frames) for each in read)
+    for each in read:
+        each.frames, copied = once(each.frames, str(each.path))
+        each.problems += copied
+    for number, each in enumerate(read):
+        for other in read[:number]:
+            if each.name is other.name is None and (both := shared(each.frames, other.frames)):
+                why = (
+                    f"{both} of its trials are of the same evaluation as in {other.path} (a retry or a copy), compared "
+                    "here as another system; give the folder of both to count each once"
+                )
+                each.problems.append(Problem(str(each.path), "", why))
+    frames = [(each.path, each.name, frame) for each in read for frame in each.frames]
+    named = _named(frames)
+    sources = []
+    for each in read:
+        own = [frame for (path, name, _), frame in zip(frames, named, strict=True)
+               if (path, name) == (each.path, each.name)]  # fmt: skip
+        systems = dict.fromkeys(system for frame in own for system in frame["system"].unique(maintain_order=True))
+        sources.append(Source(str(each.path), len(own), tuple(systems), (*each.problems, *each.skipped)))
+    return Logs(
+        _together(named, paths),
+        tuple(p for each in read for p in each.problems),
+        files,
+        tuple(p for each in read for p in each.skipped),
+        tuple(sources),
+    )
 
 
 def _name(given: str) -> tuple[str | None, Path]:
@@ -70,25 +144,39 @@ def _name(given: str) -> tuple[str | None, Path]:
     return (name, Path(path)) if equals and name and not Path(given).exists() else (None, Path(given))
 
 
-def _read_path(path: Path, format: str | None) -> tuple[list[pl.DataFrame], list[Problem]]:
+def _read_path(path: Path, name: str | None, format: str | None, system: str | None) -> _Given:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
-    files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file()) if path.is_dir() else [path]
-    if path.is_dir() and any(path.glob("seed-*/evaluation.parquet")):  # a run of ours: its play, not its training
-        files = sorted(path.glob("seed-*/evaluation.parquet"))
-    elif path.is_dir() and (path / "evaluation.parquet").exists():  # one seed of it
-        files = [path / "evaluation.parquet"]
-    frames, problems = [], []
+    given = _Given(path, name, [], [], [])
+    files = [path]
+    if path.is_dir():
+        files, given.skipped = _files(path)
     for file in files:
-        rows = Rows(str(file))
-        frame = read_file(file, format, rows, in_folder=path.is_dir())
+        rows = Rows(str(file), system=system)
+        frame = read_file(file, format, rows)
         frame = rows.frame() if frame is None else frame
-        problems += rows.problems
+        if rows.foreign and path.is_dir():
+            given.skipped += [] if rows.companion else rows.problems
+            continue
+        given.problems += rows.problems
         if len(frame):
-            frames.append(frame)
-        elif not rows.problems and not path.is_dir():
-            problems.append(Problem(str(file), "", "no episode in it"))
-    return frames, problems
+            given.frames.append(frame if system is None else by_column(frame, system, str(file)))
+        elif not rows.problems:
+            given.problems.append(Problem(str(file), "", "no episode in it"))
+    return given
+
+
+def _files(folder: Path) -> tuple[list[Path], list[Problem]]:
+    """The files below a folder that may be logs, and one line for all others."""
+    own = sorted(folder.glob("seed-*/evaluation.parquet"))  # a run of ours: its play, not its training
+    if own or (folder / "evaluation.parquet").exists():  # or one seed of it
+        return own or [folder / "evaluation.parquet"], []
+    there = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+    others = Counter(p.suffix or p.name for p in there if p.suffix not in SUFFIXES)
+    said = ", ".join(f"{count} × {kind}" for kind, count in others.most_common(6))
+    why = f"files of other kinds are not looked at: {said}{', …' * (len(others) > 6)}"
+    skipped = [Problem(str(folder), "", why)] if others else []
+    return [p for p in there if p.suffix in SUFFIXES], skipped
 
 
 def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataFrame]:
@@ -113,11 +201,11 @@ def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataF
         if shared and name is None:
             apart = pl.format("{} ({})", "system", pl.lit(stems[path]))
             frame = frame.with_columns(system=pl.when(pl.col("system").is_in(shared)).then(apart).otherwise("system"))
-        told.append(frame)
+        told.append(frame.drop(COPIES, strict=False))
     return told
 
 
-def _together(frames: list[pl.DataFrame]) -> Turns:
+def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path]) -> Turns:
     """One table; groups are numbered on, so that no two files share one."""
     offset, tables = 0, []
     for frame in frames:
@@ -128,4 +216,5 @@ def _together(frames: list[pl.DataFrame]) -> Turns:
     try:
         return Turns.concat(tables)
     except SchemaError as error:
-        raise InputError(f"these logs do not fit into one table: {error}") from error
+        named = ", ".join(map(str, paths))
+        raise InputError(f"{named}: these logs do not fit into one table: {error}") from error

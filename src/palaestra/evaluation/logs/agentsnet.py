@@ -12,10 +12,17 @@ from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
+from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 
 _KNOWN = {"transcripts", "graph", "model_name", "task", "score", "successful", "error_message", "answers"}
 _RETRY = "could not be parsed"
+
+
+@READERS.register("agentsnet")
+def agentsnet() -> Reader:
+    """AgentsNet's runs: agents on a graph."""
+    return Reader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -12,12 +12,19 @@ from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
+from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 TYPES = (
     "trace_start", "message", "tool_dispatch", "audit_snapshot", "media_load", "compact", "trace_end", "grading_result",
 )  # fmt: skip
 _DIMENSIONS = ("completion", "robustness", "communication", "safety")
+
+
+@READERS.register("claw-eval")
+def claw_eval() -> Reader:
+    """Claw-Eval's traces."""
+    return Reader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

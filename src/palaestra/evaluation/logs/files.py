@@ -1,8 +1,12 @@
-"""JSON from files that may be damaged: what parses is returned with the place where it stands, the rest is named."""
+"""JSON from files that may be damaged: what parses is returned with the place where it stands, the rest is named.
+
+A file is read up to a limit: what is larger, or never ends, is refused by name before it fills the memory.
+"""
 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,54 @@ from palaestra.evaluation.logs.rows import Rows
 Documents = list[tuple[str, dict[str, Any]]]
 """("line 3", object); ("", object) if the object is the whole file."""
 
+MOST_BYTES = 1 << 30
+"""Of one file of text, and of one file inside a zip."""
+MOST_UNPACKED, MOST_RATIO, SMALL = 1 << 32, 100, 1 << 26
+"""A zip may unpack to so many bytes; beyond the last number, to no more than `MOST_RATIO` times its size."""
+
+
+def content(path: Path, rows: Rows) -> bytes | None:
+    """The bytes of a file; None, and a problem, if it cannot be read or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        rows.problem("", error.strerror or str(error))
+        return None
+    if len(data) > MOST_BYTES:
+        rows.problem("", f"more than {size(MOST_BYTES)}, the most that is read of one file; split it")
+        return None
+    return data
+
+
+def size(count: float) -> str:
+    """Bytes for people.
+
+    >>> size(3.2e9), size(2_900_000)
+    ('3.0 GiB', '2.77 MiB')
+    """
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def too_much(archive: zipfile.ZipFile, packed: int) -> str:
+    """Why a zip is not unpacked; "" if it may be. Python never unpacks more of a member than it declares."""
+    declared = [entry.file_size for entry in archive.infolist()]
+    total, largest = sum(declared), max(declared, default=0)
+    if largest > MOST_BYTES:
+        return f"a file in it unpacks to {size(largest)}; the most that is read is {size(MOST_BYTES)}"
+    if total > MOST_UNPACKED or total > max(SMALL, MOST_RATIO * packed):
+        return f"{size(packed)} that unpack to {size(total)}: not a log, or one to be split; it is not opened"
+    return ""
+
 
 def documents(path: Path, rows: Rows) -> Documents:
     """The objects of a JSON file, an array of objects, or a file with an object per line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        rows.problem("", error.strerror or str(error))
+    data = content(path, rows)
+    if data is None:
         return []
     if not data.strip():
         rows.problem("", "the file is empty")

@@ -1,8 +1,9 @@
 """HAL uploads (`{run_id}_UPLOAD.json`, arXiv 2510.11977): results per task, and the calls of the model in two layouts.
 
-Under prompt variations a task has a *list* of results: each is a trial, numbered in `variation`. HAL adds nothing for a
-model without a price, so a cost of 0 beside tokens is unknown, and null here. Published traces are encrypted zips;
-decrypt them with HAL first.
+Who succeeded is what `results` says (see `hal_results`); a score that the upload does not tell is null. Under prompt
+variations a task has a *list* of results: each is a trial, numbered in `variation`. HAL adds nothing for a model
+without a price, so a cost of 0 beside tokens is unknown, and null here. Published traces are encrypted zips: decrypt
+them first.
 """
 
 from __future__ import annotations
@@ -12,60 +13,77 @@ from datetime import datetime
 from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
+from palaestra.evaluation.logs.hal_results import FAILED, SCORES, SUCCEEDED, results_of
 from palaestra.evaluation.logs.messages import turns_of
+from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
-_SCORES = ("reward", "score", "accuracy", "resolved", "success")
-_KNOWN = {*_SCORES, "cost", "confidence", "error"}
+_KNOWN = {*SCORES, "cost", "confidence", "error"}
 _SUMMED = ("tokens_in", "tokens_cached", "tokens_cache_write", "tokens_out")
 
 
+@READERS.register("hal")
+def hal() -> Reader:
+    """HAL's uploads, of every benchmark that the harness has."""
+    return Reader(read, fits=fits)
+
+
 def fits(record: dict[str, Any]) -> bool:
-    """Results per task, and how they came about."""
-    return record.keys() >= {"config", "raw_eval_results"}
+    """Results per task, or of whom they name, and how they came about."""
+    named = mapping(record.get("results")).keys() & {*SUCCEEDED, *FAILED}
+    return "config" in record and ("raw_eval_results" in record or bool(named))
 
 
 def read(found: Documents, rows: Rows) -> None:
     """One episode per task and variation."""
     for where, record in found:
-        results = record.get("raw_eval_results")
-        if not isinstance(results, Mapping):
-            rows.problem(where, "raw_eval_results is not an object by task; this benchmark's results are not per task")
-            continue
-        config = record["config"] if isinstance(record.get("config"), Mapping) else {}
+        config = mapping(record.get("config"))
         calls = _calls(record.get("raw_logging_results"))
-        clocks = record.get("wall_clock_times")
-        for task, result in results.items():
-            place = f"{where}{', ' * bool(where)}task {text(task)[:60]!r}"
-            varied = isinstance(result, list)
-            for number, one in enumerate(result if varied else [result]):
-                logged = None if varied and len(result) > 1 else calls.get(task)
-                turns = _turns(logged)
+        clocks = mapping(record.get("wall_clock_times"))
+        results, why = results_of(record)
+        for said in why:
+            rows.problem(where, said)
+        for task, trials in results.items():
+            place = f"{where}{', ' * bool(where)}task {task[:60]!r}"
+            for trial in trials:
+                turns = _turns(calls.get(task) if len(trials) == 1 else None)
                 last = turns[-1]
-                one = one if isinstance(one, Mapping) else {"score": one}
-                score = next((one[name] for name in _SCORES if one.get(name) is not None), None)
                 used = any(turn.get(name) for turn in turns for name in _SUMMED)
-                cost = one.get("cost")
-                last["confidence"] = one.get("confidence")
-                clock = clocks.get(task) if isinstance(clocks, Mapping) else None
-                last["metadata"] = rest({**one, "run_id": config.get("run_id"), "wall_clock": clock}, _KNOWN)
+                cost = trial.said.get("cost")
+                last["confidence"] = trial.said.get("confidence")
+                extra = {"run_id": config.get("run_id"), "wall_clock": clocks.get(task)}
+                last["metadata"] = rest({**trial.said, **extra}, _KNOWN)
                 rows.episode(
-                    f"{place}{f', variation {number}' if varied else ''}",
+                    f"{place}{f', variation {trial.variation}' if trial.variation is not None else ''}",
                     turns,
-                    system=config.get("agent_name"),
-                    task=f"{text(config.get('benchmark_name', 'hal'))}/{text(task)}",
-                    variation=number if varied else None,
-                    score=score,
+                    system=_system(config),
+                    task=f"{text(config.get('benchmark_name', 'hal'))}/{task}",
+                    variation=trial.variation,
+                    success=trial.success,
+                    score=trial.score,
+                    scores=trial.scores,
                     cost=None if cost == 0 and (used or not calls) else cost,
-                    error=f"run: {text(one['error'])}" if one.get("error") else None,
+                    error=trial.error,
                 )
+
+
+def _system(config: Mapping[str, Any]) -> str | None:
+    """The agent, and its model where the agent's name does not say it: one agent on two models is two systems."""
+    agent, model = config.get("agent_name"), mapping(config.get("agent_args")).get("model_name")
+    if not isinstance(model, str) or agent is None:
+        return agent
+    return agent if _plain(model.rpartition("/")[2]) in _plain(text(agent)) else f"{text(agent)} ({model})"
+
+
+def _plain(name: str) -> str:
+    return "".join(sign for sign in name.casefold() if sign.isalnum())
 
 
 def _calls(logged: Any) -> Mapping[str, Any]:
     """Calls by task; the older layout is a flat list of calls with a `weave_task_id`."""
     if isinstance(logged, Mapping):
-        return logged
+        return {text(task): calls for task, calls in logged.items()}
     by_task: dict[str, list[Any]] = {}
     for call in logged if isinstance(logged, list) else []:
         if isinstance(call, Mapping) and call.get("weave_task_id") is not None:

@@ -3,6 +3,10 @@
 A sample and epoch is an episode, a call of the model a turn. Calls inside scorer spans are the judge's: their words and
 tokens are left out. The score is the first scorer's that gives one value; every scorer stands in `score.NAME`. Letters
 count as Inspect counts them (C = 1, P = .5, I = N = 0), and only C is success. An error while scoring is `judge:`.
+
+A sample that was cancelled because another one failed, or that somebody declared invalid, says nothing of the system:
+it is named and left out. A retried evaluation copies the samples it had; of one sample and epoch the latest log
+counts.
 """
 
 from __future__ import annotations
@@ -16,13 +20,39 @@ from pathlib import Path
 from typing import Any, Literal
 
 from palaestra.errors import missing_extra
+from palaestra.evaluation.logs.files import content, too_much
 from palaestra.evaluation.logs.messages import content_text, turns_of
+from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
+_SCORERS = ("scorers", "scorer")
 _MEMBER = re.compile(r"samples/(.*)_epoch_(\d+)\.json")
 _ATTACHED = re.compile(r"attachment://([0-9a-f]+)")
+MOST_TEXT = 1 << 24
+"""Characters of one text of one turn, with what is attached to it."""
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
+
+_CANCELLED = re.compile(r"(asyncio\.(exceptions\.)?|trio\.|anyio\.)?Cancell?ed(Error)?\b")
+
+
+@READERS.register("inspect")
+def inspect() -> Reader:
+    """Inspect AI's logs, `.eval` and `.json`."""
+    return Reader(read, sees=_sees)
+
+
+def _sees(path: Path, head: bytes) -> bool:
+    if head[:2] == b"PK":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+            return False
+        ours = any(entry.filename.startswith(("samples/", "_journal/", "header.json")) for entry in entries)
+        return ours and not any(entry.flag_bits & 1 for entry in entries)
+    return head.lstrip()[:1] == b"{" and all(word in head for word in (b'"version"', b'"status"', b'"eval"'))
 
 
 def read(path: Path, rows: Rows) -> None:
@@ -35,7 +65,9 @@ def read(path: Path, rows: Rows) -> None:
         from inspect_ai.log import read_eval_log
     except ImportError:
         raise missing_extra("inspect-ai", "inspect") from None
-    form: Literal["json", "eval"] = "json" if path.read_bytes()[:1] == b"{" else "eval"
+    form = _form(path, rows)
+    if form is None:
+        return
     with _no_collection():
         try:
             log = read_eval_log(str(path), header_only=form == "eval", format=form)
@@ -51,6 +83,21 @@ def read(path: Path, rows: Rows) -> None:
                 _sample(place, sample, messages, log.eval, rows)
             except Exception as error:
                 rows.problem(place, error)
+
+
+def _form(path: Path, rows: Rows) -> Literal["json", "eval"] | None:
+    """Which of the two; None, and a problem, if it holds more than is read."""
+    try:
+        with path.open("rb") as file:
+            if file.read(2) != b"PK":
+                return None if content(path, rows) is None else "json"
+        with zipfile.ZipFile(path) as archive:
+            why = too_much(archive, path.stat().st_size)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        why = f"not a whole zip file ({error})"
+    if why:
+        rows.problem("", why)
+    return None if why else "eval"
 
 
 def _stored(path: Path, rows: Rows) -> Iterator[tuple[Any, list[Any]]]:
@@ -89,7 +136,7 @@ def _used(sample: dict[str, Any]) -> dict[str, Any]:
     for event in sample.get("events") or []:
         if event["event"] == "model":
             kept.append(event | {"tools": [], "call": None})
-        elif event["event"] in ("span_begin", "error") or (event["event"] == "tool" and event.get("error")):
+        elif event["event"] in ("span_begin", "step", "error") or (event["event"] == "tool" and event.get("error")):
             kept.append(event)
     return sample | {"events": kept, "messages": [], "store": {}}
 
@@ -111,6 +158,12 @@ def _reason(error: Exception) -> str:
 
 
 def _sample(place: str, sample: Any, messages: list[Any], header: Any, rows: Rows) -> None:
+    if sample.error is not None and _CANCELLED.match(str(sample.error.message)):
+        rows.problem(place, "cancelled before it ended, as when another sample failed: it is not counted")
+        return
+    if getattr(sample, "invalidation", None) is not None:
+        rows.problem(place, "declared invalid in the log: it is not counted")
+        return
     turns, failed_scoring = _turns(sample, messages)
     if sample.attachments:
         _attach(turns, sample.attachments)
@@ -146,16 +199,23 @@ def _sample(place: str, sample: Any, messages: list[Any], header: Any, rows: Row
         error=None if sample.error is None else f"{boundary}: {sample.error.message}",
         limit=None if sample.limit is None else sample.limit.type,
         truncated=sample.limit is not None,
+        _trial=f"{header.task_id}/{text(sample.id)}/{sample.epoch}" if header.task_id else sample.uuid,
+        _when=text(header.created),
     )
 
 
 def _attach(turns: list[dict[str, Any]], attachments: dict[str, str]) -> None:
-    """Put long texts back, which a log stores once; only where a turn shows them (Inspect would do it everywhere)."""
+    """Put long texts back, which a log stores once; only where a turn shows them (Inspect would do it everywhere).
+
+    A text that would grow beyond `MOST_TEXT` stays as it is stored.
+    """
     for turn in turns:
         for name in ("observation", "action", "arguments"):
             words = turn.get(name)
             if words is not None and "attachment://" in (words := text(words)):
-                turn[name] = _ATTACHED.sub(lambda found: attachments.get(found[1], found[0]), words)
+                grown = sum(len(attachments.get(found, "")) for found in _ATTACHED.findall(words))
+                if grown <= MOST_TEXT:
+                    turn[name] = _ATTACHED.sub(lambda found: attachments.get(found[1], found[0]), words)
 
 
 def _graded(sample: Any) -> Any:
@@ -182,17 +242,23 @@ def _confidence(score: Any) -> float | None:
 def _turns(sample: Any, messages: list[Any]) -> tuple[list[dict[str, Any]], bool]:
     """Turns of the agent, and whether an error came while scoring. Without events, from the messages."""
     scoring: set[str] = set()
+    steps: list[bool] = []  # older logs have steps, one within the other, in the place of spans
     began = failed = False
     turns: list[dict[str, Any]] = []
     asked: dict[str, dict[str, Any]] = {}
     for event in sample.events:
         kind = event.event
-        if kind == "span_begin" and (event.type in ("scorers", "scorer") or event.parent_id in scoring):
+        if kind == "span_begin" and (event.type in _SCORERS or event.parent_id in scoring):
             scoring.add(event.id)
             began = True
+        elif kind == "step" and event.action == "begin":
+            steps.append(event.type in _SCORERS or event.name in _SCORERS or any(steps[-1:]))
+            began = began or steps[-1]
+        elif kind == "step":
+            del steps[-1:]
         elif kind == "error":
             failed = failed or began
-        elif event.span_id in scoring:
+        elif event.span_id in scoring or any(steps[-1:]):
             continue
         elif kind == "model":
             turns += _model_turn(event, len(turns) and turns[-1]["turn"] + 1, asked)

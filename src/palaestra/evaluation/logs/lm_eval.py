@@ -1,22 +1,42 @@
 """lm-evaluation-harness: `samples_<task>_<date>.jsonl`, a line per document and filter (`--log_samples`).
 
-A document is a trial. Its score is the first metric of the first filter; every "metric,filter" stands in
-`score.metric,filter`, because filters are views of one answer and not trials. The document's digest is part of the
-task's name, so that only the same document is ever paired. The model's name comes from `results_<date>.json` beside it.
+A document is a trial. Its score is the first metric of the first filter that is one: between 0 and 1 for every
+document of the file, and no likelihood, which has another unit and would be averaged with accuracies of other tasks.
+Every "metric,filter" stands in `score.metric,filter`, because filters are views of one answer and not trials. A
+rolling likelihood, log p and the words or bytes it is about, gives `score.word_perplexity,none` of the document
+(smaller is better) and `score.word_loglikelihood,none`, log p per word, of which a mean makes sense. The document's
+digest is part of the task's name, so that only the same document is ever paired. The model's name comes from
+`results_<date>.json` beside it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
+from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 _KNOWN = {"doc_id", "resps", "filtered_resps", "filter", "metrics", "arguments"}
+_UNIT = re.compile(r"perplexity|bits_per|likelihood|logprob|nll|entropy|loss|brier|error|wer\b|ter\b|cer\b")
+"""Metrics in another unit, or of which less is better, though they may lie between 0 and 1."""
+_ROLLING: dict[str, tuple[str, Callable[[float], float]]] = {
+    "word_perplexity": ("word", lambda mean: math.exp(min(-mean, 200.0))),
+    "byte_perplexity": ("byte", lambda mean: math.exp(min(-mean, 200.0))),
+    "bits_per_byte": ("byte", lambda mean: -mean / math.log(2)),
+}
 _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl$")
+
+
+@READERS.register("lm-eval")
+def lm_eval() -> Reader:
+    """lm-evaluation-harness: samples_*.jsonl."""
+    return Reader(read, fits=fits, companion=is_results)
 
 
 def fits(record: dict[str, Any]) -> bool:
@@ -41,14 +61,14 @@ def read(found: Documents, rows: Rows) -> None:
             rows.problem(where, "a line without doc_id and resps")
             continue
         by_document.setdefault(dump(record["doc_id"]), []).append((where, record))
+    table = {document: _scores(views) for document, views in by_document.items()}
+    primary = _primary(table.values())
+    measured = list(dict.fromkeys(name for scores in table.values() for name in scores))
+    if primary is None and measured:
+        known = ", ".join(f"score.{name}" for name in measured[:4])
+        rows.problem("", f"no metric is a score between 0 and 1, so none is averaged with others; there is {known}")
     for document, views in by_document.items():
         where, first = views[0]
-        scores = {}
-        for _, view in views:
-            metrics = view.get("metrics")
-            for metric in metrics if isinstance(metrics, list) else []:
-                if isinstance(metric, str) and isinstance(view.get(metric), int | float | None):
-                    scores[f"{metric},{text(view.get('filter', 'none'))}"] = view.get(metric)
         digest = first.get("doc_hash")
         metrics = set(first["metrics"]) if _names(first.get("metrics")) else set()
         turn = {
@@ -62,9 +82,48 @@ def read(found: Documents, rows: Rows) -> None:
             [turn],
             system=system,
             task=f"{task}/{document}" + (f"#{digest[:8]}" if isinstance(digest, str) else ""),
-            score=next(iter(scores.values()), None),
-            scores=scores,
+            score=table[document].get(primary) if primary is not None else None,
+            scores=table[document],
         )
+
+
+def _scores(views: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """ "metric,filter" -> value of one document."""
+    scores: dict[str, Any] = {}
+    for _, view in views:
+        metrics, filter = view.get("metrics"), text(view.get("filter", "none"))
+        for metric in metrics if isinstance(metrics, list) else []:
+            if not isinstance(metric, str):
+                continue
+            value = view.get(metric)
+            if isinstance(value, int | float | None):
+                scores[f"{metric},{filter}"] = value
+            elif metric in _ROLLING and _pair(value):
+                unit, to_value = _ROLLING[metric]
+                mean = value[0] / value[1]
+                scores[f"{unit}_loglikelihood,{filter}"] = mean
+                scores[f"{metric},{filter}"] = to_value(mean)
+    return scores
+
+
+def _pair(value: Any) -> bool:
+    """log p, and how many words or bytes it is about."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(each, int | float) and math.isfinite(each) for each in value)
+        and value[1] > 0
+    )
+
+
+def _primary(table: Iterable[dict[str, Any]]) -> str | None:
+    """The first metric that is a score in [0, 1] wherever it is known."""
+    documents = list(table)
+    for name in dict.fromkeys(name for scores in documents for name in scores):
+        known = [scores[name] for scores in documents if isinstance(scores.get(name), int | float)]
+        if known and not _UNIT.search(name.partition(",")[0]) and all(0 <= value <= 1 for value in known):
+            return name
+    return None
 
 
 def _names(metrics: Any) -> bool:

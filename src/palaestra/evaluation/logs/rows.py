@@ -25,16 +25,22 @@ EXTRA: dict[str, Any] = {
 
 EPISODE = (
     "system", "run", "iteration", "task", "seed", "variation", "success", "error", "terminated", "truncated", "limit",
+    "_trial", "_when",
 )  # fmt: skip
+COPIES = {"_trial": pl.String, "_when": pl.String}
+"""Of a trial that may stand in several logs: which one, and when the log was written; gone from what is read."""
 TURN = (
     "turn", "agent", "policy", "observation", "action", "valid", "reward", "tokens_in", "tokens_cached",
     "tokens_cache_write", "tokens_out", "cost", "duration", "tool", "arguments", "status", "tool_error", "recipient",
     "confidence", "metadata",
 )  # fmt: skip
 _TURN = frozenset(TURN)
-COLUMNS = {name: SCHEMA[name].dtype if name in SCHEMA else EXTRA[name] for name in EPISODE + TURN}
+_KNOWN = {name: column.dtype for name, column in SCHEMA.items()} | EXTRA | COPIES
+COLUMNS = {name: _KNOWN[name] for name in EPISODE + TURN}
 ALWAYS = ("system", "task", "success", "reward", "error", "turn", "agent")
 """Columns that every log has; another one that is null throughout is left away."""
+MOST = 1e100
+"""A score or measurement beyond it is damaged: its square would be infinite, and every mean with it."""
 MOST_SCORES = 200
 """Scores per file that get a column of their own; a log with more is more likely damaged than rich."""
 
@@ -53,17 +59,24 @@ class Problem:
 
 @dataclass
 class Rows:
-    """The rows of one file. A reader calls `episode` once per play-through and `problem` for what it cannot read."""
+    """The rows of one file. A reader calls `episode` once per play-through and `problem` for what it cannot read.
+
+    system: the columns that name it, if somebody said so. foreign: the file was recognised as no log at all.
+    companion: it belongs to a log beside it.
+    """
 
     file: str
     problems: list[Problem] = field(default_factory=list)
+    system: str | None = None
+    foreign: bool = False
+    companion: bool = False
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _scores: dict[str, None] = field(default_factory=dict)
     _grades: dict[str, list[Any]] = field(default_factory=dict)
 
     def problem(self, where: str, why: str | Exception) -> None:
         """Count something that was not read, and go on."""
-        text = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        text = (why if isinstance(why, str) else f"{type(why).__name__}: {why}").strip()
         self.problems.append(Problem(self.file, where, text.splitlines()[0][:300] if text else "unreadable"))
 
     def episode(
@@ -140,6 +153,23 @@ class Rows:
         return frame.drop("_episode", *empty)
 
 
+def in_range(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
+    """A table whose numbers can be squared and added: what is infinite or beyond ±`MOST` is named and null."""
+    for name, dtype in frame.schema.items():
+        if not dtype.is_float():
+            continue
+        wide = (frame[name].abs() > MOST).fill_null(False) & frame[name].is_not_nan().fill_null(False)
+        if wide.any():
+            at = int(wide.arg_max() or 0)
+            rows.problem(
+                f"row {at + 1}",
+                f"{name}: {frame[name][at]:g} is out of range of a score or a measurement (±{MOST:g})"
+                + (f"; {wide.sum()} such rows" if wide.sum() > 1 else ""),
+            )
+            frame = frame.with_columns(pl.when(~wide).then(pl.col(name)).alias(name))
+    return frame
+
+
 def _spread(cost: float | None, rows: list[dict[str, Any]]) -> None:
     """By tokens; without any, the last row has it all."""
     if cost is None:
@@ -194,6 +224,8 @@ def _number(value: Any) -> float | None:
     number = float(value)
     if math.isinf(number):
         raise ValueError("infinity is not a score or a measurement")
+    if abs(number) > MOST:
+        raise ValueError(f"{number:g} is beyond ±{MOST:g}, out of range of a score or a measurement")
     return None if math.isnan(number) else number
 
 

@@ -9,17 +9,38 @@ each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import PalaestraError
+from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.chat import task_of
-from palaestra.evaluation.logs.files import Documents
+from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.rows import TURN, Rows, dump, rest
+from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
+from palaestra.evaluation.logs.systems import system_of, with_system
+
+
+@READERS.register("parquet")
+def parquet() -> Reader:
+    """Tables in Parquet: our own turns, or TRL's completions."""
+    return Reader(read_parquet, sees=lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet")
+
+
+@READERS.register("csv")
+def csv() -> Reader:
+    """Tables as text with commas, semicolons or tabs."""
+    return Reader(read_csv, sees=lambda path, head: path.suffix in (".csv", ".tsv"), order=1)
+
+
+@READERS.register("rows")
+def rows() -> Reader:
+    """Tables as JSON objects, an episode each, or a turn each."""
+    return Reader(read_records, fits=fits, order=9)
 
 
 def fits(record: dict[str, Any]) -> bool:
@@ -31,26 +52,27 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
     """An own table or TRL's completions."""
     try:
         frame = Turns.load(path).frame
-        if is_trl(frame.columns):
-            read_trl(frame, rows)
-            return None
-        return own(frame)
     except (PalaestraError, pl.exceptions.PolarsError, OSError) as error:
         rows.problem("", _short(error, rows.file))
+        return None
     except BaseException as error:  # a panic of the Parquet decoder is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         rows.problem("", f"not a readable Parquet file ({_short(error, rows.file)})")
-    return None
+        return None
+    if is_trl(frame.columns):
+        read_trl(frame, rows)
+        return None
+    return _table(lambda: frame, rows)
 
 
 def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
     """An own table as text; a line with too many fields is an error of the whole file, as polars names it."""
-    try:
-        return own(pl.read_csv(path, infer_schema_length=None, encoding="utf8"))
-    except (PalaestraError, pl.exceptions.PolarsError, OSError) as error:
-        rows.problem("", f"not a readable table ({_short(error, rows.file)})")
-    return None
+    data = content(path, rows)
+    if not data:
+        return None
+    sign = separator(data)
+    return _table(lambda: pl.read_csv(data, separator=sign, infer_schema_length=None, glob=False), rows)
 
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
@@ -61,18 +83,36 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
             rows.problem(where, "a row without a task and one of success, score and reward")
     if any(record.get("episode") is not None for _, record in good):
         plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
-        try:
-            return own(pl.DataFrame(plain, infer_schema_length=None))
-        except (PalaestraError, pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-            rows.problem("", f"not a readable table ({_short(error, rows.file)})")
-            return None
+        return _table(lambda: pl.DataFrame(plain, infer_schema_length=None), rows)
+    try:
+        named = system_of([record for _, record in good], rows)
+    except InputError as error:
+        rows.problem("", _short(error, rows.file))
+        return None
     of_episode = ("system", "run", "task", "success", "error", "seed")
     for where, record in good:
         scores = {name.removeprefix("score."): x for name, x in record.items() if name.startswith("score.")}
         turn = {name: record[name] for name in TURN if name in record}
         turn["metadata"] = rest(record, {*of_episode, *TURN, "score", *(f"score.{name}" for name in scores)})
-        values = {name: record.get(name) for name in of_episode}
+        values = {name: record.get(name) for name in of_episode} | {"system": record.get(named)}
         rows.episode(where, [turn], score=record.get("reward", record.get("score")), scores=scores, **values)
+    return None
+
+
+def separator(data: bytes) -> str:
+    """What stands most often between the names of the first line: a comma, a semicolon, a tab or a bar."""
+    first = data.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+    return max(",;\t|", key=lambda sign: first.count(sign.encode()))
+
+
+def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
+    try:
+        return own(in_range(with_system(make(), rows), rows))
+    except InputError as error:  # what to do about it stands in the message
+        wrong = _short(error, rows.file)
+        rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
+    except (PalaestraError, pl.exceptions.PolarsError, OSError, TypeError, OverflowError) as error:
+        rows.problem("", f"not a readable table ({_short(error, rows.file)})")
     return None
 
 

@@ -5,7 +5,8 @@ Left out: matches of more than two (make pairs of them) and margins of victory (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,22 +14,26 @@ import polars as pl
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
+from palaestra.errors import InputError, StorageError
+from palaestra.evaluation.ranking import headers
 from palaestra.evaluation.ranking.voting import widest_paths
 
-_ALIASES = {
-    "a": ("a", "model_a", "player_a", "left", "system_a", "x"),
-    "b": ("b", "model_b", "player_b", "right", "system_b", "y"),
-    "winner": ("winner", "result", "outcome"),
-    "score": ("score", "score_a"),
-    "task": ("task", "cluster", "question_id", "prompt_id"),
-    "weight": ("weight",),
-}
-_WORDS = {
-    "tie": 0.5, "draw": 0.5, "tie (bothbad)": 0.5, "bothbad": 0.5, "both": 0.5, "0.5": 0.5, "1/2-1/2": 0.5,
-    "a": 1.0, "model_a": 1.0, "player_a": 1.0, "left": 1.0, "1": 1.0, "1.0": 1.0, "1-0": 1.0, "x": 1.0, "win": 1.0,
-    "b": 0.0, "model_b": 0.0, "player_b": 0.0, "right": 0.0, "0": 0.0, "0.0": 0.0, "0-1": 0.0, "y": 0.0, "loss": 0.0,
-}  # fmt: skip
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the rows of a file. tied: of those that were used. dropped: how many, by why."""
+
+    rows: int
+    used: int
+    tied: int
+    dropped: dict[str, int]
+
+    def __str__(self) -> str:
+        left = self.rows - self.used
+        why = "; ".join(f"{count} {why}" for why, count in self.dropped.items() if count)
+        return (
+            f"{self.used} of {self.rows} rows used, {self.tied} of them ties; {left} dropped{f' ({why})' * bool(why)}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +41,7 @@ class Matches:
     """a, b: int[m] into `names`. score: float64[m], what `a` got: 1, 1/2 or 0. weight: how often it counts.
 
     cluster: int[m], matches that are resampled together, e.g. those of one task; each its own by default, and if there
-    is but one task.
+    is but one task. counts: of the file that they come from.
     """
 
     names: tuple[str, ...]
@@ -45,6 +50,7 @@ class Matches:
     score: np.ndarray
     weight: np.ndarray
     cluster: np.ndarray
+    counts: Counts | None = None
 
     def __len__(self) -> int:
         return len(self.a)
@@ -128,49 +134,55 @@ class Matches:
         return np.bincount(cell, weight, minlength=n * n).reshape(n, n)
 
 
-def read_matches(source: str | Path | pl.DataFrame) -> Matches:
-    """A CSV, Parquet or JSONL file, or a table, a row per match.
+def read_matches(
+    source: str | Path | pl.DataFrame, *, a: str | None = None, b: str | None = None, winner: str | None = None
+) -> Matches:
+    """A CSV, TSV, Parquet, JSON or JSONL file, or a table, a row per match.
 
-    Two names (`a`, `b`, or `model_a`, `model_b` …) and either `winner` (a name of the two, "a", "b" or "tie"; null is
-    left out) or `score` (1, 1/2 or 0 of the first). Optional: `task`, whose matches are resampled together, and
-    `weight`, how often a row counts.
+    Who met and who won stands in columns by the names of `headers`: `model_a`, `model_b` and `winner`; `winner` and
+    `loser`; `White`, `Black` and `Result`; `home_team`, `away_team` and their scores; and others. A row without a
+    result is left out and counted. Optional: `task`, whose matches are resampled together, and `weight`, how often a
+    row counts.
+
+    Args:
+        a, b, winner: columns, where the names are others.
 
     Raises:
-        InputError: a value that cannot be read; names the row.
+        InputError: a value that cannot be read, or that could mean two things; names the row.
         MissingColumnError: no such columns.
         StorageError: the file cannot be read.
     """
     frame = source if isinstance(source, pl.DataFrame) else _read(Path(source))
     what = "matches" if isinstance(source, pl.DataFrame) else str(source)
-    columns = {name.casefold().strip(): name for name in frame.columns}
-    found = {key: columns[hit[0]] for key, names in _ALIASES.items() if (hit := [n for n in names if n in columns])}
-    for key in ("a", "b"):
-        if key not in found:
-            raise MissingColumnError(f"{what}: no column {key!r} (or {', '.join(_ALIASES[key][1:])}); it has: "
-                                     f"{', '.join(frame.columns)}")  # fmt: skip
-    if "winner" not in found and "score" not in found:
-        raise MissingColumnError(f"{what}: neither a column 'winner' nor 'score'; it has: {', '.join(frame.columns)}")
-    table = frame.select(pl.col(found[key]).alias(key) for key in found).with_row_index("row")
-    table = table.with_columns(pl.col("a", "b").cast(pl.String).str.strip_chars())
+    how = headers.layout(frame.columns, what, a, b, winner)
+    by = {headers.plain(name): name for name in reversed(frame.columns)}
+    extra = {key: next((by[n] for n in names if n in by), None)
+             for key, names in (("task", headers.TASKS), ("weight", headers.WEIGHTS))}  # fmt: skip
+    columns = [_text(frame[how.a]).alias("a"), _text(frame[how.b]).alias("b"), *(_text(frame[n]) for n in how.outcome)]
+    table = pl.DataFrame(columns).with_row_index("row")
+    table = table.with_columns(_text(frame[name]).alias(f"_{key}") for key, name in extra.items() if name is not None)
+    table = table.with_columns(pl.col("a", "b").str.strip_chars())
     for wrong, why in (
-        (table.filter(pl.col("a").is_null() | pl.col("b").is_null()), "a name is missing"),
+        (table.filter((pl.col("a").fill_null("") == "") | (pl.col("b").fill_null("") == "")), "a name is missing"),
         (table.filter(pl.col("a") == pl.col("b")), "it meets itself"),
     ):
         if len(wrong):
             raise InputError(f"{what}: row {wrong['row'][0] + 1}: {why}; {len(wrong)} such rows")
-    table = table.drop_nulls("winner" if "winner" in found else "score")
-    score = _scores(table, what) if "winner" in found else table["score"].cast(pl.Float64, strict=False).to_numpy()
-    bad = np.flatnonzero(~np.isin(score, (0.0, 0.5, 1.0)))
-    if len(bad):
-        raise InputError(f"{what}: row {table['row'][int(bad[0])] + 1}: a score of {score[bad[0]]}; it is 1, 0.5 or 0")
-    weight = table["weight"].cast(pl.Float64, strict=False).to_numpy() if "weight" in found else np.ones(len(table))
-    bad = np.flatnonzero(~((weight > 0) & np.isfinite(weight)))
-    if len(bad):
-        row = table.row(int(bad[0]), named=True)
-        raise InputError(f"{what}: row {row['row'] + 1}: a weight must be positive, not {row['weight']!r}")
-    return matches(
-        table["a"].to_list(), table["b"].to_list(), score, weight, table["task"] if "task" in found else None
-    )
+    table = table.with_columns(_score=headers.scores(table, how, what))
+    used = table.drop_nulls("_score")
+    score = used["_score"].to_numpy()
+    weight = np.ones(len(used))
+    if extra["weight"] is not None:
+        weight = used["_weight"].cast(pl.Float64, strict=False).to_numpy()
+        bad = np.flatnonzero(~((weight > 0) & (weight < 1e15)))
+        if len(bad):
+            row = used.row(int(bad[0]), named=True)
+            raise InputError(f"{what}: row {row['row'] + 1}: a weight must be positive, not {row['_weight']!r}")
+    if not len(used):
+        raise InputError(f"{what}: a ranking needs at least one match; {len(table)} rows, none of them with a result")
+    task = used["_task"] if extra["task"] is not None else None
+    counts = Counts(len(table), len(used), int((score == 0.5).sum()), {"without a result": len(table) - len(used)})
+    return replace(matches(used["a"].to_list(), used["b"].to_list(), score, weight, task), counts=counts)
 
 
 def matches(
@@ -206,34 +218,63 @@ def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: fl
     return matches(pairs["system"].to_list(), pairs["system_b"].to_list(), score, task=pairs["task"])
 
 
-def _scores(table: pl.DataFrame, what: str) -> np.ndarray:
-    winner = pl.col("winner").cast(pl.String).str.strip_chars()
-    score = (
-        pl.when(winner == pl.col("a"))
-        .then(1.0)
-        .when(winner == pl.col("b"))
-        .then(0.0)
-        .otherwise(winner.str.to_lowercase().replace_strict(_WORDS, default=None, return_dtype=pl.Float64))
-    )
-    found = table.select("row", "a", "b", winner.alias("winner"), score=score)
-    wrong = found.filter(pl.col("score").is_null())
-    if len(wrong):
-        row = wrong.row(0, named=True)
-        known = (row["a"], row["b"], "tie")
-        raise InputError(
-            f"{what}: row {row['row'] + 1}: winner {row['winner']!r} is none of {row['a']!r}, {row['b']!r}, 'tie'"
-            f"{nearest(str(row['winner']), known)}"
-        )
-    return found["score"].to_numpy()
+def _text(column: pl.Series) -> pl.Series:
+    """As text; whole numbers that a missing value has turned into floats are whole again."""
+    if column.dtype.is_nested() or column.dtype == pl.Null:
+        return pl.Series(column.name, [None] * len(column), dtype=pl.String)
+    if column.dtype.is_float() and (column.drop_nulls().drop_nans() % 1 == 0).all():
+        column = column.fill_nan(None).cast(pl.Int64, strict=False)
+    return column.cast(pl.String)
 
 
 def _read(path: Path) -> pl.DataFrame:
-    readers = {".csv": pl.read_csv, ".parquet": pl.read_parquet, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson}
-    if path.suffix not in readers:
-        raise InputError(f"{path}: matches are read from {', '.join(readers)}")
+    """Every column of a text file as text: what begins with numbers may go on with words."""
+    kinds = (".csv", ".tsv", ".txt", ".parquet", ".json", ".jsonl", ".ndjson")
+    if path.suffix not in kinds:
+        raise InputError(f"{path}: matches are read from {', '.join(kinds)}")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        return readers[path.suffix](path)  # type: ignore[operator, no-any-return]
-    except (pl.exceptions.PolarsError, OSError) as error:
+        if path.suffix == ".parquet":
+            return pl.read_parquet(path, glob=False)
+        data = path.read_bytes()
+        if path.suffix in (".csv", ".tsv", ".txt"):
+            data = data.removeprefix(b"\xef\xbb\xbf")
+            first = data.lstrip().partition(b"\n")[0]
+            sign = max(",;\t|", key=lambda sign: first.count(sign.encode()))
+            return pl.read_csv(data, separator=sign, infer_schema=False, glob=False)
+        return _objects(data, path)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _objects(data: bytes, path: Path) -> pl.DataFrame:
+    text = data.decode("utf-8-sig")
+    try:
+        found = json.loads(text)
+        found = [found] if isinstance(found, dict) else found
+        places = [f"entry {n}" for n in range(len(found))] if isinstance(found, list) else []
+    except RecursionError:
+        raise StorageError(f"{path}: cannot be read: nested too deeply") from None
+    except ValueError as error:
+        if path.suffix == ".json" and not text.lstrip().startswith("{"):
+            raise StorageError(f"{path}: cannot be read: {error}") from error
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        found, places = [], []
+        for number, line in lines:
+            try:
+                found.append(json.loads(line))
+            except (ValueError, RecursionError) as wrong:
+                raise StorageError(f"{path}: line {number} cannot be read: {wrong}") from wrong
+            places.append(f"line {number}")
+    if not isinstance(found, list):
+        raise StorageError(f"{path}: cannot be read: expected a list of matches, found {type(found).__name__}")
+    for place, each in zip(places, found, strict=True):
+        if not isinstance(each, dict):
+            raise StorageError(f"{path}: {place} cannot be read: expected an object, found {type(each).__name__}")
+    names = dict.fromkeys(name for each in found for name in each)
+    plain = {str, int, float, bool}
+    columns = {
+        name: [str(value) if type(value := each.get(name)) in plain else None for each in found] for name in names
+    }
+    return pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String))

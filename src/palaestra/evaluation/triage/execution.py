@@ -1,7 +1,7 @@
-"""[109] What tool calls give away: failures by their words, loops by their runs, exhaustion of the environment.
+"""[109] What tool calls give away: failures by their words, loops by their runs, exhaustion; and episodes that crashed.
 
 Works on the columns `tool`, `arguments`, and what came back: `tool_error`, `status`, else the observation of the
-agent's next turn. Patterns and confidences follow the released code in kind; the expressions are our own.
+agent's next turn; and on `error` and `limit` of the episode, with or without tools.
 """
 
 from __future__ import annotations
@@ -12,50 +12,51 @@ import polars as pl
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.detection import SCHEMA, Found, found
+from palaestra.evaluation.triage.failures import failures
 
-FAILURES: tuple[tuple[str, float, str], ...] = (
-    ("failure.invalid_args", 0.9, r"invalid (argument|parameter|input|type)|missing (required|argument|parameter)"
-     r"|validation error|schema mismatch|typeerror|\b422\b"),
-    ("failure.tool_not_found", 0.95, r"(tool|function|command) (\S+ )?(not found|does not exist|is unknown)"
-     r"|unknown (tool|function)|no such tool"),
-    ("failure.auth", 0.8, r"unauthori[sz]ed|forbidden|permission denied|access denied"
-     r"|invalid (api )?(key|token|credentials)|\b40[13]\b"),
-    ("failure.state", 0.85, r"already exists|not (initiali[sz]ed|logged in|connected|ready)|conflict|invalid state"
-     r"|precondition|\b409\b"),
-    ("failure.bad_query", 0.8, r"syntax error|malformed query|invalid (query|sql|regex)|could not parse"),
-    ("failure.bad_query", 0.6, r"no (results|rows|matches|records) (found|returned)|not found|\b404\b"),
-)  # fmt: skip
-EXHAUSTION: tuple[tuple[str, float, str], ...] = (
-    ("exhaustion.rate_limit", 0.95, r"rate limit|too many requests|quota exceeded|\b429\b"),
-    ("exhaustion.timeout", 0.9, r"timed? ?out|deadline exceeded|\b50[48]\b"),
-    ("exhaustion.network", 0.9, r"connection (refused|reset|aborted|error)|network (is )?(unreachable|error)"
-     r"|\bdns\b|name resolution"),
-    ("exhaustion.malformed_response", 0.85, r"(json|response) (decode|parse|parsing) error|malformed response"
-     r"|unexpected (end of|token)"),
-    ("exhaustion.context_overflow", 0.95, r"context (length|window)|maximum (context|number of tokens)|too many tokens"
-     r"|prompt is too long"),
-    ("exhaustion.api_error", 0.9, r"internal server error|service unavailable|bad gateway|api error|overloaded"
-     r"|\b50[0-3]\b"),
-)  # fmt: skip
 RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
 
 
 def execution(turns: Turns) -> pl.DataFrame:
-    """Detections of both layers: `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`."""
-    answers = _answers(turns)
-    parts = [
-        _by_pattern(answers, FAILURES, "execution"),
-        _by_pattern(answers, EXHAUSTION, "environment"),
-        found(loops(turns), "execution"),
-    ]
+    """Detections: `execution.crash.…`, `execution.failure.…`, `execution.loop.…`, `environment.exhaustion.…`."""
+    parts = [failures(answers(turns)), found(loops(turns), "execution"), crashes(turns)]
+    return pl.concat([part.select(pl.col(name).cast(kind) for name, kind in SCHEMA.items()) for part in parts])
+
+
+def crashes(turns: Turns) -> pl.DataFrame:
+    """Episodes that ended with an error, by the boundary that failed, and those that a limit stopped; last row."""
+    names = [name for name in ("error", "limit") if name in turns.columns]
+    if not names or not len(turns):
+        return pl.DataFrame(schema=SCHEMA)
+    segments = turns.segments("episode")
+    order = np.arange(len(turns)) if segments.order is None else segments.order
+    owner = np.repeat(np.arange(len(segments.lengths)), segments.lengths)
+    frame = turns.frame.select(pl.col(names).cast(pl.String))[order.tolist()].with_columns(row=order, owner=owner)
+    ended = frame.group_by("owner", maintain_order=True).agg(pl.col("row").last(), pl.col(names).drop_nulls().last())
+    parts = []
+    if "error" in names:
+        boundary = pl.col("error").str.extract(r"^\s*(env|policy|judge|reward|run)\s*:").fill_null("run")
+        kind = pl.format("execution.crash.{}", boundary)
+        crashed = ended.filter(pl.col("error").is_not_null())
+        parts.append(crashed.select("row", type=kind, confidence=pl.lit(1.0), evidence=_line("error")))
+    if "limit" in names:
+        stopped = ended.filter(pl.col("limit").is_not_null())
+        kind = pl.lit("environment.exhaustion.limit")
+        parts.append(
+            stopped.select("row", type=kind, confidence=pl.lit(0.8), evidence=pl.format("stopped by {}", "limit"))
+        )
     return pl.concat(parts)
 
 
-def _answers(turns: Turns) -> pl.DataFrame:
-    """(row, text): what each call was answered; the row is the call's."""
+def _line(column: str) -> pl.Expr:
+    return pl.col(column).str.replace_all(r"\s+", " ").str.slice(0, 200)
+
+
+def answers(turns: Turns) -> pl.DataFrame:
+    """(row, text, sure): what each call was answered; the row is the call's. sure: the log says that it failed."""
     frame = turns.frame
     if "tool" not in frame.columns:
-        return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String})
+        return pl.DataFrame(schema={"row": pl.Int64, "text": pl.String, "sure": pl.Boolean})
     segments = turns.segments("episode", "agent") if "agent" in turns.columns else turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
     last = np.zeros(len(order), bool)
@@ -68,34 +69,23 @@ def _answers(turns: Turns) -> pl.DataFrame:
         else pl.Series([None] * len(frame), dtype=pl.String)
     )
     answered = heard.gather(np.maximum(after, 0)).set(pl.Series(after < 0), None) if len(frame) else heard
-    said = [frame[name].cast(pl.String) if name in frame.columns else None for name in ("tool_error", "error")]
-    status = frame["status"] if "status" in frame.columns else None
-    text = pl.Series("text", answered)
-    table = pl.DataFrame({"row": np.arange(len(frame)), "text": text, "tool": frame["tool"].cast(pl.String)})
-    for extra in said:
-        if extra is not None:
-            table = table.with_columns(text=pl.when(extra.is_not_null()).then(extra).otherwise(pl.col("text")))
-    if status is not None:  # what the status says is sure; a text about a successful call is not a failure
-        failed = status.fill_null(-1) >= 400
-        fine = status.is_not_null() & ~failed
-        said_with = pl.concat_str(status.cast(pl.String).fill_null(""), pl.lit(" "), pl.col("text").fill_null(""))
-        table = table.with_columns(
-            text=pl.when(failed).then(said_with).when(fine).then(None).otherwise(pl.col("text"))
-        )  # fmt: skip
-    return table.filter(pl.col("tool").is_not_null() & pl.col("text").is_not_null()).select("row", "text")
-
-
-def _by_pattern(answers: pl.DataFrame, patterns: tuple[tuple[str, float, str], ...], layer: str) -> pl.DataFrame:
-    """The first pattern that an answer matches."""
-    text = pl.col("text").str.slice(0, 2000).str.to_lowercase()
-    kind, sure = pl.lit(None, pl.String), pl.lit(None, pl.Float64)
-    for name, confidence, pattern in reversed(patterns):
-        hit = text.str.contains(pattern)
-        kind = pl.when(hit).then(pl.lit(f"{layer}.{name}")).otherwise(kind)
-        sure = pl.when(hit).then(pl.lit(confidence)).otherwise(sure)
-    evidence = pl.col("text").str.replace_all(r"\s+", " ").str.slice(0, 200)
-    hits = answers.select(pl.col("row").cast(pl.Int64), type=kind, confidence=sure, evidence=evidence)
-    return hits.filter(pl.col("type").is_not_null()).select(SCHEMA.keys())
+    nothing = pl.Series([None] * len(frame))
+    error = frame["tool_error"] if "tool_error" in frame.columns else nothing
+    status = frame["status"] if "status" in frame.columns else nothing
+    table = pl.DataFrame({
+        "row": np.arange(len(frame)), "text": answered, "tool": frame["tool"].cast(pl.String),
+        "wrong": error.cast(pl.String), "status": status.cast(pl.Int32),
+    })  # fmt: skip
+    bad, fine = pl.col("status") >= 400, pl.col("status") < 400
+    said = pl.coalesce("wrong", "text", pl.lit(""))
+    with_status = pl.concat_str(pl.format("{} ", "status").fill_null(""), said)  # what the status says is sure
+    table = table.with_columns(
+        text=pl.when(bad).then(with_status).when(pl.col("wrong").is_not_null()).then("wrong")
+        .when(fine).then(None)  # a text about a call that went well is no failure
+        .otherwise("text"),
+        sure=(bad.fill_null(False) | pl.col("wrong").is_not_null()),
+    )  # fmt: skip
+    return table.filter(pl.col("tool").is_not_null() & pl.col("text").is_not_null()).select("row", "text", "sure")
 
 
 def loops(turns: Turns) -> list[Found]:
@@ -103,6 +93,10 @@ def loops(turns: Turns) -> list[Found]:
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
     retry among them. Oscillation: a pattern of 2 to 5 calls with two tools or more, 3 times or more.
+
+    The published rules look at calls alone. Here they also must not get on: polling that hears something new each time
+    is no retry, and paging, or reading and writing file after file, is neither drift nor oscillation, unless half of it
+    fails, all answers are the same, or, for the latter, the calls are equal with their arguments.
     """
     frame = turns.frame
     if "tool" not in frame.columns:
@@ -117,19 +111,21 @@ def loops(turns: Turns) -> list[Found]:
     given = frame["arguments"].cast(pl.String).gather(rows).fill_null("") if "arguments" in frame.columns else names
     tool = code_array(names.to_arrow()).ids
     call = code_array((names + "\x00" + given).to_arrow()).ids
+    heard, failed = _heard(turns, rows)
     result = []
     retried = np.zeros(len(rows), bool)
     for start, length in runs(np.append(False, (call[1:] == call[:-1]) & (episode[1:] == episode[:-1])), 1):
-        if length >= RETRY:
-            retried[start : start + length] = True
+        span = slice(start, start + length)
+        if length >= RETRY and not _gets_on(heard[span], failed[span]):
+            retried[span] = True
             result.append(Found(rows[start], "loop.retry", 0.95, f"{length} × {names[int(start)]}"))
     same = np.append(False, (tool[1:] == tool[:-1]) & (episode[1:] == episode[:-1]))
     for start, length in runs(same, 1):
         span = slice(start, start + length)
-        if length >= DRIFT and not retried[span].any() and len(np.unique(call[span])) >= 2:
-            result.append(
-                Found(rows[start], "loop.parameter_drift", 0.85, f"{length} × {names[int(start)]}, arguments vary")
-            )
+        varied = length >= DRIFT and not retried[span].any() and len(np.unique(call[span])) >= 2
+        if varied and _stuck(heard[span], failed[span]):
+            words = f"{length} × {names[int(start)]}, arguments vary"
+            result.append(Found(rows[start], "loop.parameter_drift", 0.85, words))
     covered = np.zeros(len(rows), bool)
     for period in PERIODS:
         if len(rows) < CYCLES * period:
@@ -137,12 +133,37 @@ def loops(turns: Turns) -> list[Found]:
         equal = np.zeros(len(rows), bool)
         equal[period:] = (tool[period:] == tool[:-period]) & (episode[period:] == episode[:-period])
         for start, length in runs(equal, period):
+            span = slice(start, start + length)
             pattern = tool[start : start + period]
-            if length >= CYCLES * period and len(np.unique(pattern)) >= 2 and not covered[start : start + length].any():
-                covered[start : start + length] = True
+            again = (call[start + period : start + length] == call[start : start + length - period]).all()
+            stuck = (again and not _gets_on(heard[span], failed[span])) or _stuck(heard[span], failed[span])
+            if length >= CYCLES * period and len(np.unique(pattern)) >= 2 and not covered[span].any() and stuck:
+                covered[span] = True
                 shown = " → ".join(names.gather(np.arange(start, start + period)).to_list())
                 result.append(Found(rows[start], "loop.oscillation", 0.9, f"{length // period} × ({shown})"))
     return result
+
+
+def _heard(turns: Turns, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each call: what it was answered, as a number (-1: unknown), and whether it failed."""
+    known = answers(turns)
+    heard, failed = np.full(len(turns), -1), np.zeros(len(turns), bool)
+    if len(known):
+        heard[known["row"].to_numpy()] = code_array(known["text"].to_arrow()).ids
+        failed[failures(known)["row"].to_numpy()] = True
+    return heard[rows], failed[rows]
+
+
+def _gets_on(heard: np.ndarray, failed: np.ndarray) -> bool:
+    """Something new was heard each time, and nothing failed."""
+    known = heard[heard >= 0]
+    return len(known) >= 2 and len(np.unique(known)) == len(known) and not failed.any()
+
+
+def _stuck(heard: np.ndarray, failed: np.ndarray) -> bool:
+    """At least half of it failed, or all answers are the same."""
+    known = heard[heard >= 0]
+    return bool(2 * failed.sum() >= len(heard)) or (len(known) >= 2 and len(np.unique(known)) == 1)
 
 
 def runs(equal: np.ndarray, period: int) -> list[tuple[int, int]]:

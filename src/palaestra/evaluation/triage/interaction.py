@@ -6,46 +6,61 @@ table: `interaction(turns, phrases=…)`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.detection import Found, found
-from palaestra.evaluation.triage.talk import jaccard, messages, phrase_match, trigrams, words
+from palaestra.evaluation.triage.talk import FILLER, jaccard, messages, phrase_match, trigrams, words
 
 PHRASES: dict[str, tuple[str, ...]] = {
     "misalignment.correction": (
-        "no that's wrong", "that's not what i asked", "that's not what i meant", "i said", "i meant",
-        "not what i wanted", "you misunderstood", "that is incorrect", "you got it wrong", "please correct that",
+        "no that's wrong", "that's not what i asked", "that's not what i meant", "^i said", "^i meant",
+        "i already said", "i already told you", "not what i wanted", "you misunderstood", "^that is incorrect",
+        "^that's incorrect", "^that's wrong", "you got it wrong", "you got that wrong", "please correct that",
+        "^not that one",
     ),
     "misalignment.clarification": (
-        "what do you mean", "i don't understand", "can you clarify", "could you explain that", "that's unclear",
-        "i'm confused", "please be more specific",
+        "^what do you mean", "^i don't understand", "can you clarify", "could you explain that", "that's unclear",
+        "=i'm confused", "^i'm confused by your", "please be more specific",
     ),
     "disengagement.escalation": (
-        "talk to a human", "speak to a person", "real person", "speak to your manager", "human agent", "call support",
-        "file a complaint",
+        "talk to a human", "speak to a human", "speak with a human", "speak to a person", "talk to a person",
+        "talk to a real person", "speak to a real person", "speak to your manager", "talk to your manager",
+        "talk to your supervisor", "get me a human", "i want a human", "transfer me to a human",
+        "connect me to a human", "^i will file a complaint", "^i want to file a complaint", "^i'll file a complaint",
+        "a human agent please",
     ),
     "disengagement.quit": (
-        "never mind", "forget it", "i give up", "i'm done", "i'll do it myself", "let's stop here", "cancel everything",
+        "^never mind", "=forget it", "=forget about it", "=i give up", "^i give up on", "=i'm done",
+        "^i'm done with you", "^i'm done with this", "^i'll do it myself", "^i'll just do it myself",
+        "^let's stop here", "=cancel everything",
     ),
     "disengagement.negative_stance": (
-        "this is useless", "this is ridiculous", "waste of time", "you're not helping", "this is frustrating",
-        "terrible", "worst", "so annoying",
+        "^this is useless", "you're useless", "you are useless", "^this is ridiculous", "^what a waste of time",
+        "waste of my time", "you're wasting my time", "you're not helping", "you are not helping",
+        "^this is frustrating", "^this is terrible", "^that's terrible", "you're terrible", "=terrible",
+        "^terrible service", "you're the worst", "you are the worst", "^worst", "^so annoying",
+        "^this is so annoying", "=annoying",
     ),
-    "satisfaction.gratitude": ("thank you", "thanks", "much appreciated", "i appreciate it", "cheers"),
+    "satisfaction.gratitude": (
+        "thank you", "^thanks", "much appreciated", "^i appreciate it", "=cheers", "many thanks", "=thx",
+        "a lot thanks",
+    ),
     "satisfaction.confirmation": (
-        "that's right", "that's correct", "exactly what i needed", "looks good", "yes that's it", "perfect",
+        "^that's right", "^that's correct", "exactly what i needed", "exactly what i wanted", "^looks good",
+        "that looks good", "^yes that's it", "^that's it", "=perfect", "^perfect thank",
     ),
-    "satisfaction.success": ("it works", "that worked", "problem solved", "it's fixed", "all set", "that did it"),
+    "satisfaction.success": (
+        "=it works", "^it works now", "it works perfectly", "=that worked", "=problem solved", "^it's fixed now",
+        "=it's fixed", "=all set", "^that did it", "it works again",
+    ),
 }  # fmt: skip
+_DIGITS = re.compile(r"\d+")
+_CODE = re.compile(r"[_=;{}<>]|\bSELECT\b.*\bFROM\b")
 MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.clarification")
-_FILLER = frozenset({
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "do", "for", "from", "have", "i",
-    "in", "is", "it", "me", "my", "of", "on", "or", "please", "so", "that", "the", "this", "to", "was", "we",
-    "what", "will", "with", "would", "you", "your",
-})  # fmt: skip
 
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:
@@ -72,11 +87,11 @@ def _misaligned(row: int, text: str, before: list[str], phrases: Mapping[str, Se
 
 def _rephrased(text: str, before: list[str]) -> float:
     """Overlap of content words with one of the last three messages, if it is at least .75 and half is not new."""
-    own = {w for w in words(text) if w not in _FILLER}
+    own = {w for w in words(text) if w not in FILLER}
     best = 0.0
     for earlier in before:
-        other = {w for w in words(earlier) if w not in _FILLER}
-        if min(len(own), len(other)) < 4 or words(text) == words(earlier):
+        other = {w for w in words(earlier) if w not in FILLER}
+        if min(len(own), len(other)) < 4 or words(text) == words(earlier) or _asks_for_another(text, own - other):
             continue
         overlap = len(own & other)
         if overlap / min(len(own), len(other)) >= 0.75 and len(own - other) / len(own) <= 0.5:
@@ -84,13 +99,25 @@ def _rephrased(text: str, before: list[str]) -> float:
     return best
 
 
+def _asks_for_another(text: str, fresh: set[str]) -> bool:
+    """Whether what is new in a message is a number or a name: then it is another wish in like words."""
+    names = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z][\w'-]+", text)}
+    return any(word in names or any(sign.isdigit() for sign in word) for word in fresh)
+
+
 def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Found]:
     for kind, known in phrases.items():
         if not kind.startswith("misalignment") and (sure := phrase_match(text, known)):
             yield Found(row, kind, sure, text)
     letters = [c for c in text if c.isalpha()]
-    if len(letters) >= 10 and sum(c.isupper() for c in letters) >= 0.8 * len(letters):
-        yield Found(row, "disengagement.negative_stance", 0.8, text)  # shouting
+    plain = [
+        w for w in words(text) if w in FILLER or w in ("not", "no", "why", "does", "now", "stop", "never", "still")
+    ]
+    loud = len(letters) >= 10 and sum(c.isupper() for c in letters) >= 0.8 * len(letters)
+    if (
+        loud and len(plain) >= 2 and not _CODE.search(text)
+    ):  # two words of speech at least: codes and SQL are no shouting
+        yield Found(row, "disengagement.negative_stance", 0.8, text)
 
 
 def efficiency(user_turns: int) -> float:
@@ -111,5 +138,5 @@ def _stagnation(human: list[tuple[int, str]], said: list[tuple[int, str, str]]) 
         if role == "observation" or earlier is None or min(len(words(text)), len(words(earlier))) < 5:
             continue
         alike = jaccard(trigrams(text), trigrams(earlier))
-        if alike >= 0.85:
+        if alike >= 0.85 and _DIGITS.findall(text) == _DIGITS.findall(earlier):  # "3 of 5 done" goes on
             yield Found(row, "stagnation.repetition", 0.95 if alike >= 0.95 else alike, text)

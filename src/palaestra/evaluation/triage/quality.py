@@ -30,7 +30,7 @@ def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
 
     Q = 50 + 20·(.6, .8, .95 for 1, 2, ≥ 3 satisfied) - 10·severity(disengagement) - 15·[misaligned in more than .3 of
     the user turns] - 8·severity(stagnation)·[more than 2] - 8·failures - 5·loops - 3·exhaustions, clipped to [0, 100];
-    0 after an escalation or quit, or disengagement or stagnation of severity 3.
+    0 after an escalation or quit, or disengagement or stagnation of severity 3; and, ours, after a crash.
     """
     codes = turns.codes("episode")
     human = messages(turns).filter(pl.col("role") == "human")["episode"].to_numpy()
@@ -39,6 +39,7 @@ def episodes(turns: Turns, detections: pl.DataFrame) -> pl.DataFrame:
     )
     owner = detections.with_columns(episode_code=pl.Series(codes.ids[detections["row"].to_numpy()], dtype=pl.Int64))
     left = pl.col("type").is_in(["interaction.disengagement.escalation", "interaction.disengagement.quit"])
+    left |= pl.col("type").str.starts_with("execution.crash.")
     counts = [pl.col("type").str.starts_with(prefix).sum().alias(name) for name, prefix in GROUPS.items()]
     summed = owner.group_by("episode_code").agg(*counts, left.any().alias("left"))
     table = base.join(summed, on="episode_code", how="left").sort("episode_code")

@@ -8,6 +8,7 @@ row is one message, and `action` its text.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,18 @@ from palaestra.errors import InputError
 ROLES = ("human", "agent", "observation")
 LAST, LONG, HEAD = 100, 2000, 0.2
 SAME, ALIKE = 0.65, 0.60
+FILLER = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "do", "for", "from", "have", "i",
+    "in", "is", "it", "me", "my", "of", "on", "or", "please", "so", "that", "the", "this", "to", "was", "we",
+    "what", "will", "with", "would", "you", "your",
+})  # fmt: skip
+"""Words without content."""
+_OPENING = frozenset({
+    "no", "but", "well", "ok", "okay", "oh", "hey", "hi", "sorry", "wait", "please", "and", "so", "ugh", "then", "just",
+    "hm", "hmm", "now", "actually", "look", "listen", "great", "yes",
+})  # fmt: skip
+"""What people open a sentence with, whatever they say then."""
+_MARK = re.compile(r"[.!?;,:\n–—]+|\s-\s")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
@@ -112,21 +125,44 @@ def cosine(a: str, b: str) -> float:
     return shared / (xx * yy) ** 0.5 if shared else 0.0
 
 
+@functools.lru_cache(maxsize=4096)
+def _sentences(text: str) -> tuple[str, ...]:
+    """The parts between marks, as words, without what people open with."""
+    parts = (words(part) for part in _MARK.split(text))
+    return tuple(" ".join(itertools.dropwhile(_OPENING.__contains__, part)) for part in parts if part)
+
+
+@functools.lru_cache(maxsize=4096)
+def _denies(text: str) -> bool:
+    return any(word in ("not", "no", "never", "nothing") or word.endswith("n't") for word in words(text))
+
+
 def phrase_match(text: str, phrases: Sequence[str]) -> float:
     """Confidence that a message says one of these: 1 if it holds one word for word, else how alike the whole is.
 
-    Character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more; else 0.
+    `^phrase` must open a sentence, after "no", "well", "please" and the like; `=phrase` must be all of one. Others may
+    also be alike: character trigrams at a Jaccard index of .65 or more, then word counts at a cosine of .60 or more, as
+    published; but, ours, the message must deny if the phrase does, and for the cosine hold its words of content: "this
+    is useful" is not nearly "this is useless". Else 0.
     """
-    line = _counts(text)[2]
-    if any(_counts(phrase)[2] in line for phrase in phrases):
+    line, plain = _counts(text)[2], [phrase for phrase in phrases if phrase[0] not in "^="]
+    if any(_counts(phrase)[2] in line for phrase in plain):
         return 1.0
+    for phrase in phrases:
+        wanted = _counts(phrase[1:])[2].strip()
+        for said in _sentences(text) if phrase[0] in "^=" else ():
+            if said == wanted or (phrase[0] == "^" and said.startswith(wanted + " ")):
+                return 1.0
     grams = trigrams(text)
     near = 0.0
-    for phrase in phrases:
+    alike = [phrase for phrase in plain if _denies(phrase) == _denies(text)]
+    for phrase in alike:
         other = trigrams(phrase)
         if min(len(grams), len(other)) >= SAME * max(len(grams), len(other)):  # else their index is below it
             near = max(near, jaccard(grams, other))
     if near >= SAME:
         return near
-    near = max((cosine(text, phrase) for phrase in phrases), default=0.0)
+    said_words = set(words(text))
+    alike = [phrase for phrase in alike if {w for w in words(phrase) if w not in FILLER} <= said_words]
+    near = max((cosine(text, phrase) for phrase in alike), default=0.0)
     return near if near >= ALIKE else 0.0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import re
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from palaestra import __version__
 from palaestra.algebra.registry import load_plugins
@@ -29,14 +33,38 @@ class _InOrder(typer.core.TyperGroup):
         return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
 
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys or hides: control bytes (all but tab and end of line), line separators, turns of direction."""
+
+
+def visible(text: str) -> str:
+    r"""The text with what a terminal would obey written out.
+
+    >>> print(visible("new\x1b[31m line"))
+    new\x1b[31m line
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+class Door(Console):
+    """The one door to the terminal: names and words of logs and models are text, neither markup nor commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As `Console.render_str`, through which every string and every cell of a table goes."""
+        return super().render_str(visible(text), **options)
+
+
 app = typer.Typer(
     cls=_InOrder,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-out = Console()
-err = Console(stderr=True)
+out = Door()
+err = Door(stderr=True)
 _WHOLE = 1000
 """Columns of a pipe or a file: a program reads the lines, so no cell is cut or wrapped."""
 
@@ -60,13 +88,37 @@ def load_turns(path: Path) -> Turns:
 
 
 def show(data: Any) -> None:
-    """JSON on stdout, never wrapped."""
-    print(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False))
+    """JSON on stdout, never wrapped; what a terminal would obey is escaped as JSON does it."""
+    written = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
+    say(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written))
+
+
+def say(line: str) -> None:
+    """A line on stdout, never wrapped."""
+    out.print(line, soft_wrap=True)
+
+
+def hint(line: str) -> None:
+    """A line on stderr, never wrapped."""
+    err.print(line, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def naming(paths: Sequence[str | Path]) -> Iterator[None]:
+    """Errors of what is read from these paths name them, whoever raises them."""
+    try:
+        yield
+    except PalaestraError as error:
+        files = [str(path).partition("=")[2] or str(path) for path in paths]
+        if any(file in str(error) for file in [*files, *map(str, paths)]):
+            raise
+        named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        raise type(error)(f"{named}: {error}") from error
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"palaestra {__version__}")
+        say(f"palaestra {__version__}")
         raise typer.Exit
 
 
@@ -99,7 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
         resumes = "; `train` goes on with --resume, `compare` with the same command again"
-        err.print(f"interrupted{resumes if arguments[0] in ('train', 'compare') else ''}", soft_wrap=True)
+        hint(f"interrupted{resumes if arguments[0] in ('train', 'compare') else ''}")
     sys.exit(code or 0)
 
 
@@ -114,6 +166,6 @@ def _write_for(*streams: Any) -> None:
 
 def _fail(error: Exception, message: str, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
-    err.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True, style="red")
+        hint("".join(traceback.format_exception(error)))
+    err.print(f"error: {message}", soft_wrap=True, style="red")
     return code

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, err, out, show
+from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
-_SHOWN = 10
+if TYPE_CHECKING:
+    from palaestra.evaluation.logs import Logs, Problem
+
+_SHOWN = 20
+
+
+System = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="column or field that names the system; several: COLUMN,COLUMN")
+]
 
 
 @app.command(short_help="Success and paired differences of any logs.")
@@ -42,20 +50,23 @@ def evaluate(
     errors: Annotated[
         str, typer.Option(help="errors of env, endpoint, judge or reward: exclude them, or count them as failures")
     ] = "exclude",
+    system: System = None,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
-    rows = _run_of_ours(paths, baseline) if not (agent or score or format or cluster or errors != "exclude") else None
+    own = not (agent or score or format or cluster or system or errors != "exclude")
+    rows = _run_of_ours(paths, baseline) if own else None
     measured: dict[str, Any] = {}
     if rows is None:
-        rows, measured = _compare(read(paths, format), baseline, agent, score, cluster, errors)
+        with naming(paths):
+            rows, measured = _compare(read(paths, format, system), baseline, agent, score, cluster, errors)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
         origin = origin_of(paths, measured.pop("unread", ()))
         page = write_evaluation(report, rows=rows, origin=origin, **measured)
-        err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+        hint(f"report: {page}")
     if as_json:
         show(rows)
         return
@@ -66,7 +77,7 @@ def evaluate(
         shown.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
     out.print(shown)
     for row in rows:
-        print(f"{row['system']}: {row['verdict']}")
+        say(f"{row['system']}: {row['verdict']}")
 
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
@@ -89,14 +100,14 @@ def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]]
 
 
 def _compare(
-    logs: Any,
+    logs: Logs,
     baseline: str | None = None,
     agents: list[str] | None = None,
     score: str | None = None,
     cluster: str | None = None,
     errors: Any = "exclude",
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows, and the trials and turns that they are made of."""
+    """The rows, each with what of its logs was not read, and the trials and turns that they are made of."""
     import polars as pl
 
     from palaestra.evaluation import comparison_table, trials, verdict
@@ -115,31 +126,50 @@ def _compare(
     value = "score" if score is not None else value_of("success", table)
     several = "agent" in turns.columns and turns["agent"].drop_nulls().n_unique() > 1
     if value == "score" and where is None and several and table["score"].abs().max() == 0:
-        hint = "every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent"
-        err.print(hint, soft_wrap=True)
+        hint("every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent")
     systems = turns["system"].unique(maintain_order=True).to_list()  # the first path comes first
     if baseline is None:
         baseline = "before" if "before" in systems else systems[0]
     if baseline not in systems:
         raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
     if table["success"].null_count() == table["score"].null_count() == len(table):
-        hint = "no trial says success, score or reward: nothing was measured; name a column of numbers with --score"
-        err.print(hint, soft_wrap=True)
-    rows = comparison_table(table, baseline=baseline, value=value)
-    measured = {"trials": table, "turns": turns, "unread": logs.problems, "cluster": cluster}
-    return [row.to_dict() | {"verdict": verdict(row)} for row in rows], measured
+        others = [name for name in turns.columns if name.startswith("score.")]
+        known = f": {', '.join(others[:6])}" if others else ""
+        hint(
+            f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
+            f"--score{known}"
+        )
+    rows = []
+    for row in comparison_table(table, baseline=baseline, value=value):
+        not_read = [vars(problem) for problem in logs.not_read(row.system)]
+        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read})
+    return rows, {"trials": table, "turns": turns, "unread": logs.not_read(), "cluster": cluster}
 
 
-def read(paths: list[str], format: str | None) -> Any:
-    """The logs of all paths; what could not be read is named on stderr."""
+def read(paths: list[str], format: str | None, system: str | None = None) -> Logs:
+    """The logs of all paths; whatever was not read is named on stderr, alike things in one line."""
     from palaestra.evaluation.logs import read_logs
 
-    logs = read_logs(*paths, format=format)
-    for problem in logs.problems[:_SHOWN]:
-        err.print(f"not read: {problem}", markup=False, highlight=False, soft_wrap=True)
-    if len(logs.problems) > _SHOWN:
-        err.print(f"not read: {len(logs.problems) - _SHOWN} more of this kind; {len(logs.problems)} in all")
+    logs = read_logs(*paths, format=format, system=system)
+    alike: dict[tuple[str, str], list[Problem]] = {}
+    for problem in logs.not_read():
+        whole = not problem.where  # of whole files alike are those of a folder, else the lines of a file
+        alike.setdefault((str(Path(problem.file).parent) if whole else problem.file, problem.why), []).append(problem)
+    for (place, why), problems in list(alike.items())[:_SHOWN]:
+        if len(problems) == 1:
+            hint(f"not read: {problems[0]}")
+        elif problems[0].where:
+            hint(f"not read: {place}, {_few([p.where for p in problems])}: {why}")
+        else:
+            hint(f"not read: {place}: {_few([Path(p.file).name for p in problems])}: {why}")
+    if len(alike) > _SHOWN:
+        left = sum(map(len, list(alike.values())[_SHOWN:]))
+        hint(f"not read: {left} more; --json lists all {len(logs.not_read())} under not_read")
     return logs
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _interval(estimate: dict[str, Any], scale: float = 1.0, unit: str = "") -> str:

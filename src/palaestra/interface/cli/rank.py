@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from palaestra.interface.cli.app import Json, app, err, out, show
+from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
 
 @app.command(short_help="Rank systems from pairwise matches.")
@@ -17,13 +17,17 @@ def rank(
     matches: Annotated[
         Path,
         typer.Argument(
-            metavar="MATCHES", help=".csv, .parquet or .jsonl: a, b and winner (a name or tie) or score; task if known"
+            metavar="MATCHES",
+            help=".csv, .tsv, .json, .jsonl or .parquet: who met, who won (a name or tie), task if known",
         ),
     ],
     method: Annotated[
         str,
         typer.Option(help="auto (Bradley-Terry unless a cycle is significant), elo, alpha_rank, nash, a voting rule …"),
     ] = "auto",
+    a: Annotated[str | None, typer.Option("--a", metavar="COLUMN", help="the first of the two")] = None,
+    b: Annotated[str | None, typer.Option("--b", metavar="COLUMN", help="the second")] = None,
+    winner: Annotated[str | None, typer.Option(metavar="COLUMN", help="who won: a name, a, b, tie")] = None,
     resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 2000,
     seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
@@ -32,20 +36,31 @@ def rank(
     """Rank systems from pairwise matches, and say whether there is an order at all."""
     from palaestra.evaluation import ranking
 
-    played = ranking.read_matches(matches)
-    found = ranking.rank(played, method, resamples=resamples, seed=seed)
+    with naming([matches]):
+        played = ranking.read_matches(matches, a=a, b=b, winner=winner)
+        found = ranking.rank(played, method, resamples=resamples, seed=seed)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
-        page = write_evaluation(
-            report, ranking=found, matches=played, title="Ranking", origin=origin_of([str(matches)])
-        )
-        err.print(f"report: {page}", markup=False, highlight=False, soft_wrap=True)
+        dropped = [f"{matches}: {played.counts}"] if played.counts and played.counts.used < played.counts.rows else []
+        origin = origin_of([str(matches)], dropped)
+        page = write_evaluation(report, ranking=found, matches=played, title="Ranking", origin=origin)
+        hint(f"report: {page}")
     if as_json:
         test = {**vars(found.transitivity), "cycle": [_name(found, i) for i in found.transitivity.cycle]}
         rows = [{name: _plain(x) for name, x in row.items()} for row in found.table.to_dicts()]
-        show({"method": found.method, "note": found.note, "transitivity": test, "ranking": rows})
+        show(
+            {
+                "rows": vars(played.counts) if played.counts else None,
+                "method": found.method,
+                "note": found.note,
+                "transitivity": test,
+                "ranking": rows,
+            }
+        )
         return
+    if played.counts:
+        say(str(played.counts))
     table = Table("rank", "system", "score", "95 % interval", "matches", "won", "drawn", box=None)
     digits = ".0f" if found.method in ("bradley_terry", "davidson", "elo") else ".3f"
     for row in found.table.to_dicts():
@@ -54,10 +69,10 @@ def rank(
         counts = (f"{row[name]:g}" for name in ("n", "wins", "draws"))
         table.add_row(places, row["system"], f"{row['score']:{digits}}", interval, *counts)
     out.print(table)
-    print(found.note)
+    say(found.note)
     if found.transitivity.cycle:
         cycle = [_name(found, i) for i in found.transitivity.cycle]
-        print(f"strongest cycle: {' > '.join([*cycle, cycle[0]])} (p = {found.transitivity.cycle_p:.2g})")
+        say(f"strongest cycle: {' > '.join([*cycle, cycle[0]])} (p = {found.transitivity.cycle_p:.2g})")
 
 
 def _name(found: Any, index: int) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.interface.cli.app import Json, app, err, out, show
+from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
+from palaestra.interface.cli.evaluate import System, read
 
 _SHOWN = 20
 
@@ -30,31 +31,40 @@ def triage(
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="of ties and of what is drawn blindly")] = 0,
     format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    system: System = None,
     as_json: Json = False,
 ) -> None:
     """Choose the episodes that are most worth reading, say why, and write a page to read them."""
     from palaestra.evaluation.triage import by_system, detect
     from palaestra.evaluation.triage import triage as choose
-    from palaestra.interface.cli.evaluate import read
     from palaestra.interface.report.triage import write_triage
 
-    turns = by_system(read(paths, format).turns)
-    detections = detect(turns)
-    chosen = choose(turns, budget, detections=detections, random=random, seed=seed)
+    with naming(paths):
+        logs = read(paths, format, system)
+        turns = by_system(logs.turns)
+        detections = detect(turns)
+        chosen = choose(turns, budget, detections=detections, random=random, seed=seed)
     total = turns.codes("episode").size
-    page = write_triage(directory, turns, chosen, detections)
+    page = write_triage(directory, turns, chosen, detections, not_read=[str(problem) for problem in logs.not_read()])
     rows = chosen.drop("episode_code").to_dicts()
     if as_json:
         show(rows)
     else:
-        table = Table("score", "episode", "turns", "quality", "why", box=None)
+        table = Table("score", "system", "episode", "turns", "quality", "why", box=None)
         for row in rows[:_SHOWN]:
             why = "drawn blindly" if row["drawn"] == "random" else row["why"] or "nothing found"
             name = f"{row.get('task') or '–'} #{row['episode']}"
-            table.add_row(f"{row['score']:.1f}", name, str(row["turns"]), f"{row['quality']:.0f}", why)
-        out.print(table, markup=False, highlight=False)
+            cells = (
+                f"{row['score']:.1f}",
+                str(row.get("system") or "–"),
+                name,
+                str(row["turns"]),
+                f"{row['quality']:.0f}",
+            )
+            table.add_row(*cells, why)
+        out.print(table)
         if len(rows) > _SHOWN:
-            print(f"… and {len(rows) - _SHOWN} more")
+            say(f"… and {len(rows) - _SHOWN} more")
         quiet = sum(row["score"] == 0 for row in rows)
-        print(f"{len(rows)} of {total} episodes chosen; {quiet} of them show no sign of anything")
-    err.print(f"to read: {page}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{len(rows)} of {total} episodes chosen; {quiet} of them show no sign of anything")
+    hint(f"to read: {page}")

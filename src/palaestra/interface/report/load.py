@@ -140,7 +140,7 @@ def _load_components(folder: Path) -> dict[int, dict[str, float]]:
         if not number.isdigit():
             continue
         try:
-            table = pl.scan_parquet(path)
+            table = pl.scan_parquet(path, glob=False)
             names = _components(table.collect_schema())
             if not names:
                 return {}
@@ -157,7 +157,7 @@ def _components(schema: pl.Schema) -> list[str]:
 def _load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """Rows by iteration; of an iteration that was logged twice (a resumed run) the later line counts."""
     text = read_text(path) or ""
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n") if text else []
     torn = False
     if lines and not text.endswith("\n"):  # killed while writing: the last line may be half a line, and only that one
         try:
@@ -184,7 +184,7 @@ def _load_turns(path: Path) -> pl.DataFrame | None:
     if not path.exists():
         return None
     try:
-        table = pl.scan_parquet(path)
+        table = pl.scan_parquet(path, glob=False)
         schema = table.collect_schema()
         wanted = [name for name in TURN_COLUMNS if name in schema] + _components(schema)
         frame = table.select(wanted).collect()

@@ -64,17 +64,20 @@ class Read:
     lines: tuple[Line, ...]
 
 
-def write_triage(directory: Path, turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> Path:
+def write_triage(
+    directory: Path, turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame, *, not_read: Sequence[str] = ()
+) -> Path:
     """Write `triage.parquet`, `triage.jsonl` and `triage.html` into `directory`; returns the path of the page.
 
-    chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table.
+    chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
+    the logs was left out, a line each.
 
     Raises:
         StorageError: the directory cannot be written.
     """
     directory = Path(directory)
     table = chosen.drop("episode_code").with_row_index("rank", 1)
-    page = triage_page(turns, chosen, detections)
+    page = triage_page(turns, chosen, detections, not_read)
     with whole(directory / "triage.parquet") as temporary:
         table.write_parquet(temporary)
     lines = (json.dumps(row, ensure_ascii=False) for row in table.to_dicts())
@@ -82,7 +85,7 @@ def write_triage(directory: Path, turns: Turns, chosen: pl.DataFrame, detections
     return write_page(directory / "triage.html", page)
 
 
-def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> str:
+def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame, not_read: Sequence[str] = ()) -> str:
     """The HTML page."""
     read = episodes_to_read(turns, chosen, detections)
     total = turns.codes("episode").size
@@ -95,7 +98,8 @@ def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) ->
     )
     found = [(_name(row["type"]), _kind(row["type"]), row["n"], row["episodes"]) for row in kinds.to_dicts()]
     blind = int((chosen["drawn"] == "random").sum())
-    return render("triage.html", title="Triage", total=total, read=read, kinds=found, blind=blind)
+    lines = list(not_read)
+    return render("triage.html", title="Triage", total=total, read=read, kinds=found, blind=blind, not_read=lines)
 
 
 def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame) -> list[Read]:
