@@ -1,7 +1,7 @@
 """Peak memory of a rollout of 200 000 turns with tokens: 60 of the prompt, 12 of the answer, 200 letters observed.
 
 Each row is a process of its own, which ends with the whole table in its hands. "streamed" writes the table to Parquet
-while playing and then reads it back; "writing" is its peak before that.
+while playing; "writing" is the peak of that, before somebody looks at the table and it is read back.
 
 Run: python benchmarks/memory.py
 """
@@ -96,7 +96,7 @@ def measure(streamed: bool, torch: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         sink = Path(folder) / "turns.parquet" if streamed else None
         turns = pa.rollout(Talk, Talker(), groups=GROUPS, group_size=GROUP_SIZE, sink=sink)
-    assert len(turns) == GROUPS * GROUP_SIZE * LENGTH
+        assert len(turns) == GROUPS * GROUP_SIZE * LENGTH
     peak = peak_megabytes()
     return {
         "before": before,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.turns import SCHEMA_VERSION, Turns, empty
 from palaestra.errors import StorageError
-from palaestra.play.recording import Episode, Label, Row, frames, stream_parquet, to_frame
+from palaestra.play.recording import Episode, Label, Row, Stored, frames, stream_parquet, to_frame
 
 
 def episode(number: int, rows: int, **shared: object) -> Episode:
@@ -118,3 +120,43 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(StorageError, match="No space left"):
         stream_parquet(tmp_path / "turns.parquet", iter([to_frame([Episode(0, 0, 0, rows=[row])])]))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_stored_table_is_read_when_somebody_looks(tmp_path: Path) -> None:
+    path = stream_parquet(tmp_path / "turns.parquet", iter([to_frame([episode(0, 3)])]))
+    turns = Stored(path)
+    assert "frame" not in vars(turns)
+    assert (len(turns), turns["turn"].to_list()) == (3, [0, 1, 2])
+    path.unlink()
+    assert len(turns.filter(pl.col("turn") > 0)) == 2, "read once"
+
+
+def test_a_stored_table_is_never_another_one(tmp_path: Path) -> None:
+    path = stream_parquet(tmp_path / "turns.parquet", iter([to_frame([episode(0, 3)])]))
+    first = Stored(path)
+    stream_parquet(path, iter([to_frame([episode(0, 5)])]))
+    with pytest.raises(StorageError, match=r"turns.parquet: somebody has changed or removed it"):
+        len(first)
+    assert len(Stored(path)) == 5
+
+
+STREAMING = """
+import resource, sys
+from palaestra.play.rollout import rollout
+from tests.play.test_rollout import Script, Team, Answers, Decision, see, end
+
+team = Team({"*": Answers(lambda _: Decision("yes"))})
+peaks = []
+for groups in (15_000, 45_000):
+    rollout(lambda: Script(see("a"), end()), team, groups=groups, sink=sys.argv[1])
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print((peaks[1] - peaks[0]) / 2 ** (20 if sys.platform == "darwin" else 10))
+"""
+
+
+def test_streaming_takes_no_more_memory_for_more_episodes(tmp_path: Path) -> None:
+    """A table of 45,000 rows takes 25 MB, and as much again while it is made."""
+    done = subprocess.run(
+        [sys.executable, "-c", STREAMING, str(tmp_path / "t.parquet")], capture_output=True, text=True, timeout=120
+    )
+    assert float(done.stdout) < 10, done.stderr

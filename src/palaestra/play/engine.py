@@ -11,7 +11,7 @@ import heapq
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
@@ -148,8 +148,7 @@ class Engine:
         self.facts: Facts | None = None
         self.errors = 0
         self._streams = Streams(plan.seed, plan.iteration, plan.stream)
-        self._sizes, self._seeds = plan.sizes, plan.seeds
-        self._todo = _episodes(self._sizes)
+        self._todo = _episodes(plan)
         self._again: deque[tuple[int, int]] = deque()
         self._live: list[_Play] = []
         self._free: list[_Place] = []
@@ -160,8 +159,8 @@ class Engine:
 
     def play(self, report: Report) -> Generator[Episode]:
         """All episodes, in the order of (group, episode)."""
-        planned = sum(self._sizes.values())
-        order = _episodes(self._sizes)
+        planned = self.plan.episodes
+        order = _episodes(self.plan)
         following = next(order, None)
         turns = finished = 0
         try:
@@ -230,7 +229,7 @@ class Engine:
         return _Place(self._places - 1)
 
     def _seed(self, group: int) -> int:
-        given = self._seeds.get(group)
+        given = self.plan.seed_of(group)
         return self._streams.env_seed(group) if given is None else given
 
     def _act(self) -> int:
@@ -307,15 +306,15 @@ class Engine:
         self._done[record.group, record.episode] = record
         if error is not None:
             self.errors += 1
-            size = self._sizes[record.group]
+            size = self.plan.size_of(record.group)
             if record.episode // size < self.retries:
                 again = (record.group, record.episode + size)
                 self._again.appendleft(again)
                 heapq.heappush(self._repeats, again)
 
 
-def _episodes(sizes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    return ((group, episode) for group, size in sizes.items() for episode in range(size))
+def _episodes(plan: Plan) -> Iterator[tuple[int, int]]:
+    return ((group, episode) for group in plan.numbers for episode in range(plan.size_of(group)))
 
 
 _Answer = tuple[list[Decision], str | None, float]

@@ -94,7 +94,7 @@ class Local:
             retries=self.retries if plan.retries is None else plan.retries,
             envs=self._envs(), policies=self._policies(),
         )  # fmt: skip
-        openings = _Openings() if max(plan.sizes.values()) > 1 else None
+        openings = _Openings() if plan.episodes > len(plan.numbers) else None
         with _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
             chunks = frames(episodes, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)
             if openings is not None:
@@ -106,10 +106,10 @@ class Local:
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
         """See `Executor.starts`."""
-        streams, given = Streams(plan.seed, plan.iteration, plan.stream), plan.seeds
+        streams = Streams(plan.seed, plan.iteration, plan.stream)
 
         def first(group: int) -> Observation:
-            seed = given.get(group)
+            seed = plan.seed_of(group)
             _, _, seen = begin(None, env, streams.env_seed(group) if seed is None else seed)
             return seen[0][1]
 

@@ -25,8 +25,9 @@ class Plan:
         InputError: a number is out of range, or there are not as many as groups.
 
     >>> whole = Plan(groups=4, group_size=[2, 1, 1, 3])
-    >>> whole.part(range(2, 4)).sizes
-    {2: 1, 3: 3}
+    >>> part = whole.part(range(2, 4))
+    >>> part.size_of(2), part.size_of(3), part.episodes
+    (1, 3, 4)
     """
 
     groups: int | range
@@ -52,12 +53,12 @@ class Plan:
                 raise InputError(
                     f"rollout: {name} has {len(given)} numbers for groups={self.groups}; give one for each group"
                 )
-        smallest = min(self.sizes.values())
-        if smallest < 1:
-            raise InputError(f"rollout: group_size={smallest}, expected at least 1")
+        sizes = [self.group_size] if isinstance(self.group_size, int) else self.group_size
+        if min(sizes) < 1:
+            raise InputError(f"rollout: group_size={min(sizes)}, expected at least 1")
         if self.retries is not None and self.retries < 0:
             raise InputError(f"rollout: retries={self.retries}, expected 0 or more")
-        for group, seed in self.seeds.items():
+        for group, seed in zip(numbers, self.env_seeds or ()):
             if seed is not None and not 0 <= seed < 2**64:
                 raise InputError(f"rollout: env_seeds has {seed} for group {group}, expected 0 to 2**64 - 1")
 
@@ -67,21 +68,17 @@ class Plan:
         return range(self.groups) if isinstance(self.groups, int) else self.groups
 
     @property
-    def sizes(self) -> dict[int, int]:
-        """Episodes of each group."""
-        if isinstance(self.group_size, int):
-            return dict.fromkeys(self.numbers, self.group_size)
-        return {group: int(size) for group, size in zip(self.numbers, self.group_size, strict=True)}
-
-    @property
     def episodes(self) -> int:
-        """Episodes in all."""
-        return sum(self.sizes.values())
+        """Episodes in all, but for those that are played again."""
+        return len(self.numbers) * self.group_size if isinstance(self.group_size, int) else sum(self.group_size)
 
-    @property
-    def seeds(self) -> dict[int, int | None]:
-        """Reset seeds that were given."""
-        return dict(zip(self.numbers, self.env_seeds, strict=True)) if self.env_seeds is not None else {}
+    def size_of(self, group: int) -> int:
+        """Episodes of a group."""
+        return int(self.group_size if isinstance(self.group_size, int) else self.group_size[group - self.numbers.start])
+
+    def seed_of(self, group: int) -> int | None:
+        """The reset seed of a group, if one was given."""
+        return None if self.env_seeds is None else self.env_seeds[group - self.numbers.start]
 
     def part(self, groups: range) -> Plan:
         """Some of the groups; the parts of a plan, played anywhere and put below each other, are the whole.
