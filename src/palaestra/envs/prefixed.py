@@ -1,8 +1,9 @@
-"""Episodes that begin with given actions: what the agents chose in those turns is not what is done."""
+"""Episodes that begin otherwise: with actions that nobody chose, or with a text before what is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
@@ -48,3 +49,38 @@ class Prefixed:
         return StepResult(
             result.observations, result.rewards, result.terminated, result.truncated, {**result.info, **told}
         )
+
+
+class Reminded:
+    """`env` in which whoever plays the task reads `texts[task]` before all else, every time.
+
+    facts: those of the env; reminded, whether there was such a text.
+    """
+
+    def __init__(self, env: EnvFactory, texts: Mapping[str, str]) -> None:
+        self.env: Env = env()
+        self.agents, self.task = self.env.agents, ""
+        self.facts: dict[str, Any] = {**facts_of(self.env), "reminded": bool}
+        self.texts = texts
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin the same episode."""
+        seen = self.env.reset(seed)
+        self.task = self.env.task
+        return self._show(seen)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions."""
+        result = self.env.step(actions)
+        info = {**result.info, "reminded": self.task in self.texts}
+        return replace(result, observations=self._show(result.observations), info=info)
+
+    def _show(self, seen: Mapping[str, Observation]) -> dict[str, Observation]:
+        text = self.texts.get(self.task)
+        if text is None:
+            return dict(seen)
+        said = ({"role": "user", "content": text},)
+        return {
+            agent: replace(each, text=f"{text}\n\n{each.text}", messages=each.messages and said + each.messages)
+            for agent, each in seen.items()
+        }

@@ -24,7 +24,8 @@ from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.probe import _scores
 
 if TYPE_CHECKING:
-    from palaestra.play.executors import Plan
+    from palaestra.envs.base import EnvFactory
+    from palaestra.play.plan import Plan
 
 
 @stage
@@ -63,11 +64,8 @@ class hints(Stage):
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """Fewer naive episodes: the others follow once it is known how they went."""
-        self._hinted = {group: int(self.share * size + 0.5) for group, size in plan.sizes.items()}
-        left = [size - self._hinted[group] for group, size in plan.sizes.items()]
-        if min(left) < 1 or not max(self._hinted.values()):
-            raise InputError(f"hints: groups of {min(plan.sizes.values())} leave no naive or no hinted episode")
-        return dataclasses.replace(plan, group_size=left)
+        plan, self._hinted = hold_back(plan, self.share, "hints")
+        return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The naive episodes, and after them the hinted ones of every group that has a reference."""
@@ -89,36 +87,56 @@ class hints(Stage):
             int(seed): list(hint_prefix(reference, float(ratio)))
             for seed, reference, ratio in zip(starts["seed"], starts[self.reference].to_list(), ratios, strict=True)
         }
-        hinted = self._play(context, starts, forced, turns)
+        hinted = play_on(context, starts, functools.partial(Prefixed, context.env, forced), self._hinted, turns)
+        hinted = hinted.with_columns(pl.lit(True).alias("hinted"), pl.col("hint").fill_null(False))
         return Turns.concat([naive, Turns(_rescored(hinted, context))])
 
-    def _play(
-        self, context: Context, starts: pl.DataFrame, forced: Mapping[int, list[str]], turns: Turns
-    ) -> pl.DataFrame:
-        """The hinted episodes of these groups, numbered on from the naive ones."""
-        from palaestra.play.executors import Plan
 
-        plan = Plan(
-            groups=len(starts),
-            group_size=[self._hinted[group] for group in starts["group"]],
-            seed=int(context.rng.integers(2**31)),
-            iteration=context.iteration,
-            run=turns["run"][0] if "run" in turns.columns else None,
-            env_seeds=[int(seed) for seed in starts["seed"]],
-            version=context.learner.updates if context.learner else 0,
-        )
-        played = context.executor.play(functools.partial(Prefixed, context.env, forced), context.team, plan)
-        failed = played["error"].drop_nulls()
-        if failed.len() and not played["error"].is_null().any():
-            raise InputError(f"no hinted episode could be played ({failed[0]})")
-        numbers = starts.select(pl.int_range(pl.len(), dtype=pl.Int32).alias("group"), _group="group", _last="episode")
-        return (
-            played.frame.filter(pl.col("error").is_null())
-            .join(numbers, on="group", how="left", maintain_order="left")
-            .with_columns(group=pl.col("_group"), episode=pl.col("episode") + pl.col("_last") + 1)
-            .drop("_group", "_last")
-            .with_columns(pl.lit(True).alias("hinted"), pl.col("hint").fill_null(False))
-        )
+def play_on(
+    context: Context, starts: pl.DataFrame, env: EnvFactory, more: Mapping[int, int], turns: Turns
+) -> pl.DataFrame:
+    """Further good episodes of these groups, numbered on; starts: group, reset seed and last episode of each.
+
+    more: how many, by group. turns: what was played of them so far.
+
+    Raises:
+        InputError: not one of them could be played.
+    """
+    from palaestra.play.plan import Plan
+
+    plan = Plan(
+        groups=len(starts),
+        group_size=[more[group] for group in starts["group"]],
+        seed=int(context.rng.integers(2**31)),
+        iteration=context.iteration,
+        run=turns["run"][0] if "run" in turns.columns else None,
+        env_seeds=[int(seed) for seed in starts["seed"]],
+        version=context.learner.updates if context.learner else 0,
+    )
+    played = context.executor.play(env, context.team, plan)
+    failed = played["error"].drop_nulls()
+    if failed.len() and not played["error"].is_null().any():
+        raise InputError(f"no further episode could be played ({failed[0]})")
+    numbers = starts.select(pl.int_range(pl.len(), dtype=pl.Int32).alias("group"), _group="group", _last="episode")
+    return (
+        played.frame.filter(pl.col("error").is_null())
+        .join(numbers, on="group", how="left", maintain_order="left")
+        .with_columns(group=pl.col("_group"), episode=pl.col("episode") + pl.col("_last") + 1)
+        .drop("_group", "_last")
+    )
+
+
+def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]:
+    """The plan with that share of each group left out, and how many that are by group.
+
+    Raises:
+        InputError: a group has nothing left, or nothing is held back.
+    """
+    more = {group: int(share * size + 0.5) for group, size in plan.sizes.items()}
+    left = [size - more[group] for group, size in plan.sizes.items()]
+    if min(left) < 1 or not max(more.values()):
+        raise InputError(f"{who}: groups of {min(plan.sizes.values())} leave none to play before or after")
+    return dataclasses.replace(plan, group_size=left), more
 
 
 def _rescored(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
