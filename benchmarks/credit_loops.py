@@ -171,7 +171,7 @@ def gigpo_loop(turns: Turns, keys: np.ndarray, trajectory: np.ndarray, observati
     for row, key in enumerate(trajectory):
         total[key] += rewards[row]
     scores = torch.tensor([total[key] for key in trajectory], dtype=torch.float64)
-    episode = group_loop(scores, keys, counted=trajectory)
+    episode = group_loop(scores, keys)  # every step a sample, its default
     step = group_loop(returns, step_groups_loop(observations, keys), lone="zero")
     return (episode + step).numpy()
 
@@ -255,7 +255,7 @@ def side_by_side(console: Console, rng: np.random.Generator) -> list[tuple[str, 
         trajectory = keys_of_strings(turns.codes("episode").ids)
         observations = np.array([f"{state:020d} " * 10 for state in turns["state"].to_list()], dtype=object)
         run = lambda t=turns, k=keys, j=trajectory, o=observations: gigpo_loop(t, k, j, o)  # noqa: E731
-        row("GiGPO", "verl-agent's loops, re-expressed", size, gigpo(gamma=GAMMA), turns, run)
+        row("GiGPO", "verl-agent's loops, re-expressed", size, gigpo(gamma=GAMMA, flavour="verl-agent"), turns, run)
     console.print(table)
     verdicts = [
         (f"{credit}: {ratio:,.0f}× from {FROM_ROWS:,} rows on, at least {LEAST_RATIO}×", ratio >= LEAST_RATIO)

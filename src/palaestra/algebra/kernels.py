@@ -308,7 +308,8 @@ def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
         return clipped
     if op == "ratio":
         empty = inputs[1] == 0
-        return np.where(empty, inputs[2], inputs[0] / np.where(empty, 1.0, inputs[1]))
+        found = np.where(empty, inputs[2], inputs[0] / np.where(empty, 1.0, inputs[1]))
+        return _with_missing(found, np.isnan(inputs[0]))
     return np.where(np.isnan(inputs[0]), inputs[1], inputs[0])
 
 

@@ -154,7 +154,7 @@ def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
 
 @register()
 def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """top / bottom, and `otherwise` on rows where bottom is 0."""
+    """top / bottom, and `otherwise` on rows where bottom is 0; missing where one of the two is."""
     return Signal("ratio", as_signal(top), as_signal(bottom), as_signal(otherwise))
 
 

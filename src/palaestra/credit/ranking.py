@@ -17,6 +17,7 @@ from palaestra.algebra.signals import (
     as_signal,
     count,
     fill_missing,
+    is_missing,
     lowest,
     mean,
     per_turn,
@@ -117,12 +118,14 @@ def ndcg(order: SignalLike, gain: SignalLike, *, over: Keys = "group", unit: Key
     >>> ndcg("cost", "reward").evaluate(turns).round(4)
     array([0.6199, 0.6199, 0.6199])
     """
-    one, value = is_first(over=unit), mean(gain, over=unit)
+    one, by_unit, value = is_first(over=unit), mean(order, over=unit), mean(gain, over=unit)
+    both = ~is_missing(by_unit) & ~is_missing(value)  # who has no place, or no gain, is in neither sum
+    by_unit, value = where(both, by_unit), where(both, value)
 
     def discounted(by: Signal) -> Signal:
         return total(value * discount(by, over=over, where=one), over=over, where=one)
 
-    return ratio(discounted(mean(order, over=unit)), discounted(value), otherwise=1.0)
+    return ratio(discounted(by_unit), discounted(value), otherwise=1.0)
 
 
 @register()
@@ -177,20 +180,25 @@ def comam(local: SignalLike | None = None, outcome: SignalLike = "success") -> S
 
 
 @register()
-def entropy_rank_reward(*, top: float = 0.1, best: float = 1.0, ties: Ties = "average") -> Signal:
+def entropy_rank_reward(
+    entropies: SignalLike = "entropies", *, among: SignalLike = True, top: float = 0.1, best: float = 1.0, ties: Ties = "average"
+) -> Signal:
     """R³'s reward [83] for groups without a success: i beats j if its peak entropy is higher and its mean lower.
 
     Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
-    order of episodes beaten. Equals share the mean of their places; ties="ordinal" goes by the order of the table.
+    order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of their places; ties="ordinal" goes by the order of the table.
 
     Raises:
         ExpressionError: top is outside (0, 1].
     """
     if not 0 < top <= 1:
         raise ExpressionError(f"entropy_rank_reward: top={top} is outside (0, 1]")
-    place = rank(-as_signal("entropies"), over="episode", ties="ordinal")
-    chosen = (place <= top * count("entropies", over="episode")) | (place == 1.0)
-    peak, typical = mean("entropies", over="episode", where=chosen), mean("entropies", over="episode")
+    given = as_signal(entropies)
+    place = rank(-given, over="episode", ties="ordinal")
+    chosen = (place <= top * count(given, over="episode")) | (place == 1.0)
+    if not (isinstance(among, bool) and among):
+        given = where(among, given)
+    peak, typical = mean(given, over="episode", where=chosen), mean(given, over="episode")
     return rank_reward(dominance(per_turn(peak), -per_turn(typical)), best=best, ties=ties)
 
 
@@ -200,8 +208,9 @@ def r3_score(
 ) -> Signal:
     """R³ [83]: the episode's score, but `entropy_rank_reward` in groups whose every episode failed or was cut off.
 
-    failed: the highest score that counts as a failure.
+    failed: the highest score that counts as a failure. Episodes without a score stay without one, and are not ranked.
     """
     r = episode_score(score)
-    lost = lowest((r <= failed) | fill_missing("truncated", False), over="group")
-    return where(lost, entropy_rank_reward(top=top, best=best, ties=ties), r)
+    lost = lowest((r <= failed) | fill_missing("truncated", False), over="group", where=~is_missing(r))
+    ranked = entropy_rank_reward(among=~is_missing(r), top=top, best=best, ties=ties)
+    return where(~is_missing(r), where(lost, ranked, r))

@@ -71,7 +71,7 @@ def _segments(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spread(x: SignalLike, segment: SignalLike) -> Signal:
-    """The sum of a per-token signal over each segment of the turn, on all of the segment's tokens."""
+    """The sum of a per-token signal over each segment of the turn, on all of its tokens; missing if one of them is."""
     return Signal("spread", as_signal(x), as_signal(segment))
 
 
@@ -82,7 +82,7 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
     rows = np.repeat(np.arange(len(x.lengths)), x.lengths)
     numbers = segment.values.astype(np.int64)
     key = combine(Codes(rows, len(x.lengths)), Codes(numbers, int(numbers.max(initial=0)) + 1))
-    return Ragged(np.bincount(key.ids, np.nan_to_num(x.values), key.size)[key.ids], x.lengths)
+    return Ragged(np.bincount(key.ids, x.values, key.size)[key.ids], x.lengths)
 
 
 KERNELS.update(segments=_segments, spread=_spread)
@@ -113,7 +113,8 @@ def spo_tokens(
 ) -> Signal:
     """SPO-chain [69] for tokens of one turn: each unsure token carries its segment's change of value, others 0.
 
-    values: per token, V at the start of the token's segment. Tokens before the first cut get 0.
+    values: per token, V at the start of the token's segment. Tokens before the first cut get 0. Without a
+    score the last segment's change is missing.
     """
     segment = segments(logprobs, p=p, every=every)
     ends = agent_return() if score is None else as_signal(score)
