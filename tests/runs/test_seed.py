@@ -286,7 +286,7 @@ def test_the_policies_of_a_control_replace_those_of_the_recipe_whole() -> None:
         ({"learn": {"lr": {"gide": 0.1}}}, "learn: PolicyGradient: lr names 'gide'"),
         ({"learn": {"terms": "auxiliary()"}}, "learn: auxiliary: policy 'guide' (TabularPolicy) has no trunk"),
         ({"learn": {"kind": "policy_gradiant"}}, "learn.kind: unknown learner 'policy_gradiant'; did you mean"),
-        ({"learn": {"kind": "signalling:Signalling"}}, "learn.kind: 'signalling:Signalling' made Signalling, which is no"),
+        ({"learn": {"kind": "signalling:Signalling"}}, "learn.kind: 'signalling:Signalling' made Signalling"),
         ({"policies": {"guide": {"kind": "random"}, "seeker": {"kind": "random"}}}, "learn: PolicyGradient: no policy"),
         ({"policies": {"guide": {"options": {"capasity": 3}}}}, "policies.guide.options: unknown option 'capasity'"),
         ({"evaluation": {"controls": {"x": {"teacher": "randm"}}}}, "evaluation.controls.x.teacher: unknown teacher"),

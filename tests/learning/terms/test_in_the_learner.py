@@ -36,7 +36,7 @@ def mlp(seed: int = 0) -> MLPPolicy:
 
 
 def words(rows: int = 24) -> tuple[LMPolicy, Turns]:
-    """A language model and rows of one to three tokens after prompts of different length; the return is the prompt's."""
+    """A language model and rows of one to three tokens after unequal prompts; the return is the prompt's."""
     policy = LMPolicy.tiny(hidden=16, layers=1, heads=2, name="lm")
     rng = np.random.default_rng(0)
     kind = rng.integers(3, size=rows)
@@ -111,7 +111,7 @@ def test_a_language_model_learns_values_by_turn_and_by_token() -> None:
 
 
 def test_what_has_no_trunk_or_no_head_is_named() -> None:
-    with pytest.raises(InputError, match="policy 'tabular' .TabularPolicy. has no trunk that a value head could read"):
+    with pytest.raises(InputError, match=r"policy 'tabular' .TabularPolicy. has no trunk that a value head could read"):
         PolicyGradient(Team(a=TabularPolicy(2)), "value()")
     with pytest.raises(InputError, match=r"add value\(\) to the terms"):
         PolicyGradient(Team(a=mlp())).values(numbers())
@@ -192,7 +192,7 @@ def test_if_one_policy_fails_none_has_moved() -> None:
         return piece.new.sum() * (torch.nan if piece.step.policy.name == "b" else 0.0)
 
     learner = PolicyGradient(Team(a=first, b=second), ["surrogate()", Term("poison", poison)], lr=0.1)
-    with pytest.raises(LearnerError, match="policy 'b'.*nothing was updated"):
+    with pytest.raises(LearnerError, match=r"policy 'b'.*nothing was updated"):
         learner.update(table)
     assert all(torch.equal(before[name], tensor) for name, tensor in first.state_dict().items())
     assert not learner.optimisers["a"].state

@@ -1,6 +1,6 @@
 """Every loss of TRL 1.16's GRPO, GMPO, RLOO, DPO, CPO, ORPO and KTO trainers beside ours: value and gradient to 1e-6.
 
-Their `_compute_loss` is called as it is, on a stand-in for the trainer whose model answers with given log-probabilities.
+Their `_compute_loss` is called as it is, on a stand-in for the trainer whose model gives these log-probabilities.
 Skipped where TRL is not installed; `make parity` installs it.
 """
 

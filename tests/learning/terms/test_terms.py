@@ -1,4 +1,4 @@
-"""Terms with worked numbers, and what holds for all of them: parts add up, padding never matters, gradients stay put."""
+"""Terms with worked numbers, and what holds for all of them: parts add up, padding never matters, gradients too."""
 
 from __future__ import annotations
 
