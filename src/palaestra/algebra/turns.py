@@ -200,7 +200,7 @@ class Turns:
         first = np.zeros(codes.size, np.int64)
         first[codes.ids] = np.arange(len(codes.ids))
         names = self.frame["agent"].gather(first).cast(pl.String).fill_null("")
-        return names.rank("ordinal").to_numpy().astype(np.int64)[codes.ids]
+        return np.asarray(names.rank("ordinal").to_numpy().astype(np.int64)[codes.ids])
 
     def divergent_groups(self) -> pl.DataFrame:
         """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""

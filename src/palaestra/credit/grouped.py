@@ -213,7 +213,7 @@ def gigpo(
     gamma: float = 0.95,
     weight: float = 1.0,
     scale: bool = True,
-    state: SignalLike = "state",
+    state: Keys = "state",
     singleton: Singleton = "raw",
     flavour: Literal["verl-agent"] | None = None,
 ) -> Signal:

@@ -76,7 +76,7 @@ def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
     scored = trials.select("run", "task", *family, value=pl.col(value).cast(pl.Float64).fill_nan(None))
     scored = scored.drop_nulls("value")
     if (largest := scored["value"].abs().max() or 0.0) > 1e150:  # type: ignore[operator]
-        raise InputError(f"{value}: {largest:.3g} is too large to average; rescale the column")
+        raise InputError(f"{value}: {float(largest):.3g} is too large to average; rescale the column")
     column = pl.col("value")
     found = scored.group_by("run", "task").agg(
         *(pl.col(name).first() for name in family),

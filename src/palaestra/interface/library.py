@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from palaestra.evaluation import SystemResult
     from palaestra.evaluation.audits import Finding
-    from palaestra.evaluation.ranking import Ranking
+    from palaestra.evaluation.ranking import Matches, Ranking
 
 
 def train(
@@ -114,17 +114,17 @@ def evaluate(
     return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
 
 
-def rank(matches: str | Path | pl.DataFrame, *, method: str = "auto", seed: int = 0) -> Ranking:
+def rank(matches: str | Path | Matches, *, method: str = "auto", seed: int = 0) -> Ranking:
     """An order of systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
 
-    matches: a file, or a frame with a, b and winner or score. method: "auto", "elo", "alpha_rank", "nash" …
+    matches: a file, or what `evaluation.ranking.read_matches` gives. method: "auto", "elo", "alpha_rank", "nash" …
 
     Raises:
         InputError: the matches cannot be read, or there is no such method.
     """
     from palaestra.evaluation import ranking
 
-    played = matches if isinstance(matches, pl.DataFrame) else ranking.read_matches(Path(matches))
+    played = matches if isinstance(matches, ranking.Matches) else ranking.read_matches(Path(matches))
     return ranking.rank(played, method, seed=seed)
 
 

@@ -69,7 +69,7 @@ class Cells:
         """float64[rows]."""
         at = self.find(keys)
         everything = self.mean @ self.count / max(self.count.sum(), 1.0)
-        return np.where(at >= 0, np.append(self.mean, 0.0)[at], everything)
+        return np.asarray(np.where(at >= 0, np.append(self.mean, 0.0)[at], everything))
 
     def state_dict(self) -> dict[str, Any]:
         """Keys in the order in which they were met, their means and counts."""

@@ -134,7 +134,7 @@ class explors(Stage):
     """ExploRS [15]: r̂ = reward + f(state, action) + λ / √(λ²/B² + N(next state)), f learned from what was played.
 
     f moves by the policy's gradient of the return so far, every `every` iterations (5 in the released code). The column
-    is not the reward, which f is learned from: give it to the credit, `return_to_go(0.9, "explored")`.
+    is not the reward, which f is learned from: give it to the credit, `return_to_go("explored", gamma=0.9)`.
 
     Args:
         scale, most: λ and B. rate: of f. gamma: of the return that f learns from. into: the column.
@@ -169,7 +169,7 @@ class explors(Stage):
         after[order[:-1]] = state[order[1:]]
         explored = self.model.reward(state, action, reward, after, last)
         if not (context.iteration - 1) % self.every:
-            returns = np.asarray(return_to_go(self.gamma, "reward").evaluate(turns), float)
+            returns = np.asarray(return_to_go("reward", gamma=self.gamma).evaluate(turns), float)
             known = np.isfinite(returns)
             self.model.update(state[known], action[known], returns[known], chances[known])
         return turns.with_column(**{self.into: np.where(turns["reward"].is_null(), np.nan, explored)})

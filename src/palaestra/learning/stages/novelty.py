@@ -116,8 +116,9 @@ class rnd(Stage):
                 target, predictor = (network(width, (self.hidden,), self.size) for _ in range(2))
             self._made = target, predictor, torch.optim.Adam(predictor.parameters(), lr=self.lr)
             if self._state is not None:
-                for each, name in zip(self._made, ("target", "predictor", "optimiser"), strict=True):
-                    each.load_state_dict(self._state[name])
+                for made, name in zip(self._made, ("target", "predictor", "optimiser"), strict=True):
+                    part: Any = made
+                    part.load_state_dict(self._state[name])
         return self._made
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

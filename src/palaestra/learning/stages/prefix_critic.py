@@ -10,7 +10,7 @@ import polars as pl
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.returns import return_to_go
-from palaestra.algebra.signals import evaluate, total
+from palaestra.algebra.signals import total
 from palaestra.algebra.turns import Turns
 from palaestra.credit.critics import PrefixCritic
 from palaestra.learning.stages.base import Context, Stage, stage
@@ -30,12 +30,12 @@ class prefix_critic(Stage):
 
     def __init__(self, *, reward: str = "reward", gamma: float = 1.0, rate: float = 0.1) -> None:
         self.critic = PrefixCritic(rate=rate)
-        self.target = total(return_to_go(gamma, parse(reward)), over=("episode", "turn"))
+        self.target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
         self.needs = {"episode", "turn", "agent", "state", "action", *self.target.needs()}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with both values."""
-        (goal,) = evaluate(turns, self.target)
+        goal = np.asarray(self.target.evaluate(turns), float)
         ids = turns.codes("episode", "turn").ids
         rows = pl.DataFrame({
             "at": ids, "row": np.arange(len(turns)), "agent": turns["agent"].cast(pl.String),

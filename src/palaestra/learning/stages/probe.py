@@ -65,7 +65,7 @@ class probe(Stage):
             raise InputError("nobody here gives log-probabilities; probe policies of kind tabular, mlp, tiny or lm")
         before = dict(zip(("gold_logprob", "_accuracy", "_confidence"), found.T, strict=True))
         marked = turns.with_column(**before)
-        after = {f"probe{name}": fill_missing(shift(name, -1), col(name)) for name in ("_accuracy", "_confidence")}
+        after = {f"probe{name}": fill_missing(shift(name, n=-1), col(name)) for name in ("_accuracy", "_confidence")}
         return Turns(marked.with_column(**after).frame.drop("_accuracy", "_confidence"))
 
     def _choices(self, rows: pl.DataFrame, policy: Learnable) -> np.ndarray:

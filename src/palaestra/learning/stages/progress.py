@@ -119,7 +119,7 @@ class progress(Stage):
             raise InputError(f"progress: {number} different (agent, state, action), more than {LARGEST}; use "
                              'progress("network"), or factors=')  # fmt: skip
         self._grow(number)
-        return np.eye(number)[self.cells.find(keys)]
+        return np.asarray(np.eye(number)[self.cells.find(keys)])
 
     def _grow(self, number: int) -> None:
         more = number - len(self.table.products)

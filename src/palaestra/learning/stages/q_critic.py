@@ -132,8 +132,9 @@ class q_critic(Stage):
             from palaestra.learning.critics import NetworkCritic
 
             assert self.replay is not None
-            sizes = self.replay.state.shape[1], self.replay.action.shape[1]
-            self.network = NetworkCritic(*sizes, seed=seed, **self.how, **self.network_how)
+            states, actions = self.replay.state.shape[1], self.replay.action.shape[1]
+            options: dict[str, Any] = {**self.how, **self.network_how}
+            self.network = NetworkCritic(states, actions, seed=seed, **options)
         return self.network
 
     def _remember(self, turns: Turns, codes: np.ndarray, acts: np.ndarray, policies: Mapping[str, Policy]) -> None:

@@ -163,7 +163,7 @@ class multipliers(Stage):
         for (_name, cost), limit in zip(self.costs.items(), self.limits.values(), strict=True):
             values = np.asarray(cost.evaluate(turns), float)
             costs.append(float(np.nanmean(values)) if np.isfinite(values).any() else limit)
-        self.prices = dual_ascent(self.prices, costs, list(self.limits.values()), self.rate)
+        self.prices = dual_ascent(self.prices, costs, list(self.limits.values()), rate=self.rate)
         return turns.with_column(**columns)
 
     def state_dict(self) -> dict[str, Any]:

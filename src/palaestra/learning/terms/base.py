@@ -232,7 +232,7 @@ class Piece:
             InputError: it holds no numbers, or lists that are not as long as the actions.
         """
         values = self.require(name)[self.at]
-        like = {"dtype": self.new.dtype, "device": self.new.device}
+        like: dict[str, Any] = {"dtype": self.new.dtype, "device": self.new.device}
         if values.dtype.base_type() not in (pl.List, pl.Array):
             if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
                 raise InputError(f"term {self.key}: column {name!r} holds {values.dtype}, expected numbers")

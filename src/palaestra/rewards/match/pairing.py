@@ -159,7 +159,7 @@ def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
     order = np.arange(len(reward)) if segments.order is None else segments.order
     for start, length in zip(segments.starts.tolist(), segments.lengths.tolist(), strict=True):
         rows = order[start : start + length].tolist()
-        gold = next((wanted[row] for row in rows if wanted[row]), [])
+        gold: list[Any] = next((wanted[row] for row in rows if wanted[row]), [])
         owner = [row for row in rows for _ in called[row]]
         flat = [call for row in rows for call in called[row]]
         similarity = np.array([_similarity(one, other) for one in flat for other in gold])
