@@ -29,7 +29,7 @@ def test_chat(sample_files: Files) -> None:
     logs = read_logs(sample_files["chat"])
     assert logs.problems == ()
     table = trials(logs.turns)
-    assert columns(table, "task", "success", "score") == [("one", True, 1.0), ("two", False, 0.0), ("two", False, None)]
+    assert columns(table, "task", "success", "score") == [("one", True, 1.0), ("two", False, 0.0), ("two", None, None)]
     one = logs.turns.frame.filter(pl.col("task") == "one")
     assert one["tool"].to_list() == ["add", "look", None], "a row per call, of one turn"
     assert one["turn"].to_list() == [0, 0, 1]
