@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from palaestra.envs.base import Observation
 from palaestra.envs.discrete import Slips, check_illegal, describe, isolated, read_turn, source_mentions
 from palaestra.errors import EnvError, InputError
+from palaestra.play.watchdog import Failure, Watchdog
 
 
 def test_a_turn_takes_the_actions_of_exactly_the_observed_agents():
@@ -77,3 +81,40 @@ def test_source_is_searched_in_a_module_and_below_it():
 def test_an_unknown_way_to_treat_illegal_actions_is_named():
     with pytest.raises(InputError, match=r"illegal='loose'.*'lose'"):
         check_illegal("loose")
+
+
+def test_one_thread_at_a_time_draws_from_the_global_generators() -> None:
+    def draw(seed: int) -> list[float]:
+        with isolated(seed):
+            numbers = []
+            for _ in range(5):
+                time.sleep(0.001)
+                numbers.append(random.random())
+            return numbers
+
+    before = random.getstate()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(draw, [0, 1] * 8))
+    assert found == [draw(0), draw(1)] * 8
+    assert random.getstate() == before
+
+
+def test_a_thread_that_hangs_in_the_block_holds_nobody_up_and_puts_nothing_back() -> None:
+    release = threading.Event()
+
+    def hang(_: int) -> None:
+        with isolated(5):
+            release.wait(30)
+
+    watchdog = Watchdog(0.1)
+    (failure,) = watchdog.map(hang, [0])
+    assert isinstance(failure, Failure)
+    assert failure.hung
+    with isolated(3):
+        first = random.random()
+        release.set()
+        time.sleep(0.1)
+        second = random.random()
+    with isolated(3):
+        assert [first, second] == [random.random(), random.random()]
+    watchdog.close()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 gym = pytest.importorskip("gymnasium")
 
 from palaestra.envs.gymnasium import gymnasium  # noqa: E402
-from palaestra.errors import EnvError, InputError  # noqa: E402
+from palaestra.errors import EnvError, InputError, MissingExtraError  # noqa: E402
 from palaestra.testing.env import check_env  # noqa: E402
 
 
@@ -112,3 +114,15 @@ def test_nobody_plays_out_of_turn():
 def test_what_cannot_be_played_is_refused_with_a_reason(name, options, message):
     with pytest.raises(InputError, match=message):
         gymnasium(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "message"),
+    [("LunarLander-v3", "Box2D", "Box2D is not installed"), ("phys2d/CartPole-v1", "jax", "jax")],
+)
+def test_what_an_env_needs_is_named(name, module, message, monkeypatch):
+    for loaded in [each for each in sys.modules if each.startswith(("gymnasium.envs.box2d", "gymnasium.envs.phys2d"))]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=f"Gymnasium's '{name}' needs another package: .*{message}"):
+        gymnasium(name)

@@ -216,3 +216,31 @@ def test_what_cannot_be_played_is_refused_with_a_reason(name, message):
 def test_a_wrong_option_is_refused():
     with pytest.raises(InputError, match="lose"):
         openspiel("kuhn_poker", illegal="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["hanabi(players=3,colors=2,ranks=3)", "hanabi(players=9)"])
+def test_a_game_that_would_end_python_is_refused(name):
+    with pytest.raises(InputError, match=r"would end Python: Input requirements failed .* in HanabiGame: "):
+        openspiel(name)
+    assert openspiel("kuhn_poker(players=3)")().agents == ("player_0", "player_1", "player_2")
+
+
+@pytest.mark.parametrize("name", ["kuhn_poker", "leduc_poker", "tic_tac_toe", "connect_four", "liars_dice", "hanabi"])
+def test_features_and_names_are_the_games_own(name):
+    """They come from caches and from an observer; pyspiel's slow methods say what they must be."""
+    env, rng = openspiel(name, illegal="random")(), np.random.default_rng(0)
+    for seed in range(15):
+        seen = env.reset(seed)
+        while seen:
+            ((agent, observation),) = seen.items()
+            player = int(agent[-1])
+            slow = getattr(env.state, env._tensor)(player)
+            np.testing.assert_array_equal(observation.array, np.array(slow, np.float32))
+            legal = env.state.legal_actions(player)
+            assert np.flatnonzero(observation.mask).tolist() == legal
+            for action in legal:
+                called = env.state.action_to_string(player, action).strip()
+                assert observation.choices[action] in (called, f"{called} #{action}")
+            before = observation.array.copy()
+            seen = env.step({agent: int(rng.choice(legal))}).observations
+            np.testing.assert_array_equal(observation.array, before, "an observation does not change later")

@@ -243,3 +243,28 @@ def test_continuous_actions_are_refused():
 
     with pytest.raises(InputError, match="Discrete"):
         pettingzoo(Drivers)
+
+
+def test_wrappers_that_only_check_are_passed_by_and_no_others():
+    """Those of PettingZoo's own games; a wrapper that changes something stays in the way."""
+    from pettingzoo.classic import tictactoe_v3
+    from pettingzoo.utils.wrappers import BaseWrapper
+
+    class Doubled(BaseWrapper):
+        def observe(self, agent):
+            seen = super().observe(agent)
+            return {**seen, "observation": 2 * seen["observation"]}
+
+    def play(env):
+        seen, found = env.reset(0), []
+        while seen:
+            ((agent, observation),) = seen.items()
+            found.append(float(observation.array.sum()))
+            seen = env.step({agent: int(observation.mask.argmax())}).observations
+        return found
+
+    plain = play(pettingzoo("classic.tictactoe_v3")())
+    assert sum(plain) > 0
+    assert play(pettingzoo(lambda: Doubled(tictactoe_v3.env()))()) == [2 * each for each in plain]
+    inner = play(pettingzoo(lambda: tictactoe_v3.raw_env())())
+    assert inner == plain

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("textarena")
 
 from palaestra.envs.textarena import textarena
-from palaestra.errors import EnvError, InputError
+from palaestra.errors import EnvError, InputError, MissingExtraError
 from palaestra.testing.env import check_env
 
 
@@ -204,3 +204,22 @@ def test_the_order_of_turns_is_enforced():
 def test_what_cannot_be_played_is_refused_with_a_reason(name, options, message):
     with pytest.raises(InputError, match=message):
         textarena(name, **options)
+
+
+@pytest.mark.parametrize("name", ["Cryptarithm-v0", "Slitherlink-v0"])
+def test_messages_that_are_no_text_are_shown_all_the_same(name):
+    """These games send their progress as a number where the others say something."""
+    env = textarena(name, players=1)()
+    env.reset(0)
+    result = env.step({"player_0": "[0]"})
+    assert isinstance(result.observations["player_0"].text, str)
+    assert result.info["valid"] == {"player_0": False}
+
+
+@pytest.mark.parametrize("name", ["Wordle-v0", "Hangman-v0", "WordLadder-v0"])
+def test_the_download_that_is_missing_is_named_in_one_line(name, monkeypatch):
+    nltk = pytest.importorskip("nltk")
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setattr(nltk, "download", lambda *_, **__: False)
+    with pytest.raises(MissingExtraError, match=r"needs data that NLTK downloads: python -m nltk.downloader words$"):
+        textarena(name, players=1)

@@ -142,21 +142,25 @@ def test_a_stored_table_is_never_another_one(tmp_path: Path) -> None:
 
 STREAMING = """
 import resource, sys
+from palaestra.envs.base import Observation
+from palaestra.play import recording
 from palaestra.play.rollout import rollout
-from tests.play.test_rollout import Script, Team, Answers, Decision, see, end
+from tests.play.test_rollout import Script, Team, Answers, Decision, end
 
+recording.CHUNK_ROWS = 500
 team = Team({"*": Answers(lambda _: Decision("yes"))})
 peaks = []
-for groups in (15_000, 45_000):
-    rollout(lambda: Script(see("a"), end()), team, groups=groups, sink=sys.argv[1])
+for groups in (1_000, 9_000):
+    make = lambda: Script(lambda env: {"a": Observation(str(env.seed) * 600)}, end())
+    rollout(make, team, groups=groups, sink=sys.argv[1])
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 print((peaks[1] - peaks[0]) / 2 ** (20 if sys.platform == "darwin" else 10))
 """
 
 
 def test_streaming_takes_no_more_memory_for_more_episodes(tmp_path: Path) -> None:
-    """A table of 45,000 rows takes 25 MB, and as much again while it is made."""
+    """The texts of 8,000 more rows are 46 MB."""
     done = subprocess.run(
         [sys.executable, "-c", STREAMING, str(tmp_path / "t.parquet")], capture_output=True, text=True, timeout=120
     )
-    assert float(done.stdout) < 10, done.stderr
+    assert float(done.stdout) < 20, done.stderr

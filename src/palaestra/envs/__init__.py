@@ -18,7 +18,7 @@ from palaestra.envs.faults import faulty, with_faults, with_parameters, with_pro
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
-from palaestra.envs.pettingzoo import pettingzoo
+from palaestra.envs.pettingzoo import pettingzoo, to_pettingzoo
 from palaestra.envs.reasoning_gym import reasoning_gym
 from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv
@@ -42,6 +42,7 @@ __all__ = [
     "reasoning_gym",
     "register",
     "textarena",
+    "to_pettingzoo",
     "with_faults",
     "with_parameters",
     "with_prompts",

@@ -14,7 +14,7 @@ import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
-from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 
 class GymnasiumEnv:
@@ -54,7 +54,11 @@ class GymnasiumEnv:
                 self.env = gymnasium.make(name, disable_env_checker=True, **options)
             except gymnasium.error.UnregisteredEnv as error:
                 raise InputError(f"Gymnasium has no env {name!r}{nearest(name, gymnasium.registry)}") from error
-            except TypeError as error:
+            except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+                raise MissingExtraError(
+                    f"Gymnasium's {name!r} needs another package: {' '.join(str(error).split())}"
+                ) from error
+            except (TypeError, gymnasium.error.Error) as error:
                 raise InputError(f"Gymnasium cannot make {name!r} with {options}: {error}") from error
         else:
             self.env = name()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import copy
 import functools
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +26,8 @@ from palaestra.errors import InputError, missing_extra, nearest
 Text = Callable[[Any, int], str]
 """(pyspiel state, player) -> what that player reads."""
 
+LARGEST_MEMORY = 4096
+"""So many different offers of actions are remembered."""
 LONGEST_NAMED_SPACE = 512
 """Action spaces up to this size have all their names computed once; in larger ones illegal actions are called `#id`."""
 
@@ -65,12 +69,16 @@ class OpenSpielEnv:
         self.agents = tuple(f"player_{player}" for player in range(self._players))
         self._turn: dict[str, Observation] = {}
         self.task = ""
+        self._seed = 0
+        self._chance: np.random.Generator | None = None
         self.state = self.game.new_initial_state()
+        self._observer = _observer_of(self.game, kind, self._tensor)
+        self._known: dict[Any, tuple[tuple[str, ...], np.ndarray]] = {}
         self._names = [_action_names(self.state, player, self._actions) for player in range(self._players)]
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Deal with `seed` and show the first decision."""
-        self._chance = np.random.default_rng(seed)
+        self._seed, self._chance = seed, None  # a generator takes longer to make than a turn of most games
         self._slips = Slips(seed)
         self.state = self.game.new_initial_state()
         self._settle()
@@ -108,16 +116,16 @@ class OpenSpielEnv:
 
     def snapshot(self) -> Any:
         """The episode as it stands, to come back to with `restore`."""
-        chance = copy.deepcopy((self._chance, self._slips))
+        chance = self._seed, *copy.deepcopy((self._chance, self._slips))
         return self.state.clone(), list(self._returns), self.task, chance
 
     def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
         """Go on from a snapshot of this game; seed: draw the chance that is to come anew, not as it would have been."""
         state, returns, self.task, chance = snapshot
         self.state, self._returns = state.clone(), list(returns)
-        self._chance, self._slips = copy.deepcopy(chance)
+        self._seed, self._chance, self._slips = copy.deepcopy(chance)
         if seed is not None:
-            self._chance, self._slips = np.random.default_rng(seed), Slips(seed)
+            self._seed, self._chance, self._slips = seed, None, Slips(seed)
         return self._observe()
 
     def look(self, state: Any, player: int) -> Observation:
@@ -128,6 +136,8 @@ class OpenSpielEnv:
     def _settle(self) -> None:
         """Draw chance outcomes until somebody has to decide."""
         while self.state.is_chance_node():
+            if self._chance is None:
+                self._chance = np.random.default_rng(self._seed)
             left = self._chance.random()
             for outcome, probability in self.state.chance_outcomes():  # noqa: B007  (the outcome is used after the loop)
                 left -= probability
@@ -148,14 +158,31 @@ class OpenSpielEnv:
         return dict(self._turn)
 
     def _see(self, player: int, legal: Sequence[int]) -> Observation:
-        state, names = self.state, self._names[player]
+        state = self.state
+        called = [state.action_to_string(player, action) for action in legal]
+        key = (player, *legal, *called)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= LARGEST_MEMORY:
+                self._known.clear()
+            known = self._known[key] = self._offer(player, legal, called)
+        array = None
+        if self._observer is not None:
+            self._observer.set_from(state, player)
+            array = self._observer.tensor.copy()
+        elif self._tensor:
+            array = np.array(getattr(state, self._tensor)(player), dtype=np.float32)
+        return Observation(self._text(state, player), known[0], known[1], array)
+
+    def _offer(self, player: int, legal: Sequence[int], called: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+        """Names of all actions, and which are legal; observations share them, so nobody may write into the mask."""
+        names, called = self._names[player], [name.strip() for name in called]
         mask = np.zeros(self._actions, dtype=bool)
         mask[legal] = True
-        called = [state.action_to_string(player, action).strip() for action in legal]
+        mask.flags.writeable = False
         if called != [names[action] for action in legal]:
             names = _names_here(legal, called, self._actions)
-        array = np.array(getattr(state, self._tensor)(player), dtype=np.float32) if self._tensor else None
-        return Observation(text=self._text(state, player), choices=names, mask=mask, array=array)
+        return names, mask
 
     def _forfeit(self, offenders: Sequence[str]) -> list[float]:
         """Returns of all players after the offenders lost; see `illegal`."""
@@ -189,6 +216,8 @@ def _load(name: str) -> Any:
     known = pyspiel.registered_names()
     if (short := name.split("(")[0]) not in known:
         raise InputError(f"OpenSpiel has no game {short!r}{nearest(short, known)}")
+    if name != short and (died := _dies(name)):
+        raise InputError(f"OpenSpiel cannot load {name!r}, and would end Python: {died}")
     try:
         game = pyspiel.load_game(name)
     except pyspiel.SpielError as error:
@@ -202,6 +231,31 @@ def _load(name: str) -> Any:
         )
         raise InputError(f"OpenSpiel's {name!r} {what}, which this adapter does not support; choose another game")
     return game
+
+
+_TRIAL = """
+import sys, pyspiel
+try:
+    pyspiel.load_game(sys.argv[1]).new_initial_state()
+except Exception:
+    pass
+print("alive")
+"""
+
+
+@functools.cache
+def _dies(name: str) -> str | None:
+    """What a game says that does not live through being loaded with these parameters: C++ that exits, Hanabi's for one.
+
+    So it is loaded in another process first, once.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL, name], capture_output=True, text=True, errors="replace", timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if "alive" in done.stdout else " ".join(done.stderr.split())[-300:] or f"exit {done.returncode}"
 
 
 def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
@@ -276,6 +330,33 @@ def _tensor_of(kind: Any) -> str | None:
     if kind.provides_observation_tensor and (perfect or not kind.provides_information_state_tensor):
         return "observation_tensor"
     return "information_state_tensor" if kind.provides_information_state_tensor else None
+
+
+def _observer_of(game: Any, kind: Any, tensor: str | None) -> Any:
+    """OpenSpiel's own writer of the same features, which makes no Python list of them; None where it has none."""
+    import pyspiel
+    from open_spiel.python.observation import make_observation
+
+    if tensor is None or kind.dynamics != kind.dynamics.SEQUENTIAL:
+        return None
+    recall = pyspiel.IIGObservationType(perfect_recall=True) if tensor == "information_state_tensor" else None
+    try:
+        observer, state = make_observation(game, recall), game.new_initial_state()
+        while state.is_chance_node():
+            state.apply_action(state.chance_outcomes()[0][0])
+        for _ in range(4):  # the game's features by default are what its state says, or it is not used
+            if state.is_terminal() or state.is_chance_node():
+                break
+            player = state.current_player()
+            observer.set_from(state, player)
+            if observer.tensor.dtype != np.float32 or not np.array_equal(
+                observer.tensor, np.array(getattr(state, tensor)(player), np.float32)
+            ):
+                return None
+            state.apply_action(state.legal_actions()[0])
+    except (RuntimeError, ValueError, AttributeError, TypeError):
+        return None
+    return observer
 
 
 def openspiel(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
-from palaestra.errors import EnvError, InputError, missing_extra, nearest
+from palaestra.errors import EnvError, InputError, MissingExtraError, missing_extra, nearest
 
 Text = Literal["full", "last", "short"] | Callable[[Any, int], str]
 """What a player reads. "full": all it was ever told. "last": what is new since its last turn, without the rules and
@@ -155,8 +156,8 @@ class TextArenaEnv:
 def _lines(messages: Sequence[tuple[int, str, Any]]) -> list[str]:
     """Messages as text; those of players begin with their name (the game's own come from -1, or from no number)."""
     return [
-        f"Player {sender}: {message.strip()}" if isinstance(sender, int) and sender >= 0 else message.strip()
-        for sender, message, _ in messages
+        f"Player {sender}: {str(message).strip()}" if isinstance(sender, int) and sender >= 0 else str(message).strip()
+        for sender, message, _ in messages  # some games pass numbers where the others say something
     ]
 
 
@@ -179,6 +180,10 @@ def _make(name: str, options: Mapping[str, Any]) -> Any:
         with isolated(0):
             game = textarena.make(name, **options)
     except Exception as error:  # missing word lists, wrong options: whatever the game's constructor raises
+        if lists := dict.fromkeys(re.findall(r"nltk\.download\('([\w.-]+)'\)", str(error))):
+            raise MissingExtraError(
+                f"TextArena's {name!r} needs data that NLTK downloads: python -m nltk.downloader {' '.join(lists)}"
+            ) from error
         first = str(error).strip().split("\n")[0]
         raise InputError(
             f"TextArena cannot make {name!r} with {dict(options)}: {type(error).__name__}: {first}"

@@ -39,6 +39,7 @@ class Watchdog:
         self._timeout = timeout
         self._threads = (0 if timeout is None else 1) if threads is None else threads
         self._inboxes: dict[int, SimpleQueue[_Batch[Any, Any] | None]] = {}
+        self._workers: dict[int, threading.Thread] = {}
 
     def map(
         self,
@@ -75,6 +76,7 @@ class Watchdog:
             for place, batch in batches.items():
                 if not batch.wait(self._timeout):
                     self._inboxes.pop(place).put(None)
+                    self._workers[place].abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
                     batch.results.append(Failure(TimeoutError(f"no answer within {self._timeout:g} s"), hung=True))
                 indices = left[place]
                 for index, result in zip(indices, batch.results, strict=False):
@@ -86,7 +88,8 @@ class Watchdog:
     def _inbox(self, place: int) -> SimpleQueue[_Batch[Any, Any] | None]:
         if place not in self._inboxes:
             inbox = self._inboxes[place] = SimpleQueue()
-            threading.Thread(target=_work, args=(inbox,), name=f"palaestra-{place}", daemon=True).start()
+            self._workers[place] = threading.Thread(target=_work, args=(inbox,), name=f"palaestra-{place}", daemon=True)
+            self._workers[place].start()
         return self._inboxes[place]
 
     def close(self) -> None:
