@@ -71,8 +71,8 @@ def broken(seeds: Sequence[int]) -> dict[str, float]:
     claim="Dual ascent finds the weight at which a constraint is just met; no fixed weight of a penalty meets it well.",
     baseline="fixed weights 0, .2, .39, .41, .6, 1",
     criterion="|return - .68| < .02, mean cost < .22, λ in [.35, .45]; every fixed weight breaks the limit by > .02 or "
-    "returns less than .66; trained by the recipe `arms`, at most half of the plays break the rule with the multiplier in "
-    "every seed, at least .9 without",
+    "returns less than .66; trained by the recipe `arms`, at most half of the plays break the rule with the multiplier "
+    "in every seed, at least .9 without",
     seeds=(0, 1, 2),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

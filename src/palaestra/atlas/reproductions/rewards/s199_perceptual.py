@@ -1,8 +1,8 @@
 """[199] Perceptual rewards (arXiv 1612.06699): a few demonstrations, cut into steps, are a reward.
 
 Five demonstrations of 60 frames and 40 features, of which six change with the step: cuts and telling features are found
-again. Then the recipe `film`, a line walked in three phases before a noisy camera: the learned reward, where later steps
-count more, against the sparse reward. From a secondary text. Left out: pretrained vision features, robots.
+again. Then the recipe `film`, a line walked in three phases before a noisy camera: the learned reward, where later
+steps count more, against the sparse reward. From a secondary text. Left out: pretrained vision features, robots.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def success(learned: Learned) -> dict[str, float]:
     "task sooner than the sparse one.",
     baseline="1 for ending in the third phase",
     criterion="all cuts exact and both features of steps 2 and 3 found in every run; combination 2, 8, 14; "
-    "trained by the recipe `film`, the last episodes reach the goal at least .8 of the time with the learned reward, and "
-    "success over all of training is higher than with the sparse one by two standard errors",
+    "trained by the recipe `film`, the last episodes reach the goal at least .8 of the time with the learned reward, "
+    "and success over all of training is higher than with the sparse one by two standard errors",
     seeds=(0, 1, 2, 3, 4),
     slow=True,
 )
