@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.learning.stages.played import context, trained
+from stage_play import context, trained
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns

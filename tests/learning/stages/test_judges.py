@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.learning.stages.played import context, script, talk, trained
+from stage_play import context, script, talk, trained
 
 from palaestra.algebra.signals import total
 from palaestra.algebra.turns import Turns

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from tests.learning.stages.played import context, trained
+import stage_play
+from stage_play import context, trained
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, SchemaError
@@ -84,22 +85,12 @@ def test_texts_are_vectors_and_the_goal_stands_beside_them() -> None:
     assert score[2] == pytest.approx(1)
 
 
-def lengths(texts: list[str]) -> list[list[float]]:
-    ASKED.append(list(texts))
-    return [[float(len(text)), 1.0] for text in texts]
-
-
-ASKED: list[list[str]] = []
-
-
 def test_a_model_of_ones_own_is_asked_once_for_each_text() -> None:
-    stage, here = embed(model="tests.learning.stages.test_novelty:lengths", texts={"goal": "xx"}), context()
+    stage, here = embed(model="stage_play:lengths", texts={"goal": "xx"}), context()
     turns = Turns({"observation": ["a", "xx", "a"]})
     stage(turns, here)
     stage(turns, context(2))
-    import tests.learning.stages.test_novelty as module
-
-    assert module.ASKED == [["a", "xx"]]
+    assert stage_play.ASKED == [["a", "xx"]]
     assert here.spent.calls == 2
     with pytest.raises(InputError, match=r"made \(1,\) of 1 texts"):
         embed(model=lambda texts: [1.0])(Turns({"observation": ["a"]}), context())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.learning.stages.played import context, script, talk, trained
+from stage_play import context, script, talk, trained
 
 from palaestra.errors import InputError, StorageError
 from palaestra.judges.scripted import writes

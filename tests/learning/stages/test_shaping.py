@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.learning.stages.played import context, trained
+from stage_play import context, trained
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns

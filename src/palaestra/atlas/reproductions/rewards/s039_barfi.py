@@ -3,7 +3,8 @@
 A chain of 7 states, the goal at one end; the policy is a table with L2. The misleading auxiliary pays .3 for every
 arrival in state 1, the helpful one for each step towards the goal. One weight for each of both rewards and a free term,
 exact hypergradient. Then what potential-based shaping can do instead: the mean policy gradient stays, its variance
-falls with a good potential and rises with its negative. Left out: sampled hypergradients, robots.
+falls with a good potential and rises with its negative. At last the stage
+`bilevel` in a maze. Left out: sampled hypergradients, robots.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from palaestra.algebra.signals import Signal, as_signal, evaluate
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.harness import Outcome, reproduction
+from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import return_to_go
 from palaestra.rewards import BilevelReward, shape
 from palaestra.rewards.shaping.mdp import optimal_q
@@ -61,6 +62,21 @@ def arms(kind: str) -> dict[str, float]:
     return found | {"barfi": ours.objective(), "weight": float(ours.weights[2][0]), "by_state": by_state.objective()}
 
 
+ARMS: dict[str, dict[str, Any]] = {
+    "sparse": {},
+    "naive": {"reward": "col('reward') + col('bonus')"},
+    "barfi": {"stages": ["bilevel()"], "reward": "col('aligned')"},
+}
+TRAPPED = {"env": {"options": {"map": "Sa....G", "horizon": 40, "bonus": {"a": 0.3}}}, "train": {"iterations": 40}}
+
+
+def trained(seeds: Sequence[int]) -> dict[str, np.ndarray]:
+    """Success over the last ten iterations where a bonus for standing in the second cell misleads, per seed."""
+    last = lambda learned: {"success": float(np.mean(learned.curve()[-10:]))}  # noqa: E731
+    arms = train_arms("maze", {name: TRAPPED | arm for name, arm in ARMS.items()}, seeds, last)
+    return {name: each["success"] for name, each in arms.values.items()}
+
+
 def gradients(seed: int) -> dict[str, float]:
     """Of REINFORCE on a line of four states, undiscounted and run to the end, a step costs .02: one per potential.
 
@@ -101,7 +117,10 @@ def gradients(seed: int) -> dict[str, float]:
     baseline="the plain sum of both rewards; the primary reward alone",
     criterion="misleading: BARFI above the sparse reward alone, the plain sum below .1; helpful: above the plain sum "
     "and within .02 of the optimum; mean gradient within 4 standard errors, variance lower with progress as the "
-    "potential and higher with their negative",
+    "potential and higher with their negative; in training by a recipe with the misleading bonus, success of the last "
+    "iterations below .1 with the plain sum and above .9 with BARFI's reward, in every seed",
+    seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both auxiliaries, then the gradients."""
@@ -116,4 +135,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     holds = bad["barfi"] > measured["sparse"] and bad["naive"] < 0.1
     holds &= good["barfi"] > good["naive"] and good["barfi"] > measured["optimum"] - 0.02
     holds &= measured["variance_good"] < measured["variance_none"] < measured["variance_negated"]
+    success = trained(seeds)
+    measured |= {f"success_{name}": float(each.mean()) for name, each in success.items()}
+    holds &= success["naive"].max() < 0.1 and success["barfi"].min() > 0.9
     return Outcome(measured, bool(holds and measured["shift"] < 4))
