@@ -17,7 +17,7 @@ from palaestra.rewards import sweet_spot
 SETTING = {
     "env": {"make": "native/dial", "options": {"target": 8, "horizon": 24}},
     "learn": {"lr": 0.2},
-    "train": {"iterations": 130, "groups": 1, "group_size": 16},
+    "train": {"iterations": 150, "groups": 1, "group_size": 24},
 }
 
 
