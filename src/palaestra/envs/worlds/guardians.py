@@ -74,8 +74,8 @@ class Guardians(NativeEnv):
         return rewards, {"safe": safe, "useful": useful, "success": success}
 
 
-def naive(known: float = 1.0, trusting: float = 0.8) -> Callable[[Any], int]:
-    """Play to imitate first: the attacker knows one attack only, the defenders comply with nearly everything."""
+def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
+    """Play to imitate first: the attacker mostly knows one attack, the defenders comply with nearly everything."""
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng
