@@ -217,7 +217,8 @@ def duration_aware(advantage: SignalLike | None = None, *, duration: SignalLike 
     """[27] RL for machine-learning engineering (arXiv 2509.01684): A · Δt / mean Δt of the batch.
 
     Undoes that in a fixed time a fast action is tried, and so trained on, more often. Only right where the batch holds
-    too many fast actions (short asynchronous budgets); with a batch-mean baseline and long budgets it hurts. From text.
+    too many fast actions (short asynchronous budgets) and for raw returns: what reproduction 27 gains, it gains with
+    advantage="reward"; on the default, GRPO, the weight adds nothing there. From secondary text.
     """
     return modulate(grpo() if advantage is None else advantage, duration, renorm=True)
 

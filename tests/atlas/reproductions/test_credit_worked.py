@@ -12,6 +12,7 @@ import pytest
 from palaestra import credit
 from palaestra.algebra.signals import Signal, col
 from palaestra.credit import dr_grpo, grpo, reinforce
+from palaestra.rewards import matched
 
 
 def instead(signal: Signal) -> Callable[..., Signal]:
@@ -40,7 +41,7 @@ WORKED: list[tuple[str, str, str, Callable[..., Any], float]] = [
     ("s077_spae", "worked_error", "spae", lambda **o: dr_grpo(), 1e-3),
     ("s097_matchtir", "worked_error", "matchtir", lambda: credit.matchtir(weight=1.0), 1e-3),
     ("s097_matchtir", "worked_error", "matchtir", lambda: credit.matchtir(weight=0.0), 1e-3),
-    ("s097_matchtir", "worked_error", "match", lambda table, method="greedy": credit.match(table, "greedy"), 1e-3),
+    ("s097_matchtir", "worked_error", "matched", lambda table, method="": matched(table, method="greedy"), 1e-3),
     ("s100_arena_rl", "worked_error", "arena_rl", lambda: grpo("arena"), 1e-4),
     ("s103_mas_host", "worked_error", "mas_host", instead(grpo()), 1e-4),
     ("s147_comam", "worked", "comam_reward", lambda outcome: col("reward") + 0.5 * col(outcome), 1e-4),

@@ -75,7 +75,7 @@ class Guardians(NativeEnv):
 
 
 def naive(known: float = 0.8, trusting: float = 0.8) -> Callable[[Any], int]:
-    """Play to imitate first: the attacker knows one attack, the defenders comply with nearly everything."""
+    """Play to imitate first: the attacker mostly knows one attack, the defenders comply with nearly everything."""
 
     def play(request: Any) -> int:
         rng: np.random.Generator = request.rng

@@ -16,9 +16,9 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import igpo
 
 SETTING = {
-    "env": {"make": "native/inquiry", "options": {"bits": 4, "questions": 12, "turns": 4, "early": False}},
+    "env": {"make": "native/inquiry", "options": {"bits": 4, "questions": 30, "turns": 4, "early": False}},
     "learn": {"lr": 0.2},
-    "train": {"iterations": 90, "groups": 2, "group_size": 8},
+    "train": {"iterations": 80, "groups": 2, "group_size": 8},
 }
 
 
