@@ -12,7 +12,6 @@ import pytest
 
 from palaestra import credit
 from palaestra.algebra.signals import Signal, col
-from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import reproduce
 from palaestra.atlas.reproductions.bandits import play as answer
 from palaestra.atlas.reproductions.credit import s067_advevo_marl as s067
@@ -21,7 +20,7 @@ from palaestra.atlas.reproductions.credit import s077_spae as s077
 from palaestra.atlas.reproductions.credit import s103_mas_host as s103
 from palaestra.atlas.reproductions.credit import s172_gui_g1 as s172
 from palaestra.atlas.reproductions.tabular import sample, softmax
-from palaestra.credit import canon, dr_grpo, grpo, reinforce, rloo, standardise
+from palaestra.credit import dr_grpo, grpo, reinforce, standardise
 from palaestra.rewards import hit
 
 
@@ -36,36 +35,16 @@ def by_name(function: Callable[..., Any], items: Any, judge: Any, *, topology: s
     return function(items, judge, topology=swapped.get(topology, topology), rng=rng)
 
 
-def no_replay(turns: Turns, *rest: Any) -> Turns:
-    return turns.with_column(replayed=np.zeros(len(turns), bool))
-
-
 @pytest.mark.parametrize(
     ("module", "name", "replacement"),
     [
         ("s027_ml_engineering", "duration_aware", lambda credit: credit),
-        ("s029_oprl", "oprl", lambda score=None, step=None, episode=None: rloo(score) if episode is None else episode),
-        ("s049_spa_rl", "spa", lambda **options: grpo()),
-        (
-            "s050_advantage_alignment",
-            "advantage_alignment",
-            lambda **o: credit.advantage_alignment(**(o | {"beta": 0.0})),
-        ),
-        ("s056_read", "refine", lambda propose, *rest, agents, **options: ([propose([], None)] * agents, agents)),
-        ("s057_canon", "canon", instead(dr_grpo())),
-        ("s057_canon", "canon", lambda metric, mu: canon(metric=metric, mu=1 - mu)),
-        ("s059_tppo", "tppo", lambda **options: credit.gae(bootstrap=0, **options)),
         ("s061_a_grae", "a_grae", instead(grpo())),
         ("s067_advevo_marl", "advevo_marl", lambda reward="reward", teams=None: reinforce(over="agent", reward=reward)),
-        ("s069_spo", "mc_value", lambda env, snapshots, *rest, k: np.zeros(len(snapshots))),
         ("s071_adora", "adora", instead(grpo())),
         ("s075_adhint", "hint_prefix", lambda solution, ratio: []),
         ("s077_spae", "spae", instead(dr_grpo())),
-        ("s078_salt", "salt", instead(grpo())),
-        ("s096_seeupo", "sequential_update", functools.partial(credit.sequential_update, order="forward")),
         ("s097_matchtir", "match_reward", lambda calls, gold: credit.fill_missing(0.0 * credit.col("turn"), 0.0)),
-        ("s098_v0", "allocate_budget", lambda p, total: np.full(len(p), total // len(p))),
-        ("s083_r3", "inject", no_replay),
         ("s100_arena_rl", "tournament", functools.partial(by_name, credit.tournament)),
         ("s103_mas_host", "mas_host", instead(grpo())),
         ("s145_ssl", "sweet_spot", instead(1.0 * col("success"))),

@@ -30,7 +30,7 @@ class prefix_critic(Stage):
 
     def __init__(self, *, reward: str = "reward", gamma: float = 1.0, rate: float = 0.1) -> None:
         self.critic = PrefixCritic(rate=rate)
-        self.target = total(return_to_go(gamma, parse(reward)), over=("episode", "turn"))
+        self.target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
         self.needs = {"episode", "turn", "agent", "state", "action", *self.target.needs()}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

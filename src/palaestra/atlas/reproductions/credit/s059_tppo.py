@@ -1,10 +1,10 @@
 """[59] T-PPO (arXiv 2506.15050): windows of unfinished answers keep slots busy and still have an advantage.
 
 Scheduling only: 64 slots, lengths of answers drawn from a lognormal (median 2000 tokens, σ = 0.8, at most 24000). A
-synchronous batch waits for its longest answer; windows of 4000 tokens wait for the end of the window. In the recipe
-`corridor`, cut off after a window of 14 turns, cut-off episodes have no credit before the critic has learned from
-finished ones, and some after; that it learns there is reported. Left out: going on with a window in the next iteration,
-language models.
+synchronous batch waits for its longest answer; windows of 4000 tokens wait for the end of the window. Left out:
+language models, and that a window is gone on with in the next iteration, so no training trial: cut off and never gone
+on with, only what ends early finishes (in `corridor` nothing but successes), and a critic of what finished says 1 of
+everything.
 """
 
 from __future__ import annotations
@@ -15,23 +15,18 @@ import numpy as np
 
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.harness import Outcome, reproduction, train_arms
+from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.credit import gae, successive_batching, tppo
 
 SLOTS, WINDOW, LONGEST, MEDIAN, SPREAD, ROUNDS = 64, 4000, 24_000, 2000, 0.8, 60
 
-TPPO = {
-    "stages": ["critic(finished=True)"], "credit": "tppo()", "play": {"executor": "local(max_turns=14)"},
-    "train": {"iterations": 40},
-}  # fmt: skip
-
 
 def worked_error() -> float:
-    """Three tokens worked out by hand: cut off, cut off with λ = 1, wrongly bootstrapped, finished."""
+    """Three tokens worked out by hand: cut off, cut off with λ = 1, wrongly bootstrapped, finished, no critic yet."""
 
-    def credit(signal: Signal, truncated: bool, reward: float) -> np.ndarray:
+    def credit(signal: Signal, truncated: bool, reward: float, scale: float = 1.0) -> np.ndarray:
         keys = {"episode": [0] * 3, "turn": [0, 1, 2], "agent": ["a"] * 3, "truncated": [truncated] * 3}
-        table = Turns(keys | {"value": [0.2, 0.5, 0.4], "reward": [0.0, 0.0, reward]})
+        table = Turns(keys | {"value": scale * np.array([0.2, 0.5, 0.4]), "reward": [0.0, 0.0, reward]})
         return np.asarray(signal.evaluate(table))
 
     gaps = [
@@ -39,6 +34,7 @@ def worked_error() -> float:
         credit(tppo(lam=1.0), True, 0.0) - [0.2, -0.1, 0.0],
         credit(gae(bootstrap=0.0), True, 0.0) - [-0.156, -0.48, -0.4],
         credit(tppo(), False, 1.0) - [0.7465, 0.47, 0.6],
+        credit(tppo(), True, 0.0, scale=0.0),
     ]
     return float(np.abs(gaps).max())
 
@@ -58,39 +54,17 @@ def busy(seed: int) -> tuple[float, float]:
     return float(synchronous), tokens / (SLOTS * WINDOW * ROUNDS)
 
 
-def trained(seeds: Sequence[int]) -> dict[str, float]:
-    """Share of cut-off rows that have credit, until an episode has finished and after; share of finished episodes."""
-    credited: dict[bool, list[float]] = {True: [], False: []}
-    known = {"finished": False, "iteration": 0}
-
-    def watch(arm: str, iteration: int, turns: Turns) -> None:
-        known["finished"] = known["finished"] and iteration > 1  # a new seed starts at 1
-        cut = turns.frame.filter(turns["truncated"])
-        if len(cut):
-            credited[bool(known["finished"])].append(float((cut["advantage"].abs() > 0).mean()))  # type: ignore[arg-type]
-        known["finished"] = known["finished"] or len(cut) < len(turns)
-
-    arms = train_arms(
-        "corridor", {"tppo": TPPO}, seeds,
-        lambda learned: {"reward": float(np.mean(learned.curve("reward")[-5:]))}, on_turns=watch,
-    )  # fmt: skip
-    before, after = (float(np.mean(credited[key])) if credited[key] else 0.0 for key in (False, True))
-    return {"credited_before": before, "credited_after": after} | arms.measured()
-
-
 @reproduction(
     59,
     claim="Windows with replacement keep slots busy more than twice as long, and cut-off answers have an advantage.",
     baseline="a synchronous batch; a bootstrap of 0 for cut-off answers",
-    criterion="worked advantages to 1e-9; share of busy slot time at least twice the synchronous one; of the rows that "
-    "were cut off none has credit before the critic has seen an episode finish, at least a tenth after",
+    criterion="worked advantages to 1e-9, exactly none from a critic that says 0; share of busy slot time at least twice "
+    "the synchronous one",
     seeds=(0, 1, 2),
-    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, both schedules, then training on windows."""
+    """Worked numbers, then both schedules."""
     error, shares = worked_error(), np.mean([busy(seed) for seed in seeds], axis=0)
     measured = {"worked_error": error, "busy_synchronous": float(shares[0]), "busy_windows": float(shares[1])}
-    measured |= {"ratio": float(shares[1] / shares[0])} | trained(seeds)
-    holds = measured["credited_before"] == 0 and measured["credited_after"] >= 0.1
-    return Outcome(measured, bool(error <= 1e-9 and shares[1] >= 2 * shares[0] and holds))
+    measured |= {"ratio": float(shares[1] / shares[0])}
+    return Outcome(measured, bool(error <= 1e-9 and shares[1] >= 2 * shares[0]))

@@ -2,8 +2,8 @@
 
 A negative result with a reason. For a policy that sees only the state, averaging credit over equal steps (state,
 action, next state) does not change the policy gradient at all, because a sum of means is the sum of values; so in the
-recipe `corridor` nothing can be gained, and nothing is. Left out: policies that see a history, and losses that divide by
-each episode's length, where the two differ.
+recipe `corridor` nothing can be gained, and nothing is. Left out: policies that see a history, and losses that divide
+by each episode's length, where the two differ.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def ranked_error() -> float:
         [0.2, 0.3, 0.2, 2, 0.2, 0.3, 0.2, 0.3, 0.2, 0.3], [0.5] * 3 + [1.5] + [0.5] * 6,
     ]  # fmt: skip
     keys = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4, "reward": [0.0] * 4}
-    found = np.asarray(r3().evaluate(Turns(keys | {"entropies": entropies, "replayed": [False] * 4, "truncated": [False] * 4})))
+    marks = {"replayed": [False] * 4, "truncated": [False] * 4}
+    found = np.asarray(r3().evaluate(Turns(keys | marks | {"entropies": entropies})))
     rank = np.array([5 / 6, 0, 5 / 6, 1 / 3])
     return float(np.abs(found - (rank - rank.mean()) / (rank.std(ddof=1) + 1e-6)).max())
 

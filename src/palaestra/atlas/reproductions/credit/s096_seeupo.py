@@ -123,7 +123,7 @@ def worked() -> dict[str, float]:
     "moves the first turn the wrong way.",
     baseline="the same two steps with advantages of the old policy",
     criterion="worked numbers to 1e-3: values .72, 1.240 simultaneous, 2.619 sequential; the value never falls in 1000 "
-    "random instances with small steps; `seeupo` with the later turns' ratios equal to what the update is given, to 1e-9",
+    "random instances with small steps; `seeupo` with the later turns' ratios equal to what updates are given, to 1e-9",
     seeds=(0, 1, 2),
     slow=True,
 )

@@ -127,8 +127,8 @@ def mixed_groups(seeds: Sequence[int]) -> dict[str, float]:
     baseline="the same number of rollouts for every task; the true chances (oracle) as the upper end; where chances "
     "depend on distance, the linear predictor",
     criterion="worked numbers to 1e-4; predictions capture at least 60% of the oracle's gain in mixed groups: the "
-    "linear one where chances are logistic, the kernel where they depend on distance, and there more than the linear; in "
-    "play, groups are mixed more often by 0.02 than with as many episodes each",
+    "linear one where chances are logistic, the kernel where they depend on distance, and there more than the linear; "
+    "in play, groups are mixed more often by 0.02 than with as many episodes each",
     seeds=(0, 1, 2, 3, 4),
     slow=True,
 )

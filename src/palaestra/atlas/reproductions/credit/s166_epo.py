@@ -60,8 +60,8 @@ def worked() -> dict[str, float]:
     166,
     claim="A hinge around the mean of past entropies, which has a gradient, holds entropy up more than a bonus does.",
     baseline="no entropy term, and an entropy bonus of the same weight",
-    criterion="worked numbers to 1e-4, gradient equal to finite differences; entropy of the played actions at the end of "
-    "training higher than with the bonus in every seed",
+    criterion="worked numbers to 1e-4, gradient equal to finite differences; entropy of the played actions at the end "
+    "of training higher than with the bonus in every seed",
     seeds=(0, 1, 2),
     slow=True,
 )
