@@ -299,12 +299,13 @@ def spa(
     value: SignalLike | None = None,
     gamma: float = 1.0,
     lam: float = 0.95,
-    over: Keys = "group",
+    over: Keys = ("group", "turn"),
 ) -> Signal:
     """[49] SPA-RL (arXiv 2505.20732): GAE of `spa_reward` if there are values, else its return-to-go standardised.
 
-    over: the key of the latter; ("group", "turn") where rewards to come depend on how far the episode is. The released
-    scripts replace predictions by leave-one-out final rewards and multiply them by the turns left; this is the paper.
+    progress: filled by the stage `progress()`. over: the key of the latter; by turn, because what is still to come, the
+    bonus above all, depends on how far the episode is. The released scripts replace predictions by leave-one-out final
+    rewards and multiply them by the turns left; this is the paper, but for the credit without values, which is ours.
     """
     reward = spa_reward(progress, executed, bonus=bonus)
     if value is not None:

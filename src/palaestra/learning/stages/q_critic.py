@@ -56,7 +56,7 @@ class q_critic(Stage):
         tau: float = 0.1,
         memory: int = 8000,
         states: int = 1024,
-        batches: int = 20,
+        batches: int = 80,
         batch: int = 256,
         rate: float = 0.5,
         hidden: Sequence[int] = (64, 64),

@@ -1,8 +1,9 @@
 """[49] SPA-RL (arXiv 2505.20732): progress that is fitted to returns says which step earned them.
 
-Twenty steps with three actions each and hidden rewards, of which only the sum is seen at the end. A linear progress
-estimator is fitted online to all episodes so far; steps do not depend on each other, so γ = 0. Left
-out: language models, the bonus for executed actions (all are).
+The recipe `steps` with twenty steps of three actions each and hidden values, of which only the sum is seen at the end.
+The stage `progress()` fits the values of actions to all episodes so far, `spa()` makes credit of them, both by their
+defaults. The paper's own use, GAE with values, is reported: here its critic lags behind and it learns slower than GRPO.
+Left out: language models; every action is executed, so the bonus for it cancels.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.harness import Outcome, reproduction
-from palaestra.atlas.reproductions.tabular import compare, policy_gradient, sample, softmax, uniform
-from palaestra.credit import ReturnDecomposition, grpo, spa, spa_reward
+from palaestra.atlas.harness import Outcome, reproduction, train_arms
+from palaestra.credit import ReturnDecomposition, spa_reward
 
-STEPS, ACTIONS = 20, 3
-GROUP, ITERATIONS, RATE, RIDGE = 8, 120, 0.5, 1.0
 PLANTED = np.array([0.0, 0.1, 0.3, -0.2, 0.5, 0.05])
+ARMS = {
+    "spa": {"stages": ["progress()"], "credit": "spa()"},
+    "grpo": {"credit": "grpo()"},
+    "spa_gae": {"stages": ["progress()", "critic(reward='spa_reward()')"], "credit": "spa(value='value')"},
+}
+SETTINGS = {
+    "env": {"options": {"steps": 20, "actions": 3, "decisive": 20, "pay": "sum"}},
+    "train": {"iterations": 60, "group_size": 8},
+}
 
 
 def worked_error() -> float:
@@ -37,56 +44,23 @@ def recovery_error() -> float:
     return float(np.abs(model.weights - PLANTED).max())
 
 
-def train(redistributes: bool, seeds: Sequence[int]) -> np.ndarray:
-    """Return as a share of the best possible, float64[iterations, runs]."""
-    streams = [np.random.default_rng(seed) for seed in seeds]
-    hidden = uniform(streams, STEPS, ACTIONS)
-    theta = np.zeros(hidden.shape)
-    run, episode, turn = (axis.ravel() for axis in np.indices((len(seeds), GROUP, STEPS)))
-    table = Turns(
-        {"run": run.astype(str), "group": run * 0, "episode": episode, "turn": turn, "agent": ["a"] * len(run)}
-    )
-    models = [ReturnDecomposition(STEPS * ACTIONS, ridge=RIDGE) for _ in seeds]
-    credit = spa(bonus=0.0, gamma=0.0, over=("group", "turn")) if redistributes else grpo()
-    table = table.with_column(valid=np.ones(len(run), bool))
-    best, shares = hidden.max(axis=-1).sum(axis=-1), []
-    for _ in range(ITERATIONS):
-        policy = softmax(theta)
-        action = sample(policy[:, None], uniform(streams, GROUP, STEPS))
-        earned = np.take_along_axis(hidden[:, None], action[..., None], axis=-1)[..., 0].sum(axis=-1)
-        reward = np.zeros(action.shape)
-        reward[..., -1] = earned
-        progress = np.zeros(action.shape)
-        for number, model in enumerate(models if redistributes else []):
-            x = np.eye(STEPS * ACTIONS)[(np.arange(STEPS) * ACTIONS + action[number]).ravel()]
-            model.add(x, np.repeat(np.arange(GROUP), STEPS), earned[number])
-            progress[number] = model.predict(x).reshape(GROUP, STEPS)
-        turns = table.with_column(reward=reward.ravel(), progress=progress.ravel())
-        advantage = np.asarray(credit.evaluate(turns))
-        theta += RATE * policy_gradient(policy, run, turn, action.ravel(), advantage) / GROUP
-        shares.append((policy * hidden).sum(axis=(1, 2)) / best)
-    return np.array(shares)
-
-
 @reproduction(
     49,
     claim="Step rewards that were fitted to returns teach twenty independent choices sooner than the return itself.",
-    baseline="GRPO on the return, same policy, seeds and learning rate",
-    criterion="worked rewards to 1e-9; planted step rewards recovered to 1e-9; mean over training of the share "
-    "of the best return higher by >= 0.03",
-    seeds=tuple(range(10)),
+    baseline="GRPO on the return, same policy, seeds and learning rate; SPA with values is reported",
+    criterion="worked rewards to 1e-9; planted step rewards recovered to 1e-9; mean over training of the share of the "
+    "best return higher than GRPO's by > 2 standard errors of the difference, paired by seed",
+    seeds=tuple(range(6)),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, recovery, then both arms."""
+    """Worked numbers, recovery, then the arms."""
     exact = {"worked_error": worked_error(), "recovery_error": recovery_error()}
-    ours, theirs = train(True, seeds), train(False, seeds)
-    gain, error = compare(ours.mean(axis=0), theirs.mean(axis=0))
-    measured = exact | {
-        "final_spa": float(ours[-1].mean()),
-        "final_grpo": float(theirs[-1].mean()),
-        "curve_spa": float(ours.mean()),
-        "curve_grpo": float(theirs.mean()),
-        "gain": gain,
-        "standard_error": error,
-    }
-    return Outcome(measured, max(exact.values()) <= 1e-9 and gain >= 0.03)
+    arms = train_arms(
+        "steps", {name: SETTINGS | arm for name, arm in ARMS.items()}, seeds,
+        lambda learned: {"curve": float(np.mean(learned.curve("reward"))),
+                         "final": float(np.mean(learned.curve("reward")[-5:]))},
+    )  # fmt: skip
+    gain, error = arms.gain("spa", "grpo", "curve")
+    measured = exact | arms.measured() | {"gain": gain, "standard_error": error}
+    return Outcome(measured, max(exact.values()) <= 1e-9 and gain > 2 * error)

@@ -16,7 +16,7 @@ import numpy as np
 from palaestra.algebra.signals import Signal, col, fill_missing, shift, sign, where
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction
-from palaestra.atlas.reproductions.credit.s062_gigpo import CELLS, Play, train
+from palaestra.atlas.reproductions.corridor import CELLS, Play, train
 from palaestra.credit import centre, gae, is_last, phase, return_to_go
 from palaestra.rewards import cum_max_gain, era_reward
 

@@ -1,14 +1,12 @@
-"""[62]: the corridor keeps its rules, and the check fails when the step level is missing."""
+"""The private corridor keeps its rules."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from palaestra.atlas.harness import reproduce
-from palaestra.atlas.reproductions.credit import s062_gigpo
-from palaestra.atlas.reproductions.credit.s062_gigpo import GROUP, HORIZON, play, train
-from palaestra.credit import gigpo, grpo
+from palaestra.atlas.reproductions.corridor import GROUP, HORIZON, play, train
+from palaestra.credit import gigpo
 
 LEFT, RIGHT, WAIT = range(3)
 
@@ -46,10 +44,3 @@ def test_a_run_does_not_depend_on_its_neighbours() -> None:
     credit = gigpo()
     together, alone = train(credit, [3, 4], 5), train(credit, [4], 5)
     np.testing.assert_array_equal(together.length[:, 1], alone.length[:, 0])
-
-
-def test_it_fails_without_the_step_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s062_gigpo, "gigpo", grpo)
-    result = reproduce(62, seeds=[0, 1])
-    assert not result.holds
-    assert result.measured["worked_error"] > 1e-4
