@@ -90,7 +90,7 @@ def episode(kind: str, critic: PrefixCritic, rng: np.random.Generator) -> tuple[
     56,
     claim="A planner whose proposals are scored by a sequential advantage finishes in fewer steps for as many "
     "queries; a team that acts at once learns faster by it than by each agent's own return.",
-    baseline="physical checking, which asks again until the plan can be carried out; the planner unchecked is reported; "
+    baseline="physical checking, which asks again until the plan can be carried out; the planner unchecked is told; "
     "in training, each agent's return minus its mean, and GRPO",
     criterion="worked advantages to 1e-9; turns at most 0.6 of checking's, queries at most 1.2 of them; mean reward "
     "over training higher than by each agent's own return by > 2 standard errors of the difference, paired by seed",

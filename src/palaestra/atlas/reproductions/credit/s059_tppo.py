@@ -58,7 +58,7 @@ def busy(seed: int) -> tuple[float, float]:
     59,
     claim="Windows with replacement keep slots busy more than twice as long, and cut-off answers have an advantage.",
     baseline="a synchronous batch; a bootstrap of 0 for cut-off answers",
-    criterion="worked advantages to 1e-9, exactly none from a critic that says 0; share of busy slot time at least twice "
+    criterion="worked advantages to 1e-9, exactly none from a critic that says 0; share of busy slots at least twice "
     "the synchronous one",
     seeds=(0, 1, 2),
 )
