@@ -1,7 +1,8 @@
 """What a rollout costs besides its envs and policies.
 
 1. Overhead per turn in CPU time: a trivial env and a trivial policy, whose own time is subtracted.
-2. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
+2. CPU time per turn of the adapters, legal actions at random, beside a bare loop over the library.
+3. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
 
 Run: python benchmarks/rollout.py
 """
@@ -122,6 +123,63 @@ def overhead() -> bool:
     return holds
 
 
+def adapters() -> None:
+    """Print microseconds per turn of our envs and of the libraries' own loops."""
+    import pettingzoo.classic.tictactoe_v3 as tictactoe
+    import pyspiel
+
+    def ours(factory: Callable[[], Any], episodes: int) -> int:
+        env, turns = factory(), 0
+        for seed in range(episodes):
+            seen = env.reset(seed)
+            while seen:
+                moves = {agent: int(each.mask.argmax()) for agent, each in seen.items()}
+                seen, turns = env.step(moves).observations, turns + 1
+        return turns
+
+    def spiel(name: str, episodes: int) -> int:
+        game, turns = pyspiel.load_game(name), 0
+        rng = np.random.default_rng(0)
+        for _ in range(episodes):
+            state = game.new_initial_state()
+            while not state.is_terminal():
+                if state.is_chance_node():
+                    state.apply_action(state.chance_outcomes()[int(rng.random() * len(state.chance_outcomes()))][0])
+                    continue
+                player = state.current_player()
+                if name.endswith("poker"):
+                    state.information_state_string(player)
+                    np.array(state.information_state_tensor(player), np.float32)
+                else:
+                    state.observation_string(player)
+                    np.array(state.observation_tensor(player), np.float32)
+                state.apply_action(state.legal_actions(player)[0])
+                turns += 1
+        return turns
+
+    def aec(episodes: int) -> int:
+        env, turns = tictactoe.env(), 0
+        for seed in range(episodes):
+            env.reset(seed=seed)
+            for _ in env.agent_iter():
+                seen, _, over, cut, _said = env.last()
+                env.step(None if over or cut else int(seen["action_mask"].argmax()))
+                turns += not (over or cut)
+        return turns
+
+    rows: list[tuple[str, Callable[[], int], Callable[[], int]]] = [
+        (name, functools.partial(ours, pa.envs.openspiel(name), 500), functools.partial(spiel, name, 500))
+        for name in ("kuhn_poker", "leduc_poker", "tic_tac_toe", "connect_four")
+    ]
+    tic = pa.envs.pettingzoo("classic.tictactoe_v3")
+    rows.append(("tictactoe_v3 (PettingZoo)", functools.partial(ours, tic, 200), functools.partial(aec, 200)))
+    print(f"{'adapter':<26} {'ours us':>8} {'library us':>11}")
+    for name, mine, theirs in rows:
+        found = [cpu_seconds(call) / call() * 1e6 for call in (mine, theirs)]
+        print(f"{name:<26} {found[0]:>8.1f} {found[1]:>11.1f}")
+    print()
+
+
 class Stopwatch:
     """Sums the wall time inside calls."""
 
@@ -179,4 +237,6 @@ def forward_share() -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if overhead() & forward_share() else 1)
+    holds = overhead()
+    adapters()
+    sys.exit(0 if forward_share() & holds else 1)

@@ -11,8 +11,10 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
+from palaestra.envs import gymnasium, pettingzoo, to_pettingzoo
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.envs.facts import DTYPES, facts_of, read_facts
+from palaestra.envs.roles import SimulatedUser
 from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout
 
@@ -151,3 +153,30 @@ def test_what_is_told_of_somebody_else_stands_on_its_latest_turn() -> None:
         ("b", 0, 2.0, None),
         ("a", 1, None, [7]),
     ]
+
+
+def test_entries_of_a_librarys_info_become_columns_where_asked_for() -> None:
+    gym = pytest.importorskip("gymnasium")
+
+    class Odd(gym.Env):  # type: ignore[misc, name-defined]
+        observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return 0, {"x": 9.0}
+
+        def step(self, action: int) -> Any:
+            return 1, 1.0, True, False, {"x": np.float32(0.5), "episode": {"r": 1}}
+
+    team = Team(player=ScriptedPolicy(lambda request: 0, name="p"))
+    turns = rollout(gymnasium(Odd, facts={"x": "float", "there": "list[int]"}), team, groups=2)
+    assert turns.frame.select("x", "there", "metadata", "error").rows() == [(0.5, None, None, None)] * 2
+    with pytest.raises(InputError, match="facts: 'x' is 'flaot'; did you mean 'float'"):
+        gymnasium(Odd, facts={"x": "flaot"})
+
+
+def test_infos_of_each_agent_become_columns_where_asked_for() -> None:
+    pytest.importorskip("pettingzoo")
+    env = pettingzoo(functools.partial(to_pettingzoo, SimulatedUser), facts={"delta": "float"}, illegal="random")
+    turns = rollout(env, Team(helper=ScriptedPolicy(lambda request: 0, name="p")), groups=3)
+    ours = rollout(SimulatedUser, Team(helper=ScriptedPolicy(lambda request: 0, name="p")), groups=3)
+    assert turns["delta"].to_list() == ours["delta"].to_list()

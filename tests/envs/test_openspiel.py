@@ -195,7 +195,7 @@ def test_names_that_depend_on_the_position_stay_unique():
 def test_names_that_differ_in_case_only_get_their_id():
     from palaestra.envs.openspiel import _names_here
 
-    assert _names_here([3, 0, 1], ["bxc4", "Bxc4", "Kd2"], 5) == ("Bxc4 #0", "Kd2", "#2", "bxc4 #3", "#4")
+    assert _names_here((3, 0, 1), ("bxc4", "Bxc4", "Kd2"), 5) == ("Bxc4 #0", "Kd2", "#2", "bxc4 #3", "#4")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,6 @@ class ToParallel(_Shown, ParallelEnv):  # type: ignore[misc]
 
 def export(env: Env, api: str, longest: int) -> ToAEC | ToParallel:
     """See `palaestra.envs.to_pettingzoo`."""
-    kinds = {"aec": ToAEC, "parallel": ToParallel}
     if longest < 1:
         raise InputError(f"to_pettingzoo: longest={longest}, expected at least 1 byte")
-    return kinds[api](env, longest)
+    return ToAEC(env, longest) if api == "aec" else ToParallel(env, longest)

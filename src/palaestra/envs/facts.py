@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.turns import SCHEMA, clean
-from palaestra.errors import EnvError, InputError
+from palaestra.errors import EnvError, InputError, nearest
 
 Facts = Mapping[str, type]
 """Name -> type; lists are written `list[float]`."""
@@ -99,6 +99,22 @@ def facts_of(env: Any) -> dict[str, type]:
         if kind not in DTYPES:
             raise InputError(f"{name}: the fact {fact!r} is a {_name(kind)}; a column can hold {_KINDS}")
     return dict(declared)
+
+
+def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
+    """Facts whose types may be written as texts, as a recipe has to: {"x": "list[float]"}.
+
+    Raises:
+        InputError: a column cannot have such a type.
+
+    >>> named({"x": "float", "y": list[int]})
+    {'x': <class 'float'>, 'y': list[int]}
+    """
+    types = {_name(kind): kind for kind in DTYPES}
+    for fact, kind in (facts or {}).items():
+        if isinstance(kind, str) and kind not in types:
+            raise InputError(f"facts: {fact!r} is {kind!r}{nearest(kind, types)}")
+    return {fact: types[kind] if isinstance(kind, str) else kind for fact, kind in (facts or {}).items()}
 
 
 def read_facts(

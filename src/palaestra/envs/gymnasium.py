@@ -14,6 +14,7 @@ import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
+from palaestra.envs.facts import named
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 
@@ -32,6 +33,7 @@ class GymnasiumEnv:
         illegal: Illegal = "lose",
         penalty: float = -1.0,
         success: float | None = None,
+        facts: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Make the environment.
@@ -43,10 +45,12 @@ class GymnasiumEnv:
             illegal: "lose" ends the episode with `penalty` as reward; "random" plays a random action instead.
             penalty: the reward of an illegal action under "lose".
             success: the sum of rewards that counts as success; None reports no success.
+            facts: entries of Gymnasium's info that become columns, with their types: {"x_position": float}.
             options: arguments of `gymnasium.make`.
         """
         check_illegal(illegal)
         self.agents: tuple[str, ...] = ("player",)
+        self.facts = named(facts)
         gymnasium = _gymnasium()
         self.name = name if isinstance(name, str) else getattr(name, "__name__", "gymnasium")
         if isinstance(name, str):
@@ -92,7 +96,8 @@ class GymnasiumEnv:
             reward = self._penalty
         else:
             move = self._slips.legal(self._turn["player"]) if action is None else action
-            value, reward, terminated, truncated, _ = self.env.step(self._first + move)
+            value, reward, terminated, truncated, said = self.env.step(self._first + move)
+            info |= {fact: said[fact] for fact in self.facts if fact in said}
         self._total += float(reward)
         if terminated or truncated:
             self._turn = {}
@@ -133,6 +138,7 @@ def gymnasium(
     illegal: Illegal = "lose",
     penalty: float = -1.0,
     success: float | None = None,
+    facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
     """Factory of `GymnasiumEnv`; the id and the options are checked at once.
@@ -142,7 +148,15 @@ def gymnasium(
     ('left', 'down', 'right', 'up')
     """
     factory = functools.partial(
-        GymnasiumEnv, name, actions=actions, text=text, illegal=illegal, penalty=penalty, success=success, **options
+        GymnasiumEnv,
+        name,
+        actions=actions,
+        text=text,
+        illegal=illegal,
+        penalty=penalty,
+        success=success,
+        facts=facts,
+        **options,
     )
     factory()
     return factory

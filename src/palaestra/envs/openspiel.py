@@ -26,8 +26,9 @@ from palaestra.errors import InputError, missing_extra, nearest
 Text = Callable[[Any, int], str]
 """(pyspiel state, player) -> what that player reads."""
 
-LARGEST_MEMORY = 4096
-"""So many different offers of actions are remembered."""
+LARGEST_MEMORY, SMALL = 4096, 512
+"""So many different observations of a game are remembered, if they have no more features than this."""
+_MEMORY: dict[str, dict[tuple[int, str], Any]] = {}
 LONGEST_NAMED_SPACE = 512
 """Action spaces up to this size have all their names computed once; in larger ones illegal actions are called `#id`."""
 
@@ -73,7 +74,12 @@ class OpenSpielEnv:
         self._chance: np.random.Generator | None = None
         self.state = self.game.new_initial_state()
         self._observer = _observer_of(self.game, kind, self._tensor)
-        self._known: dict[Any, tuple[tuple[str, ...], np.ndarray]] = {}
+        # What a player knows decides what it sees, unless somebody else's text= looks further.
+        self._remembers = self._text in (_information, _leduc) and (
+            self._tensor is None
+            or (self._tensor == "information_state_tensor" and self.game.information_state_tensor_size() <= SMALL)
+        )
+        self._known = _MEMORY.setdefault(name, {})
         self._names = [_action_names(self.state, player, self._actions) for player in range(self._players)]
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -131,7 +137,10 @@ class OpenSpielEnv:
     def look(self, state: Any, player: int) -> Observation:
         """What `player` sees in a pyspiel state of this game, without playing up to it; the episode is given up."""
         self.state = state.clone()
-        return self._see(player, self.state.legal_actions(player))
+        seen = self._see(player)
+        if seen is None:
+            raise InputError(f"{self.name}: player {player} has nothing to decide in this state")
+        return seen
 
     def _settle(self) -> None:
         """Draw chance outcomes until somebody has to decide."""
@@ -152,37 +161,45 @@ class OpenSpielEnv:
             return {}
         players = range(self._players) if state.is_simultaneous_node() else (state.current_player(),)
         for player in players:
-            legal = state.legal_actions(player)
-            if legal:  # in a simultaneous move some players may have nothing to decide
-                self._turn[self.agents[player]] = self._see(player, legal)
+            seen = self._see(player)
+            if seen is not None:  # in a simultaneous move some players may have nothing to decide
+                self._turn[self.agents[player]] = seen
         return dict(self._turn)
 
-    def _see(self, player: int, legal: Sequence[int]) -> Observation:
+    def _see(self, player: int) -> Observation | None:
+        """What a player sees, None if it has nothing to decide; what is known says it all, so it is worked out once."""
         state = self.state
-        called = [state.action_to_string(player, action) for action in legal]
-        key = (player, *legal, *called)
-        known = self._known.get(key)
-        if known is None:
+        if not self._remembers:
+            legal = state.legal_actions(player)
+            return Observation(self._text(state, player), *self._offer(player, legal)) if legal else None
+        known = (player, state.information_state_string(player))
+        found = self._known.get(known)
+        if found is None:
+            legal = state.legal_actions(player)
+            if not legal:
+                return None
+            found = (self._text(state, player), *self._offer(player, legal))
             if len(self._known) >= LARGEST_MEMORY:
                 self._known.clear()
-            known = self._known[key] = self._offer(player, legal, called)
+            self._known[known] = found
+        text, names, mask, array = found
+        return Observation(text, names, mask.copy(), None if array is None else array.copy())
+
+    def _offer(self, player: int, legal: Sequence[int]) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None]:
+        """Names of all actions, which of them are legal, and the features."""
+        state, names = self.state, self._names[player]
+        mask = np.zeros(self._actions, dtype=bool)
+        mask[legal] = True
+        called = [state.action_to_string(player, action).strip() for action in legal]
+        if called != [names[action] for action in legal]:
+            names = _names_here(tuple(legal), tuple(called), self._actions)
         array = None
         if self._observer is not None:
             self._observer.set_from(state, player)
             array = self._observer.tensor.copy()
         elif self._tensor:
             array = np.array(getattr(state, self._tensor)(player), dtype=np.float32)
-        return Observation(self._text(state, player), known[0], known[1], array)
-
-    def _offer(self, player: int, legal: Sequence[int], called: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-        """Names of all actions, and which are legal; observations share them, so nobody may write into the mask."""
-        names, called = self._names[player], [name.strip() for name in called]
-        mask = np.zeros(self._actions, dtype=bool)
-        mask[legal] = True
-        mask.flags.writeable = False
-        if called != [names[action] for action in legal]:
-            names = _names_here(legal, called, self._actions)
-        return names, mask
+        return names, mask, array
 
     def _forfeit(self, offenders: Sequence[str]) -> list[float]:
         """Returns of all players after the offenders lost; see `illegal`."""
@@ -270,7 +287,8 @@ def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
     return names if len({name.casefold() for name in names}) == count else fallback
 
 
-def _names_here(legal: Sequence[int], called: Sequence[str], count: int) -> tuple[str, ...]:
+@functools.lru_cache(LARGEST_MEMORY)
+def _names_here(legal: tuple[int, ...], called: tuple[str, ...], count: int) -> tuple[str, ...]:
     """For games that name their actions by the position: two legal ones that differ in case only (chess: `bxc4` and
     `Bxc4`) get their id behind the name, and no other action shares a name with them."""
     often = Counter(name.casefold() for name in called)

@@ -17,6 +17,7 @@ import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
+from palaestra.envs.facts import named
 from palaestra.envs.gymnasium import features_of
 from palaestra.errors import InputError, missing_extra, nearest
 
@@ -41,6 +42,7 @@ class _PettingZooEnv:
         illegal: Illegal = "lose",
         penalty: float = -1.0,
         success: float | None = None,
+        facts: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """See `pettingzoo` for the arguments."""
@@ -51,6 +53,7 @@ class _PettingZooEnv:
             self.env = make(**options)
         except TypeError as error:
             raise InputError(f"PettingZoo cannot make {self.name!r} with {options}: {error}") from error
+        self.facts = named(facts)
         self._bare = self.env
         while type(self._bare).__name__ in CHECKS:
             self._bare = self._bare.env
@@ -97,12 +100,15 @@ class _PettingZooEnv:
         chosen: Mapping[str, int | None],
         rewards: Mapping[str, float],
         observations: dict[str, Observation],
+        said: Mapping[str, Mapping[str, Any]] = {},
     ) -> StepResult:
         self._turn = observations
         for agent, reward in rewards.items():
             self._totals[agent] += reward
         over = not observations
         info: dict[str, Any] = {"valid": {agent: action is not None for agent, action in chosen.items()}}
+        for fact in self.facts:
+            info[fact] = {agent: of[fact] for agent, of in said.items() if fact in of}
         if over and self._success is not None:
             info["success"] = {agent: total >= self._success for agent, total in self._totals.items()}
         return StepResult(
@@ -137,7 +143,8 @@ class PettingZooAEC(_PettingZooEnv):
         env.step(*self._moves(chosen).values())
         rewards = {agent: float(reward) for agent, reward in env.rewards.items()}
         self._truncated = any(env.truncations.values()) and not all(env.terminations.values())
-        return self._result(chosen, rewards, self._next())
+        said = dict(env.infos)  # PettingZoo drops those of agents that are stepped over
+        return self._result(chosen, rewards, self._next(), said)
 
     def _next(self) -> dict[str, Observation]:
         """Who is selected and what it sees; agents that are out are stepped over, as PettingZoo demands."""
@@ -170,7 +177,7 @@ class PettingZooParallel(_PettingZooEnv):
         values, given, terminations, truncations, infos = self.env.step(self._moves(chosen))
         rewards = {agent: float(reward) for agent, reward in given.items()}
         self._truncated = any(truncations.values()) and not all(terminations.values())
-        return self._result(chosen, rewards, self._all(values, infos))
+        return self._result(chosen, rewards, self._all(values, infos), infos)
 
     def _all(self, values: Mapping[str, Any], infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Observation]:
         return {agent: self._see(agent, values[agent], infos.get(agent, {})) for agent in self.env.agents}
@@ -184,6 +191,7 @@ def pettingzoo(
     illegal: Illegal = "lose",
     penalty: float = -1.0,
     success: float | None = None,
+    facts: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> EnvFactory:
     """Factory of `PettingZooAEC` or `PettingZooParallel`; name and options are checked at once.
@@ -196,6 +204,7 @@ def pettingzoo(
             legal action instead.
         penalty: the reward of an illegal action under "lose".
         success: the sum of an agent's rewards that counts as its success; None reports no success.
+        facts: entries of PettingZoo's infos that become columns, with their types.
         options: arguments of the env, `max_cycles=25`.
     """
     kinds: dict[str, type[PettingZooAEC | PettingZooParallel]] = {"parallel": PettingZooParallel, "aec": PettingZooAEC}
@@ -208,7 +217,7 @@ def pettingzoo(
     if kind not in offered:
         raise InputError(f"PettingZoo's {name!r} has no {api!r} API{nearest(api, offered)}")
     factory = functools.partial(
-        kinds[kind], name, text=text, illegal=illegal, penalty=penalty, success=success, **options
+        kinds[kind], name, text=text, illegal=illegal, penalty=penalty, success=success, facts=facts, **options
     )
     factory()
     return factory
