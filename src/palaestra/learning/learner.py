@@ -21,11 +21,12 @@ import torch
 
 from palaestra.agents.base import Learnable
 from palaestra.algebra.turns import Ragged
+from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, LearnerError, nearest
 from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces, ragged
 from palaestra.learning.losses import aggregate, kl_exact
 from palaestra.learning.protocol import LEARNERS, Metrics
-from palaestra.learning.sequential import Key, Order, Sequential, Strategy, together
+from palaestra.learning.sequential import Key, Sequential, Strategy, together
 from palaestra.learning.terms import Piece, Step, Term, ValueHead, objective
 from palaestra.learning.terms.base import require
 from palaestra.learning.terms.heads import score_with_units
@@ -262,7 +263,7 @@ class PolicyGradient:
         """Every step of one policy on its rows; `update` is what makes a transaction of it."""
         started = time.perf_counter()
         cache: dict[Any, Any] = {}
-        taken = []
+        taken: list[_Taken] = []
         for chosen in self._minibatches(batch, rng):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
             if taken[-1].norm is not None:
