@@ -101,7 +101,8 @@ def value(
         else:
             mean = aggregated(error, mask, how=aggregate, constant=constant, rows=rows, tokens=tokens)
         piece.log("value_loss", mean)
-        return weight * mean
+        total: Tensor = weight * mean
+        return total
 
     needs = (target, *((old,) if clip is not None else ()))
     return Term("value", loss, needs=needs, module=lambda policy: ValueHead(policy, level), trunk=True)
