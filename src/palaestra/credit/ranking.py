@@ -181,12 +181,18 @@ def comam(local: SignalLike | None = None, outcome: SignalLike = "success") -> S
 
 @register()
 def entropy_rank_reward(
-    entropies: SignalLike = "entropies", *, among: SignalLike = True, top: float = 0.1, best: float = 1.0, ties: Ties = "average"
+    entropies: SignalLike = "entropies",
+    *,
+    among: SignalLike = True,
+    top: float = 0.1,
+    best: float = 1.0,
+    ties: Ties = "average",
 ) -> Signal:
     """R³'s reward [83] for groups without a success: i beats j if its peak entropy is higher and its mean lower.
 
     Peak: mean of the episode's top max(1, ⌊top·L⌋) token entropies. The reward falls evenly from `best` to 0 in the
-    order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of their places; ties="ordinal" goes by the order of the table.
+    order of episodes beaten. among: mask of the episodes that are ranked; others have none. Equals share the mean of
+    their places; ties="ordinal" goes by the order of the table.
 
     Raises:
         ExpressionError: top is outside (0, 1].
