@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import runpy
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import polars as pl
 import pytest
 
 import palaestra  # noqa: F401  (registers everything)
+from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import REGISTRY, Signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
@@ -32,46 +31,30 @@ from palaestra.credit import (
     whiten,
 )
 from palaestra.testing import check_signal
+from palaestra.testing.columns import made
+from palaestra.testing.examples import ELSEWHERE, EXAMPLES, MISSING, NUMBERED, example, needs_arguments
 from palaestra.testing.signal import Promise, sample_tables, sample_turns
 
-FAMILIES = ("palaestra.algebra", "palaestra.credit", "palaestra.rewards")
-
-PARTIAL = {"hint_ratio"}
-"""These are missing where the table is not: they say so in their docstrings."""
-
-BOXES = {"edge_closeness", "gui_g1_reward", "hit", "iou"}
-"""These need columns of boxes, which `sample_turns` does not make; their own tests do."""
-
-LISTS = {"coma", "counterfactual", "shapley"}
-"""These need lists of a certain length in each row; their own tests make them."""
-
-NOTHING = {"weighted"}
-"""These say that they cannot do without arguments, all of which are optional."""
+OWN = sorted(name for name, function in REGISTRY.items() if function.__module__.startswith("palaestra."))
+ALL = [name for name in OWN if name not in ELSEWHERE]
+CREDIT = [
+    name for name in ALL if REGISTRY[name].__module__.startswith(("palaestra.credit", "palaestra.algebra.returns"))
+]
 
 
-def callable_without_arguments(function: Callable[..., Signal]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+def test_every_registered_name_has_an_example() -> None:
+    assert len(ALL) > 200
+    assert [name for name in ALL if needs_arguments(name) and name not in EXAMPLES] == []
+    assert set(OWN) >= EXAMPLES.keys() | MISSING | NUMBERED.keys() | ELSEWHERE.keys()
 
 
-ALL = sorted(
-    name
-    for name, function in REGISTRY.items()
-    if function.__module__.startswith(FAMILIES)
-    and callable_without_arguments(function)
-    and name not in BOXES | LISTS | NOTHING
-)
-
-
-def test_the_list_is_complete() -> None:
-    assert {"grpo", "dr_grpo", "rloo", "reinforce", "reinforce_plus_plus", "dr_mas", "mars", "gigpo"} <= set(ALL)
-    assert {"penalty_invalid", "success_reward", "return_to_go", "episode_return", "agent_return"} <= set(ALL)
-    assert set(REGISTRY) >= PARTIAL | BOXES | LISTS
+def called(name: str) -> Signal:
+    return parse(example(name))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_signal_passes_the_conformance_test(name: str) -> None:
-    check_signal(REGISTRY[name](), complete=name not in PARTIAL)
+    check_signal(called(name), complete=name not in MISSING, numbered=name in NUMBERED)
 
 
 VARIANTS = {
@@ -171,7 +154,7 @@ def test_a_noisy_constant_next_to_a_real_group_is_still_constant(name: str) -> N
             "reward": 0.35 + noise,
         }
     )
-    signal = reinforce(over="group") if name == "reinforce" else REGISTRY[name]()
+    signal = reinforce(over="group") if name == "reinforce" else called(name)
     found = np.asarray(signal.evaluate(turns))
     constant = found[:8] if name != "mars" else found[:8] - found[0]
     assert not constant.any()
@@ -183,9 +166,9 @@ def test_extreme_but_finite_rewards_stay_finite(name: str) -> None:
     for size in (1e-12, 1e6, 1e12):
         for seed in range(2):
             turns = sample_turns(np.random.default_rng(seed), groups=(1, 4), simultaneous=bool(seed))
-            signal = REGISTRY[name]()
+            signal = called(name)
             random = np.random.default_rng(zlib.crc32(name.encode()))
-            columns: dict[str, Any] = {c: random.random(len(turns)) for c in signal.needs() - set(turns.columns)}
+            columns: dict[str, Any] = {c: made(c, turns, random) for c in signal.needs() - set(turns.columns)}
             found = signal.evaluate(turns.with_column(reward=pl.col("reward") * size, **columns))
             assert not np.isinf(np.asarray(getattr(found, "values", found), float)).any()
 

@@ -63,3 +63,9 @@ def test_what_cannot_be_updated_is_named() -> None:
         sequential_update(three_turns(), lambda part: np.zeros(len(part)), order="random")
     with pytest.raises(InputError, match="a finite log-ratio for each of 2 rows"):
         sequential_update(three_turns(), lambda part: np.zeros(1))
+
+
+def test_who_acts_at_once_is_not_later() -> None:
+    for agents in (["a", "b", "a"], ["b", "a", "a"]):
+        keys = {"episode": [0] * 3, "turn": [0, 0, 1], "agent": agents, "log_ratio": np.log([2.0, 3.0, 5.0])}
+        np.testing.assert_allclose(reverse_product().evaluate(Turns(keys)), [5, 5, 1])

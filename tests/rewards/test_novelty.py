@@ -12,6 +12,7 @@ from palaestra.errors import ExpressionError, MissingColumnError, SchemaError
 from palaestra.rewards import (
     Counts,
     RunningScale,
+    cap,
     count_bonus,
     cum_count,
     elliptical,
@@ -19,6 +20,7 @@ from palaestra.rewards import (
     novelty_difference,
     oni_reward,
     scaled,
+    voc,
 )
 
 
@@ -157,3 +159,18 @@ def test_unknown_options() -> None:
         count_bonus("state", form="sqrt")  # type: ignore[arg-type]
     with pytest.raises(ExpressionError, match="ridge=0"):
         elliptical("features", ridge=0)
+
+
+def test_who_meets_it_in_the_same_turn_shares_the_bonus() -> None:
+    keys = {"episode": [0] * 3, "turn": [0, 0, 1], "agent": ["b", "a", "a"], "state": [7, 7, 7]}
+    turns = Turns(keys)
+    assert values(cum_count("state"), turns).tolist() == [1.5, 1.5, 3]
+    assert values(count_bonus("state"), turns).tolist() == [0.5, 0.5, 0]
+    side = Turns({"episode": [0, 1], "turn": [0, 0], "state": [7, 7]})
+    np.testing.assert_allclose(values(count_bonus("state", scope="all", form="inv_sqrt"), side), (1 + 0.5**0.5) / 2)
+
+
+def test_bounds_hold_for_a_team_that_acts_at_once() -> None:
+    keys = {"episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": ["b", "a"] * 2, "reward": [1.0, 1.5, 1.0, -2.0]}
+    assert values(cap("reward", limit=2, over="episode"), Turns(keys)).sum() == pytest.approx(1.5)
+    assert values(voc("reward", over="episode"), Turns(keys)).max() <= 1

@@ -197,16 +197,14 @@ def test_the_tables_are_as_awkward_as_they_say() -> None:
     assert not sample_tables(1)["unequal groups"].frame.equals(tables["unequal groups"].frame)
 
 
-def test_shuffling_keeps_the_order_inside_a_turn() -> None:
-    turns = sample_turns(np.random.default_rng(0), groups=(3, 3), simultaneous=True).with_column(
-        row=pl.int_range(pl.len())
-    )
-    mixed = shuffled(turns, np.random.default_rng(1))
-    assert mixed["row"].to_list() != turns["row"].to_list()
-    assert sorted(mixed["row"].to_list()) == turns["row"].to_list()
-    for _, part in mixed.frame.group_by("group", "episode", "turn"):
-        assert part["row"].to_list() == sorted(part["row"].to_list())
-    assert len(shuffled(Turns({"reward": [1.0]}), np.random.default_rng(0))) == 1
+def test_shuffling_moves_the_rows_of_a_turn_too() -> None:
+    turns = sample_turns(np.random.default_rng(0), groups=(3, 4), simultaneous=True)
+    other = shuffled(turns.with_column(row=np.arange(len(turns))), np.random.default_rng(1))
+    assert sorted(other["row"].to_list()) == list(range(len(turns)))
+    first = [agents[0] for agents in other.frame.group_by("group", "episode", "turn").agg("agent")["agent"].to_list()]
+    assert {"a", "b"} == set(first)
+    bare = Turns({"episode": [0, 0], "reward": [1.0, 2.0]})
+    assert shuffled(bare, np.random.default_rng(0)) is bare, "without turns the order is all there is"
 
 
 def test_own_tables_can_be_given() -> None:

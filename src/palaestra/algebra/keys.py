@@ -129,7 +129,11 @@ def upper_half(metric: SignalLike, *, over: Keys = "group", q: float = 0.5) -> S
 @register()
 def calls(text: str = "action", *, pattern: str) -> Signal:
     """In how many turns of the episode a column of text matches a regular expression: calls of a tool."""
-    return total(as_signal(pl.col(text).cast(pl.String).str.contains(pattern).cast(pl.Float64)), over="episode")
+    column = as_signal(text)
+    if column.op != "col":
+        raise ExpressionError(f"calls: {column} is not a column of text; give its name")
+    name = pl.col(column.options["name"]).cast(pl.String)
+    return total(as_signal(name.str.contains(pattern).cast(pl.Float64)), over="episode")
 
 
 @register()

@@ -69,7 +69,7 @@ def counterfactual(
 
 
 @register()
-def shapley(values: SignalLike = "coalition_values", *, player: SignalLike = "player") -> Signal:
+def shapley(values: SignalLike = "coalition_values", player: SignalLike = "player") -> Signal:
     """Shapley value (1953) of a row's agent: its mean gain when agents join one after the other, over all orders.
 
     φ_i = Σ_{S without i} |S|!·(n - |S| - 1)!/n! · (v(S ∪ i) - v(S)). values: a list of 2^n numbers, v of the coalition

@@ -123,7 +123,9 @@ def count_bonus(
 
 
 @register()
-def elliptical(features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False) -> Signal:
+def elliptical(
+    features: SignalLike, *, ridge: float = 0.1, skip_first: bool = False, over: Keys = ("episode", "agent")
+) -> Signal:
     """φᵀC⁻¹φ with C = ridge · I + Σ φφᵀ over the agent's earlier turns of the episode: E3B (arXiv 2210.05805).
 
     features: a list column of φ, as long on every row. C⁻¹ ← C⁻¹ - uuᵀ/(1 + b), u = C⁻¹φ, b the bonus. With one-hot φ
@@ -131,8 +133,8 @@ def elliptical(features: SignalLike, *, ridge: float = 0.1, skip_first: bool = F
     """
     if not (ridge > 0 and math.isfinite(ridge)):
         raise ExpressionError(f"elliptical: ridge={ridge} must be positive")
-    bonus = Signal("elliptical", as_signal(features), over=("episode", "agent"), ridge=float(ridge))
-    return where(is_first(), 0.0, bonus) if skip_first else bonus
+    bonus = Signal("elliptical", as_signal(features), over=joined(over), ridge=float(ridge))
+    return where(is_first(over=over), 0.0, bonus) if skip_first else bonus
 
 
 BLOCK = 1 << 12

@@ -18,6 +18,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import Signal, Value, short, walk
 from palaestra.algebra.turns import SCOPE, Ragged, Turns
 from palaestra.errors import ExpressionError, MissingColumnError
+from palaestra.testing.columns import made
 
 Promise = Literal["shift", "scale", "linear", "constant", "unscored"]
 """More that a signal may promise about the column it is made from; see `check_signal`."""
@@ -31,19 +32,21 @@ def check_signal(
     promises: Collection[Promise] = (),
     column: str = "reward",
     complete: bool = True,
+    numbered: bool = False,
     tables: Mapping[str, Turns] | None = None,
     seed: int = 0,
 ) -> None:
     """Evaluate a signal on awkward tables and raise at the first promise that it breaks.
 
     Args:
-        signal: what to check. Columns outside the schema are filled with random numbers.
+        signal: what to check. Columns outside the schema are filled as in `testing.columns`, else with random numbers.
         promises: what holds if `column` is changed. `shift`: adding a constant changes nothing. `scale`: nor does
             multiplying by a positive one (to 1e-3, because of eps). `linear`: multiplying multiplies the signal.
             `constant`: where the column is one number the signal is 0, also with noise of 1e-8. `unscored`: rows
             without a value change nothing for the others.
         column: the column those are about.
         complete: no value is missing where none of the table's is.
+        numbered: the numbers of episodes and groups may matter, e.g. where the first of equals wins.
         tables: your own instead of `sample_tables`, by name.
         seed: of the tables.
 
@@ -60,7 +63,8 @@ def check_signal(
         _check_shape(value, turns, complete, where)
         _check_repeated(signal, turns, value, where)
         _check_order(signal, turns, value, rng, where)
-        _check_numbering(signal, turns, value, rng, where)
+        if not numbered:
+            _check_numbering(signal, turns, value, rng, where)
         _check_neighbours(signal, turns, value, rng, where)
         _check_columns(signal, turns, value, where)
         if number == 0:
@@ -160,21 +164,13 @@ def sample_turns(
 
 
 def shuffled(turns: Turns, rng: np.random.Generator) -> Turns:
-    """The rows in random order, but for those of one turn of one episode, whose order is part of the table."""
-    order = rng.permutation(len(turns))
-    keys = [name for name in (*SCOPE, "group", "episode", "turn") if name in turns.columns]
-    if "turn" not in keys:
-        return turns
-    same = turns.codes(*keys).ids[order]
-    places = np.argsort(same, kind="stable")  # places of each turn's rows, in the new order
-    rows = np.empty_like(order)
-    rows[places] = order[np.lexsort((order, same))]
-    return Turns(turns.frame[rows])
+    """The rows in random order, those of agents that act at once too; without turns the order is part of the table."""
+    return Turns(turns.frame[rng.permutation(len(turns))]) if "turn" in turns.columns else turns
 
 
 def _with_needed(signal: Signal, turns: Turns, rng: np.random.Generator) -> Turns:
     missing = sorted(signal.needs() - set(turns.columns))
-    return turns.with_column(**{name: rng.random(len(turns)) for name in missing}) if missing else turns
+    return turns.with_column(**{name: made(name, turns, rng) for name in missing}) if missing else turns
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

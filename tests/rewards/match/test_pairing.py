@@ -76,7 +76,7 @@ def test_a_turn_earns_the_mean_of_its_calls_and_an_answer_its_f1() -> None:
     text = "match_reward(col('calls'), col('gold'), unmatched=-0.5)"
     np.testing.assert_allclose(parse(text).evaluate(episode()), [(2 / 3 - 0.5) / 2, 1, 0])
     assert parse(str(parse(text))).text == parse(text).text
-    assert parse(text).needs() == {"calls", "gold"}
+    assert parse(text).needs() == {"calls", "gold", "episode"}
 
 
 def test_what_a_model_wrote_is_data_and_bad_gold_is_named() -> None:

@@ -5,13 +5,14 @@ Left out: weighing votes by confidence or by rater (`credit.preferences`).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_column, combine
 from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -43,8 +44,7 @@ def vote(answer: str, *, over: Keys = "group", ignore_null: bool = True, strict_
     >>> vote("answer").evaluate(turns)
     array([1., 0., 1., 0.])
     """
-    options: dict[str, Any] = {"ignore_null": bool(ignore_null), "strict_majority": bool(strict_majority)}
-    return Signal("vote", column(answer), over=_names(over), view=None, **options)
+    return ballots(answer, over=over, ignore_null=ignore_null, strict_majority=strict_majority)
 
 
 @register()
@@ -59,13 +59,18 @@ def cross_label(
     Raises:
         InputError: a pair has more than two views.
     """
-    options: dict[str, Any] = {"ignore_null": bool(ignore_null), "strict_majority": bool(strict_majority)}
-    return Signal("vote", column(answer), over=_names(pair), view=str(view), **options)
+    return ballots(answer, view, over=pair, ignore_null=ignore_null, strict_majority=strict_majority)
 
 
-def _names(over: Keys) -> tuple[str | Signal, ...]:
-    keys = (over,) if isinstance(over, str | Signal | pl.Expr) else tuple(over)
-    return tuple(key if isinstance(key, str) else as_signal(key) for key in keys)
+@register()
+def ballots(
+    answer: str, view: str | None = None, *, over: Keys, ignore_null: bool = True, strict_majority: bool = False
+) -> Signal:
+    """The node of `vote` and, with a view, `cross_label`."""
+    columns = [column(each) for each in (answer, view) if each is not None]
+    return Signal(
+        "ballots", *columns, over=joined(over), ignore_null=bool(ignore_null), strict_majority=bool(strict_majority)
+    )
 
 
 def _vote(evaluation: Evaluation, node: Signal) -> np.ndarray:
@@ -73,10 +78,11 @@ def _vote(evaluation: Evaluation, node: Signal) -> np.ndarray:
     series = turns[node.inputs[0].options["name"]]
     given = ~series.is_null().to_numpy()
     answer, electorate = code_column(series), evaluation.codes(options["over"])
-    if options["view"] is not None:
-        pair, electorate = electorate, evaluation.codes((*options["over"], options["view"]))
+    view = node.inputs[1].options["name"] if len(node.inputs) > 1 else None
+    if view is not None:
+        pair, electorate = electorate, evaluation.codes((*options["over"], view))
     winner = _winners(answer, electorate, given | (not options["ignore_null"]), _first_in_play(turns), options)
-    label = winner[electorate.ids] if options["view"] is None else _of_the_other(winner, pair, electorate, node)
+    label = winner[electorate.ids] if view is None else _of_the_other(winner, pair, electorate, node)
     return np.where(label < 0, np.nan, given & (answer.ids == label))
 
 
@@ -118,7 +124,9 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
     if (views > 2).any():
         bad = np.flatnonzero(views[pair.ids] > 2)[0]
         number = views[pair.ids[bad]]
-        raise InputError(f"cross_label: row {bad}: its pair has {number} values of {node.options['view']!r}, not 2")
+        raise InputError(
+            f"cross_label: row {bad}: its pair has {number} values of {node.inputs[1].options['name']!r}, not 2"
+        )
     both, known = np.zeros((2, pair.size), np.int64)
     np.add.at(both, owner, winner)
     np.add.at(known, owner, 1)
@@ -126,7 +134,7 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
     return np.asarray(other[electorate.ids])
 
 
-KERNELS["vote"] = _vote
+KERNELS["ballots"] = _vote
 
 
 @register()
@@ -161,4 +169,4 @@ def co_reward(answer: str, *, pair: Keys = "group", view: str = "view", ddof: in
     causes is not its own teacher. Labels and ties are as in the released code.
     """
     reward = total(fill_missing(cross_label(answer, pair=pair, view=view), 0.0), over="episode")
-    return standardise(reward, over=(*_names(pair), view), unit="episode", ddof=ddof, eps=eps)
+    return standardise(reward, over=joined(pair, view), unit="episode", ddof=ddof, eps=eps)

@@ -20,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, clip, is_missing, register, where
 from palaestra.errors import ExpressionError, InputError, nearest
-from palaestra.rewards.match.words import column, texts
+from palaestra.rewards.match.words import column, text_of, texts
 
 Call = Mapping[str, Any]
 Part = Literal["score", "name", "keys", "values", "calls", "exact"]
@@ -195,7 +195,7 @@ def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
     >>> tag_format("action", ("think", "answer")).evaluate(turns)
     array([ True, False])
     """
-    content = pl.col(text).cast(pl.String).fill_null("")
+    content = text_of(text).fill_null("")
     whole = content.str.contains(r"(?s)^\s*" + r"\s*".join(f"<{tag}>.*</{tag}>" for tag in tags) + r"\s*$")
     marks = [f"<{end}{tag}>" for tag in tags for end in ("", "/")]
     return as_signal(pl.all_horizontal(whole, *(content.str.count_matches(mark, literal=True) == 1 for mark in marks)))
@@ -204,7 +204,7 @@ def tag_format(text: str, tags: tuple[str, ...]) -> Signal:
 @register()
 def length_reward(text: str, *, words: int = 512) -> Signal:
     """Number of words over `words`, at most 1: ToolRL's length reward, of which its ablation finds that it hurts."""
-    count = as_signal(pl.col(text).cast(pl.String).fill_null("").str.count_matches(r"\S+").cast(pl.Float64))
+    count = as_signal(text_of(text).fill_null("").str.count_matches(r"\S+").cast(pl.Float64))
     return clip(count / words, high=1.0)
 
 

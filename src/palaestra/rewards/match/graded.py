@@ -13,6 +13,7 @@ from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, fill_missing, is_missing, register, where
 from palaestra.algebra.turns import Ragged
 from palaestra.errors import ExpressionError, InputError
+from palaestra.rewards.match.words import text_of
 
 Levels = tuple[float, ...]
 
@@ -93,7 +94,7 @@ def milestones(log: str = "metadata", *, patterns: tuple[str, ...], value: float
     """
     if not patterns:
         raise ExpressionError("milestones: no patterns; give at least one regular expression")
-    text = pl.col(log).cast(pl.String).fill_null("")
+    text = text_of(log).fill_null("")
     return value * as_signal(pl.sum_horizontal([text.str.contains(each).cast(pl.Float64) for each in patterns]))
 
 
@@ -134,7 +135,7 @@ def iou(box: SignalLike = "box", target: SignalLike = "target_box", *, whole_pix
 
 @register()
 def edge_closeness(
-    box: SignalLike = "box", target: SignalLike = "target_box", *, size: SignalLike = "image_size"
+    box: SignalLike = "box", target: SignalLike = "target_box", size: SignalLike = "image_size"
 ) -> Signal:
     """Harmonic mean of 1 - |Δ| / (width or height) over the four edges; 0 if one is off by the whole image.
 
@@ -187,8 +188,8 @@ KERNELS.update(hit=_hit, iou=_iou, edge_closeness=_edge_closeness)
 def gui_g1_reward(
     box: SignalLike = "box",
     target: SignalLike = "target_box",
-    *,
     size: SignalLike = "image_size",
+    *,
     whole_pixel: bool = False,
 ) -> Signal:
     """The reward of [172] GUI-G1 (arXiv 2505.15810): hit + 0.25·IoU + 0.125·edge closeness; 0 if no box was read.
@@ -196,4 +197,4 @@ def gui_g1_reward(
     A hit alone pays boxes of any size as long as their centre is right. Checked against the released code.
     """
     parts = hit(box, target) + 0.25 * iou(box, target, whole_pixel=whole_pixel)
-    return fill_missing(parts + 0.125 * edge_closeness(box, target, size=size), 0.0)
+    return fill_missing(parts + 0.125 * edge_closeness(box, target, size), 0.0)

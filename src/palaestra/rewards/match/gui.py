@@ -6,7 +6,6 @@ Boxes and their overlap are in `graded`. Left out: how an action is read out of 
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.signals import (
@@ -23,13 +22,13 @@ from palaestra.algebra.signals import (
 )
 from palaestra.errors import ExpressionError
 from palaestra.rewards.match.graded import hit, tier
-from palaestra.rewards.match.words import matrix, point_in_box, token_f1
+from palaestra.rewards.match.words import matrix, point_in_box, text_of, token_f1
 
 
 @register()
 def same_text(one: str, other: str) -> Signal:
     """1 where two columns of text are equal, else 0; nothing given is not equal to anything."""
-    return as_signal((pl.col(one).cast(pl.String) == pl.col(other).cast(pl.String)).fill_null(False))
+    return as_signal((text_of(one) == text_of(other)).fill_null(False))
 
 
 @register()
@@ -63,8 +62,8 @@ def ui_r1_reward(
     included). format: a mask, e.g. `tag_format("action", ("think", "answer"))`. Checked against the released code.
     """
     right = same_text(action, gold_action)
-    inside = fill_missing(point_in_box(point, box, scale=scale), 0.0)
-    click = as_signal(pl.col(gold_action).cast(pl.String).is_in(list(clicks)).fill_null(False))
+    inside = fill_missing(point_in_box(point, box, scale), 0.0)
+    click = as_signal(text_of(gold_action).is_in(list(clicks)).fill_null(False))
     return right + where(right, where(click, inside, 1.0), 0.0) + as_signal(format)
 
 

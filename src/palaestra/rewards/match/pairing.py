@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.signals import Signal, as_signal, is_missing, register, where
+from palaestra.algebra.keys import joined
+from palaestra.algebra.signals import Keys, Signal, as_signal, is_missing, register, where
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.rewards.match.calls import UNREADABLE, Frozen, Reader, frozen
-from palaestra.rewards.match.words import column, texts, token_f1
+from palaestra.rewards.match.words import column, text_of, texts, token_f1
 
 Call = Mapping[str, Any]
 Method = Literal["optimal", "greedy", "sinkhorn"]
@@ -111,6 +111,7 @@ def match_reward(
     *,
     method: Method = "optimal",
     unmatched: float = 0.0,
+    over: Keys = "episode",
 ) -> Signal:
     """MatchTIR's reward of a turn: mean over its calls of what the episode's matching pays; 0 for a turn without calls.
 
@@ -126,7 +127,9 @@ def match_reward(
     """
     if method not in METHODS:
         raise ExpressionError(f"match_reward: method={method!r}{nearest(str(method), METHODS)}")
-    paid = Signal("match_reward", column(calls), column(gold), method=method, unmatched=float(unmatched))
+    paid = Signal(
+        "match_reward", column(calls), column(gold), method=method, unmatched=float(unmatched), over=joined(over)
+    )
     if answer is None and truth is None:
         return paid
     if answer is None or truth is None:
@@ -138,7 +141,7 @@ def match_reward(
 @register()
 def no_calls(calls: str) -> Signal:
     """Mask of the turns that call nothing: nothing was written, or an empty list."""
-    empty = pl.col(calls).cast(pl.String).str.strip_chars()
+    empty = text_of(calls).str.strip_chars()
     return as_signal(empty.is_null() | empty.is_in(["", "[]"]))
 
 
@@ -155,7 +158,7 @@ def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
     called = [[] if calls is UNREADABLE else calls for calls in called]
     unmatched = node.options["unmatched"]
     reward = np.where(unreadable, unmatched, 0.0)
-    segments = evaluation.segments(("episode",))
+    segments = evaluation.segments(node.options["over"])
     order = np.arange(len(reward)) if segments.order is None else segments.order
     for start, length in zip(segments.starts.tolist(), segments.lengths.tolist(), strict=True):
         rows = order[start : start + length].tolist()

@@ -6,15 +6,19 @@ factorised states and embeddings in `goals`. Left out: how an answer is read out
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_array, combine
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.signals import Signal, SignalLike, as_signal, register
+from palaestra.algebra.keys import joined
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, register
 from palaestra.algebra.turns import Ragged
 from palaestra.errors import ExpressionError
 
+Measure = Literal["jaccard", "f1"]
 BLOCK = 1 << 15
 
 
@@ -28,13 +32,13 @@ def jaccard(given: str, gold: str, *, empty: float = 0.0) -> Signal:
     >>> jaccard("selected", "gold").evaluate(Turns({"selected": [[3, 7], []], "gold": [[3, 7, 9], [1]]})).round(4)
     array([0.6667, 0.    ])
     """
-    return _overlap("jaccard", given, gold, empty, distinct=True)
+    return overlap(given, gold, measure="jaccard", empty=empty, distinct=True)
 
 
 @register()
 def multiset_jaccard(given: str, gold: str, *, empty: float = 1.0) -> Signal:
     """As `jaccard`, but an item counts as often as it stands there: Σ min / Σ max of the two counts."""
-    return _overlap("jaccard", given, gold, empty, distinct=None)
+    return overlap(given, gold, measure="jaccard", empty=empty)
 
 
 @register()
@@ -45,11 +49,13 @@ def token_f1(given: str, gold: str, *, empty: float = 1.0) -> Signal:
     >>> token_f1("action", "truth").evaluate(Turns({"action": ["buy two red apples"], "truth": ["two red apples"]}))
     array([0.85714286])
     """
-    return _overlap("f1", given, gold, empty, distinct=None)
+    return overlap(given, gold, measure="f1", empty=empty)
 
 
-def _overlap(measure: str, given: str, gold: str, empty: float, distinct: bool | None) -> Signal:
-    return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=distinct)
+@register()
+def overlap(given: str, gold: str, *, measure: Measure, empty: float, distinct: bool = False) -> Signal:
+    """The node of `jaccard` and its kin: a measure of two columns as sets (`distinct`) or bags."""
+    return Signal("overlap", column(given), column(gold), measure=measure, empty=float(empty), distinct=bool(distinct))
 
 
 def column(name: SignalLike) -> Signal:
@@ -62,6 +68,15 @@ def column(name: SignalLike) -> Signal:
     if signal.op != "col":
         raise ExpressionError(f"{signal} is not a column; give its name")
     return signal
+
+
+def text_of(name: SignalLike) -> pl.Expr:
+    """A column of text as a polars expression, also where a recipe names it bare.
+
+    Raises:
+        ExpressionError: it is something else than a column.
+    """
+    return pl.col(column(name).options["name"]).cast(pl.String)
 
 
 def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
@@ -154,8 +169,8 @@ def _pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @register()
-def entity_recall(text: str, entities: str) -> Signal:
-    """Share of the gold entities that stand, as whole phrases and letter by letter, in any text of the episode.
+def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal:
+    """Share of the gold entities that stand, as whole phrases and letter by letter, in any text of the key.
 
     entities: a list column, the same on every row of an episode; missing where it is missing or empty.
 
@@ -165,7 +180,7 @@ def entity_recall(text: str, entities: str) -> Signal:
     >>> entity_recall("action", "gold").evaluate(turns)
     array([0.5, 0.5])
     """
-    return Signal("entity_recall", column(text), column(entities))
+    return Signal("entity_recall", column(text), column(entities), over=joined(over))
 
 
 def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
@@ -178,7 +193,7 @@ def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
     entity = gold.filter(pl.Series(sizes > 0, dtype=pl.Boolean)).explode().cast(pl.String)
     pairs = pl.DataFrame({"text": text.cast(pl.String).gather(rows), "entity": entity})
     seen = pairs.select(pl.col("text").str.contains(pl.col("entity"), literal=True).fill_null(False))["text"].to_numpy()
-    episode = turns.codes("episode")
+    episode = evaluation.codes(node.options["over"])
     key = combine(Codes(episode.ids[rows], episode.size), code_array(entity.to_arrow()))
     found, owner = np.zeros(key.size), np.zeros(key.size, np.int64)
     np.maximum.at(found, key.ids, seen.astype(float))
@@ -190,7 +205,7 @@ def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 
 @register()
-def point_in_box(point: SignalLike, box: SignalLike, *, scale: SignalLike = 1.0) -> Signal:
+def point_in_box(point: SignalLike, box: SignalLike, scale: SignalLike = 1.0) -> Signal:
     """1 if point · scale lies in the box (left, top, right, bottom), its edges included, else 0; missing without one.
 
     point, box: list columns of 2 and 4 numbers; scale: from the coordinates of the model's image to the screen's.
@@ -220,7 +235,7 @@ def matrix(evaluation: Evaluation, child: Signal, width: int | None, node: Signa
     width = int(value.lengths.max(initial=0)) if width is None else width
     whole = value.lengths == width
     if whole.all():
-        return value.values.reshape(-1, width)
+        return value.values.reshape(len(whole), width)
     found = np.full((len(value.lengths), width), np.nan)
     found[whole] = value.values[np.repeat(whole, value.lengths)].reshape(-1, width)
     return found
