@@ -67,7 +67,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "naive": {"reward": "col('reward') + col('bonus')"},
     "barfi": {"stages": ["bilevel()"], "reward": "col('aligned')"},
 }
-TRAPPED = {"env": {"options": {"map": "Sa....G", "horizon": 40, "bonus": {"a": 0.3}}}, "train": {"iterations": 40}}
+TRAPPED = {"env": {"options": {"map": "Sa....G", "horizon": 40, "bonus": {"a": 0.3}}}}
 
 
 def trained(seeds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -119,7 +119,7 @@ def gradients(seed: int) -> dict[str, float]:
     "and within .02 of the optimum; mean gradient within 4 standard errors, variance lower with progress as the "
     "potential and higher with their negative; in training by a recipe with the misleading bonus, success of the last "
     "iterations below .1 with the plain sum and above .9 with BARFI's reward, in every seed",
-    seeds=(0, 1, 2),
+    seeds=(3, 4, 5),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
