@@ -15,8 +15,8 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.rewards import sweet_spot
 
 SETTING = {
-    "env": {"make": "native/dial", "options": {"target": 9, "horizon": 27}},
-    "learn": {"lr": 0.1},
+    "env": {"make": "native/dial", "options": {"target": 8, "horizon": 24}},
+    "learn": {"lr": 0.1, "terms": ["surrogate()", "entropy(0.03)"]},
     "train": {"iterations": 150, "groups": 1, "group_size": 24},
 }
 

@@ -1,6 +1,6 @@
 """[168] IGPO (arXiv 2510.14967): a query earns what it added to the belief in the true answer.
 
-Four hidden bits; in each of four turns the agent asks one of twelve questions, of which eight reveal nothing, then it
+Four hidden bits; in each of four turns the agent asks one of thirty questions, of which 26 reveal nothing, then it
 answers what still fits. The stage `probe` makes the policy itself answer before every turn. Left out: language models
 and search.
 """
@@ -38,7 +38,7 @@ def worked_error() -> float:
     claim="Rewarding each turn with the gain in the policy's log-probability of the true answer teaches which "
     "questions to ask.",
     baseline="GRPO on the outcome alone, same episodes and learning rate",
-    criterion="worked numbers to 3 decimals; chance of a right answer at the end >= 0.9 and at least 0.3 above GRPO, "
+    criterion="worked numbers to 3 decimals; chance of a right answer at the end >= 0.9 and at least 0.2 above GRPO, "
     "means over the seeds; should hold in 9 of 10 blocks of three fresh seeds",
     seeds=(0, 1, 2),
     slow=True,
@@ -56,5 +56,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
         lambda learned: {"right": np.mean(learned.curve()[-8:])},
     )
     error, gain = worked_error(), arms.gain("igpo", "grpo", "right")[0]
-    holds = error <= 1e-3 and arms.mean("igpo", "right") >= 0.9 and gain >= 0.3
+    holds = error <= 1e-3 and arms.mean("igpo", "right") >= 0.9 and gain >= 0.2
     return Outcome({"worked_error": error} | arms.measured(), holds)
