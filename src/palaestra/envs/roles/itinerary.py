@@ -102,7 +102,11 @@ class Itinerary(NativeEnv):
         if self.state.over:
             return {}
         head = f"Visit {', '.join(self.state.wanted)}, an hour each, from {DAY[0]} to {DAY[1]}."
-        return {"planner": Observation("\n".join([f"{head} hours PLACE | visit PLACE HOUR | done", *self.state.log]), self.moves)}
+        return {
+            "planner": Observation(
+                "\n".join([f"{head} hours PLACE | visit PLACE HOUR | done", *self.state.log]), self.moves
+            )
+        }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Answer, note or judge."""
