@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from palaestra.agents import Team, fixed
 from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Answers
 from palaestra.errors import InputError
-from palaestra.learning.stages.tasks import FailureReplay, StagedCurriculum
+from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.tasks import FailureReplay, StagedCurriculum, curriculum, failure_replay
+from palaestra.play.executors import Local, Plan
 
 DIFFICULTY = {"a": 1.0, "b": 2.0, "c": 9.0}
 
@@ -56,3 +60,70 @@ def test_failed_tasks_of_a_table() -> None:
     replay: FailureReplay[str] = FailureReplay()
     replay.add(turns)
     assert list(replay.failed) == ["b"]
+
+
+def context(iteration: int) -> Context:
+    return Context(np.random.default_rng(iteration), iteration, Answers, Team(answerer=fixed(0)), Local())
+
+
+def planned(stage: failure_replay | curriculum, iteration: int) -> list[int | None]:
+    return list(stage.plan(Plan(4, 2, iteration=iteration), context(iteration)).env_seeds or ())
+
+
+def played(column: str, by_group: list[float | None]) -> Turns:
+    rows = [(group, episode, value) for group, value in enumerate(by_group) for episode in range(2)]
+    groups, episodes, values = (list(each) for each in zip(*rows))
+    facts = {"group": groups, "episode": episodes, "turn": [0] * 8, "agent": ["answerer"] * 8, column: values}
+    return Turns(facts)
+
+
+def test_a_run_plays_failed_tasks_again_and_goes_on_the_same_after_a_stop() -> None:
+    stage = failure_replay(every=2)
+    first = planned(stage, 1)
+    plain = Local().starts(Answers, Plan(4, 2, iteration=1))
+    chosen = Local().starts(Answers, Plan(4, 2, iteration=1, env_seeds=first))
+    assert [each.text for each in plain] == [each.text for each in chosen], "nobody has failed yet"
+    stage(played("reward", [1.0, 0.0, None, 0.0]), context(1))
+    assert not set(planned(stage, 3)) & set(first)
+    again = planned(stage, 2)
+    assert set(again[:2]) == {first[1], first[3]}
+    assert not set(again[2:]) & set(first)
+    other = failure_replay(every=2)
+    other.load_state_dict(stage.state_dict())
+    assert planned(other, 2) == again
+    stage(played("reward", [1.0, 1.0, 1.0, 1.0]), context(2))
+    assert not set(planned(stage, 4)) & set(first), "solved tasks leave"
+
+
+def tasks(seeds: list[int | None]) -> list[int]:
+    starts = Local().starts(Answers, Plan(4, env_seeds=seeds))
+    return [int(each.text.removeprefix("task ")) for each in starts if each]
+
+
+HARD = {f"task {number}": number for number in range(8)}
+
+
+def test_a_run_plays_easy_tasks_first() -> None:
+    stage = curriculum(edges=(3,), at_step=(10,), difficulty=HARD, draws=8)
+    easy = [task for iteration in range(10) for task in tasks(planned(stage, iteration))]
+    late = [task for iteration in range(10, 20) for task in tasks(planned(stage, iteration))]
+    assert max(easy) == 3
+    assert set(late) == set(range(8))
+
+
+def test_enough_success_on_the_newest_tasks_begins_the_next_stage() -> None:
+    stage = curriculum(edges=(3,), at_success=0.75, difficulty=lambda start: HARD[start.text], draws=8)
+    for solved, reached in (([True, False, True, False], 0), ([True, True, True, False], 1)):
+        planned(stage, 1)
+        stage(played("success", solved), context(1))
+        assert stage.state_dict() == {"stage": reached}
+    assert max(task for iteration in range(10) for task in tasks(planned(stage, iteration))) > 3
+
+
+def test_too_few_easy_tasks_are_filled_up_with_the_easiest() -> None:
+    stage = curriculum(edges=(-1,), at_step=(10,), difficulty=HARD, draws=8)
+    drawn = curriculum(edges=(9,), at_step=(10,), difficulty=HARD, draws=8)
+    planned(stage, 0)
+    assert sum(tasks(planned(stage, 0))) < sum(tasks(planned(drawn, 0)))
+    with pytest.raises(InputError, match="draws"):
+        curriculum(edges=(1,), at_step=(1,), draws=0)

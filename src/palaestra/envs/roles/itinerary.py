@@ -74,6 +74,7 @@ class Itinerary(NativeEnv):
         tool: CachedTool | None = None,
         gate: Callable[[Sequence[Visit], Sequence[str]], bool] = feasible,
         detail: Callable[[Visit, Sequence[int]], bool] = consistent,
+        choices: bool = False,
     ) -> None:
         """Set up the town.
 
@@ -81,11 +82,14 @@ class Itinerary(NativeEnv):
             places: how many must be visited. turns: at most.
             tool: answers seed and place with [opens, closes]; default: the scripted one, cached.
             gate, detail: the two verifiers, e.g. functions that ask a model.
+            choices: actions are numbered, every sentence that can be said; so tables can play. Else free text.
         """
         if not (1 <= places <= len(PLACES) and turns >= 1):
             raise InputError(f"Itinerary: places={places} must be 1 to {len(PLACES)}, turns={turns} at least 1")
         self.places, self.turns, self.gate, self.detail = places, turns, gate, detail
         self.tool = CachedTool(opening_hours) if tool is None else tool
+        visits = (f"visit {place} {hour}" for place in PLACES for hour in range(*DAY))
+        self.moves = (*(f"hours {place}" for place in PLACES), *visits, "done") if choices else None
 
     def begin(self) -> tuple[str, _State]:
         """Draw the town and what is to be seen in it."""
@@ -98,11 +102,16 @@ class Itinerary(NativeEnv):
         if self.state.over:
             return {}
         head = f"Visit {', '.join(self.state.wanted)}, an hour each, from {DAY[0]} to {DAY[1]}."
-        return {"planner": Observation("\n".join([f"{head} hours PLACE | visit PLACE HOUR | done", *self.state.log]))}
+        return {
+            "planner": Observation(
+                "\n".join([f"{head} hours PLACE | visit PLACE HOUR | done", *self.state.log]), self.moves
+            )
+        }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Answer, note or judge."""
-        state, said = self.state, str(chosen["planner"] or "").lower()
+        state, action = self.state, chosen["planner"]
+        said = self.moves[action] if self.moves and isinstance(action, int) else str(action or "").lower()
         asked, visit = re.fullmatch(r"hours (\w+)", said), re.fullmatch(r"visit (\w+) ([0-9]{1,2})", said)
         named = asked or visit
         info: dict[str, Any] = {}

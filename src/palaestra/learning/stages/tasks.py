@@ -1,21 +1,30 @@
 """Which tasks are played next: from easy to hard in stages, and those that failed once more.
 
-Both only choose among tasks; they know nothing of envs. Left out: replaying episodes instead of tasks
+`StagedCurriculum` and `FailureReplay` only choose among tasks and know nothing of envs; the stages `curriculum` and
+`failure_replay` use them on the reset seeds of a run's groups. Left out: replaying episodes instead of tasks
 (`credit.remember` and `credit.inject`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from palaestra.algebra.registry import load_object
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import SignalLike, highest
 from palaestra.algebra.turns import Turns
+from palaestra.envs.base import Observation
 from palaestra.errors import InputError
+from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.play.streams import Streams
+
+if TYPE_CHECKING:
+    from palaestra.play.executors import Plan
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -108,6 +117,145 @@ class FailureReplay(Generic[Task]):
         return drawn + list(fresh[number:])
 
 
-def _best(turns: Turns, score: SignalLike | None) -> dict:  # type: ignore[type-arg]
-    top = np.asarray(highest(episode_score(score), over="task").evaluate(turns), float)
-    return {task: value for task, value in zip(turns["task"].to_list(), top.tolist(), strict=True) if value == value}
+def _best(turns: Turns, score: SignalLike | None, over: str = "task") -> dict:  # type: ignore[type-arg]
+    top = np.asarray(highest(episode_score(score), over=over).evaluate(turns), float)
+    return {task: value for task, value in zip(turns[over].to_list(), top.tolist(), strict=True) if value == value}
+
+
+def _seeds(plan: Plan) -> list[int]:
+    """The reset seed of each group that will be played."""
+    streams = Streams(plan.seed, plan.iteration, plan.stream)
+    given = ((group, plan.seed_of(group)) for group in plan.numbers)
+    return [streams.env_seed(group) if seed is None else seed for group, seed in given]
+
+
+@stage
+class failure_replay(Stage):
+    """DeepTravel's replay of failed tasks [191]: every `every`-th iteration they are up to `fraction` of its groups.
+
+    A task is a reset seed; it failed if no episode of its group scored more than `solved`, and leaves when one does. The
+    newest `capacity` are kept. score: of an episode; default: its reward, summed. See `FailureReplay`.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    needs = ("group", "episode", "reward")
+
+    def __init__(
+        self,
+        *,
+        every: int = 5,
+        fraction: float = 0.5,
+        capacity: int = 256,
+        solved: float = 0.0,
+        score: SignalLike | None = None,
+    ) -> None:
+        self.memory: FailureReplay[int] = FailureReplay(capacity=capacity, every=every, fraction=fraction)
+        self.solved, self.score = solved, score
+        self._played: dict[int, int] = {}
+
+    def plan(self, plan: Plan, context: Context) -> Plan:
+        """Failed tasks take the places of the first groups."""
+        chosen = self.memory.choose(_seeds(plan), iteration=plan.iteration, rng=context.rng)
+        self._played = dict(zip(plan.numbers, chosen, strict=True))
+        return dataclasses.replace(plan, env_seeds=chosen)
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """Remembers who failed; a group without a score stays what it was."""
+        best = _best(turns, self.score, over="group")
+        self.memory.add({self._played[group]: value for group, value in best.items()}, solved=self.solved)
+        return turns
+
+    def state_dict(self) -> dict[str, Any]:
+        """The failed tasks, oldest first."""
+        return {"failed": list(self.memory.failed)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.memory.failed = OrderedDict.fromkeys(state["failed"])
+
+
+def words(start: Observation) -> float:
+    """How many words a task's first observation has."""
+    return float(len(start.text.split()))
+
+
+@stage
+class curriculum(Stage):
+    """CRAFT-GUI's stages [204]: tasks up to a difficulty first, harder ones `at_step`, or once enough succeed.
+
+    Of `draws` tasks for each group of an iteration those are played, in the order drawn, whose difficulty the present
+    stage allows; if there are too few, the easiest of the others.
+
+    Args:
+        edges: the difficulty that each stage but the last allows. at_step: iterations at which the next one begins.
+        at_success: instead, the mean success on the tasks that came with a stage which ends it. See `StagedCurriculum`.
+        difficulty: of a task by its first observation: phrases with a number, of which the largest that stands in its
+            text counts (none: 0); or a function, or `module:name` of one; default: how many `words` it has.
+
+    Raises:
+        InputError: edges do not rise, at_step and at_success do not fit, or `draws` is less than 1.
+    """
+
+    needs = ("group", "episode", "success")
+
+    def __init__(
+        self,
+        *,
+        edges: Sequence[float],
+        at_step: Sequence[int] | None = None,
+        at_success: float | None = None,
+        difficulty: Mapping[str, float] | Callable[[Observation], float] | str = words,
+        draws: int = 4,
+    ) -> None:
+        if draws < 1:
+            raise InputError(f"curriculum: {draws=} must be at least 1")
+        self.memory: StagedCurriculum[int] = StagedCurriculum({}, edges=edges, at_step=at_step, at_success=at_success)
+        if isinstance(difficulty, Mapping):
+            self.difficulty: Callable[[Observation], float] = _by_phrase(difficulty)
+        else:
+            named = isinstance(difficulty, str)
+            self.difficulty = load_object(difficulty, "curriculum: difficulty") if named else difficulty  # type: ignore[assignment, arg-type]
+        self.draws = draws
+        self._played: dict[int, int] = {}
+
+    def plan(self, plan: Plan, context: Context) -> Plan:
+        """Reset seeds of tasks of the present stage."""
+        first, number = plan.numbers.start, len(plan.numbers)
+        drawn = dataclasses.replace(
+            plan, groups=range(first, first + self.draws * number), group_size=1, env_seeds=None
+        )
+        starts = context.executor.starts(context.env, drawn)
+        hard = {
+            seed: float("inf") if start is None else float(self.difficulty(start))
+            for seed, start in zip(_seeds(drawn), starts, strict=True)
+        }
+        self.memory.difficulty = hard
+        allowed = self.memory.tasks(plan.iteration)
+        inside = set(allowed)
+        others = sorted((seed for seed in hard if seed not in inside), key=hard.__getitem__)
+        chosen = (allowed + others)[:number]
+        self._played = dict(zip(plan.numbers, chosen, strict=True))
+        return dataclasses.replace(plan, env_seeds=chosen)
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """Reports the mean success on the newest tasks, if that is what a stage ends by."""
+        newest = set(self.memory.newest())
+        groups = [group for group, seed in self._played.items() if seed in newest]
+        good = turns.frame.filter(turns["group"].is_in(groups) & turns["success"].is_not_null())
+        if len(good):
+            self.memory.report(float(good.unique(["group", "episode", "agent"])["success"].mean()))  # type: ignore[arg-type]
+        return turns
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of the stage."""
+        return {"stage": self.memory.stage}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.memory.stage = int(state["stage"])
+
+
+def _by_phrase(numbers: Mapping[str, float]) -> Callable[[Observation], float]:
+    return lambda start: max((float(n) for phrase, n in numbers.items() if phrase in start.text), default=0.0)
