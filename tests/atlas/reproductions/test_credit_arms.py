@@ -70,6 +70,7 @@ def test_it_fails_if_the_arms_come_out_alike_and_holds_if_not(number: int, monke
         (57, "canon", lambda metric, mu: dr_grpo()),
         (57, "canon", lambda metric, mu: canon(metric=metric, mu=1 - mu)),
         (62, "gigpo", grpo),
+        (71, "adora", lambda *rest, **options: grpo()),
         (83, "r3", grpo),
         (96, "sequential_update", functools.partial(credit.sequential_update, order="forward")),
         (96, "seeupo", lambda log_ratio: credit.seeupo()),

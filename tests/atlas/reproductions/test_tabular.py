@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from palaestra.atlas.reproductions.tabular import entropy_gradient, policy_gradient, softmax, uniform
+from palaestra.atlas.reproductions.tabular import entropy_gradient, policy_gradient, sample, softmax, uniform
 
 RNG = np.random.default_rng(3)
 THETA = RNG.normal(size=(2, 4, 3))
@@ -47,3 +47,10 @@ def test_entropy_gradient_is_the_derivative_of_the_entropy() -> None:
 def test_a_run_draws_the_same_whoever_runs_beside_it() -> None:
     together = uniform([np.random.default_rng(1), np.random.default_rng(2)], 3, 2)
     np.testing.assert_array_equal(together[1], uniform([np.random.default_rng(2)], 3, 2)[0])
+
+
+def test_samples_follow_their_probabilities() -> None:
+    luck = np.random.default_rng(0).random(50_000)
+    drawn = np.bincount(sample(np.array([0.2, 0.0, 0.5, 0.3]), luck), minlength=4) / len(luck)
+    np.testing.assert_allclose(drawn, [0.2, 0, 0.5, 0.3], atol=0.01)
+    assert sample(np.array([0.0, 1.0]), np.array([0.0])).tolist() == [1]  # an impossible action is never drawn
