@@ -268,7 +268,9 @@ def test_no_search_after_the_last_and_no_answer_before_a_yes() -> None:
     assert result.terminated
     assert result.info["valid"] == {"seeker": False}
     env.reset(0)
-    assert env.step({"seeker": "answer x"}).info == {"valid": {"seeker": False}, "success": False}
+    said = env.step({"seeker": "answer x"}).info
+    assert (said["valid"], said["success"]) == ({"seeker": False}, False)
+    assert not {"tool", "evidence", "selected", "gold"} & said.keys()
 
 
 def test_a_room_has_a_plain_number() -> None:
@@ -370,3 +372,28 @@ def test_wrong_options_of_a_screen_are_named() -> None:
         Gui(kinds=("clik",))
     with pytest.raises(InputError, match="boxes=1 from 2 to 10"):
         Gui(boxes=1)
+
+
+def test_a_table_can_search_and_the_answer_comes_with_what_was_accepted() -> None:
+    env = Search(2, noise=0.0, choices=True)
+    seen = env.reset(3)["seeker"]
+    wanted = re.findall(r"capital of (\w+)", seen.text)[0]
+    assert seen.legal == tuple(move for move in env.moves if move.startswith("search"))
+    found = env.step({"seeker": f"search {wanted}"})
+    assert found.observations["seeker"].legal == ("yes", "no")
+    town = found.info["found"].split()[0]
+    assert env.step({"seeker": "yes"}).info["relevance"] == 1.0
+    end = env.step({"seeker": f"answer {town}"})
+    assert end.info["evidence"] == [1]
+    assert end.info["selected"] == end.info["gold"] == [f"{town} is the capital of {wanted}."]
+    assert (end.info["tool"], end.info["entities"], end.rewards) == ("submit", [wanted, town], {"seeker": 1.0})
+
+
+def test_a_table_can_plan_a_day() -> None:
+    env = Itinerary(1, choices=True)
+    place = env.reset(0)["planner"].text.split()[1].strip(",")
+    answer = env.step({"planner": f"hours {place}"}).observations["planner"].text
+    opens = int(re.findall(r"open from (\d+)", answer)[0])
+    env.step({"planner": f"visit {place} {opens}"})
+    end = env.step({"planner": "done"})
+    assert (end.info["gate"], end.info["details"], end.info["success"]) == (True, [True], True)

@@ -175,3 +175,11 @@ def test_a_hit_does_not_depend_on_the_size_of_the_box() -> None:
 def test_options_out_of_range(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         envs.make(name, **options)()
+
+
+def test_a_task_in_several_wordings_has_one_right_answer() -> None:
+    env = worlds.Answers(tasks=1, wordings=2)
+    seen = {env.reset(seed)["answerer"].text: env.step({"answerer": 3}).info for seed in range(20)}
+    assert set(seen) == {"task 0, wording 0", "task 0, wording 1"}
+    assert {told["wording"] for told in seen.values()} == {0, 1}
+    assert len({told["correct"] for told in seen.values()}) == 1

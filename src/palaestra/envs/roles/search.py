@@ -50,9 +50,9 @@ class Search(NativeEnv):
 
     facts: tool, "search" or, for the answer, "submit"; on judgements judge (1 yes, 0 no) and relevance (of what was
     found to the right answer, by `rerank`); found, the text of a search; entities, the names that a full answer needs,
-    on every turn; with the answer also evidence, the turns that said yes (from 0; they show it), selected, texts of
-    these, and gold, the one text that proves the answer. So `reseek_reward("judge", "relevance")`,
-    `e_grpo("found", "entities")`, `earl_reward("selected", "gold")` and `smart_snap_reward("evidence", …)` have it all.
+    on every turn; with the answer also evidence, the turns that said yes (from 0; they show the find), selected, what
+    they accepted, and gold, the one text that proves the answer. They are what `reseek_reward("judge", "relevance")`,
+    `e_grpo("found", "entities")`, `earl_reward("selected", "gold")` and `smart_snap_reward("evidence", …)` need.
     """
 
     agents: tuple[str, ...] = ("seeker",)

@@ -133,8 +133,8 @@ def _seeds(plan: Plan) -> list[int]:
 class failure_replay(Stage):
     """DeepTravel's replay of failed tasks [191]: every `every`-th iteration they are up to `fraction` of its groups.
 
-    A task is a reset seed; it failed if no episode of its group scored above `solved`, and leaves when one does. The
-    newest `capacity` are kept. score: of an episode; default: its reward, summed. See `FailureReplay`.
+    A task is a reset seed; it failed if no episode of its group scored more than `solved`, and leaves when one does.
+    The newest `capacity` are kept. score: of an episode; default: its reward, summed. See `FailureReplay`.
 
     Raises:
         InputError: a number is out of range.
