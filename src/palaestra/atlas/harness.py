@@ -110,7 +110,7 @@ def train_arms(
     recipe: str | Mapping[str, Any],
     arms: Mapping[str, Mapping[str, Any]],
     seeds: Sequence[int],
-    measure: Callable[[Learned], Mapping[str, float]],
+    measure: Callable[[Learned], Mapping[str, Any]],
     *,
     on_turns: Callable[[str, int, Turns], None] | None = None,
 ) -> Arms:

@@ -194,7 +194,9 @@ class explors(Stage):
         keys = np.asarray(state["states"]).view(np.uint64).tolist()
         self.places = {key: place for place, key in enumerate(keys)}
         if "table" in state:
-            self.model = ExploRS(*np.asarray(state["table"]).shape, *self.options)
+            states, actions = np.asarray(state["table"]).shape
+            scale, most, rate = self.options
+            self.model = ExploRS(states, actions, scale=scale, most=most, rate=rate)
             for name in ("table", "visits", "value", "seen"):
                 getattr(self.model, name)[...] = np.asarray(state[name])
 

@@ -132,10 +132,11 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
     Raises:
         InputError: a group has nothing left, or nothing is held back.
     """
-    more = {group: int(share * size + 0.5) for group, size in plan.sizes.items()}
-    left = [size - more[group] for group, size in plan.sizes.items()]
+    sizes = {group: plan.size_of(group) for group in plan.numbers}
+    more = {group: int(share * size + 0.5) for group, size in sizes.items()}
+    left = [size - more[group] for group, size in sizes.items()]
     if min(left) < 1 or not max(more.values()):
-        raise InputError(f"{who}: groups of {min(plan.sizes.values())} leave none to play before or after")
+        raise InputError(f"{who}: groups of {min(sizes.values())} leave none to play before or after")
     return dataclasses.replace(plan, group_size=left), more
 
 

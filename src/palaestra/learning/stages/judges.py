@@ -107,7 +107,7 @@ class judge(Stage):
         if self.level == "turn" or self.everywhere:
             return result
         values = [name for name in self.adds if not name.endswith((".ok", ".votes"))]
-        last = pl.Series(is_last().evaluate(result)).cast(pl.Boolean)
+        last = pl.Series(np.asarray(is_last().evaluate(result))).cast(pl.Boolean)
         once = result.frame.select(
             pl.when(pl.col(name).is_null() | last).then(pl.col(name)).otherwise(0.0) for name in values
         )

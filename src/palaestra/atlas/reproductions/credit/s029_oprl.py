@@ -8,6 +8,7 @@ that played; `oprl()` adds its step credit to RLOO. Left out: language models, i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,13 @@ from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import oprl, pairwise_logistic
 
-ARMS = {
+ARMS: dict[str, Any] = {
     "oprl": {"stages": ["process_reward(lr=0.3)"], "credit": "oprl()"},
     "rloo": {"credit": "rloo()"},
     "oprl_on_grpo": {"stages": ["process_reward(lr=0.3)"], "credit": "oprl(episode=grpo())"},
     "grpo": {"credit": "grpo()"},
 }
-SETTINGS = {"train": {"iterations": 50}}
+SETTINGS: dict[str, Any] = {"train": {"iterations": 50}}
 
 
 def worked_error() -> float:

@@ -9,6 +9,7 @@ Left out: language models; every action is executed, so the bonus for it cancels
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,12 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import ReturnDecomposition, spa_reward
 
 PLANTED = np.array([0.0, 0.1, 0.3, -0.2, 0.5, 0.05])
-ARMS = {
+ARMS: dict[str, Any] = {
     "spa": {"stages": ["progress()"], "credit": "spa()"},
     "grpo": {"credit": "grpo()"},
     "spa_gae": {"stages": ["progress()", "critic(reward='spa_reward()')"], "credit": "spa(value='value')"},
 }
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "env": {"options": {"steps": 20, "actions": 3, "decisive": 20, "pay": "sum"}},
     "train": {"iterations": 60, "group_size": 8},
 }

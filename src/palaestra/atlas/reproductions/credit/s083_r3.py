@@ -8,6 +8,7 @@ ranking by entropy orders failures, whose numbers are worked out by hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import r3
 
-ARMS = {"r3": {"stages": ["replay()"], "credit": "r3()"}, "grpo": {"credit": "grpo()"}}
-WORLD = {"env": {"options": {"tasks": 4, "answers": 64}}, "train": {"iterations": 60, "groups": 4}}
+ARMS: dict[str, Any] = {"r3": {"stages": ["replay()"], "credit": "r3()"}, "grpo": {"credit": "grpo()"}}
+WORLD: dict[str, Any] = {"env": {"options": {"tasks": 4, "answers": 64}}, "train": {"iterations": 60, "groups": 4}}
 
 
 def ranked_error() -> float:

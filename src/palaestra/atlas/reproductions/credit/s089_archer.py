@@ -9,6 +9,7 @@ noise there, which Adam makes as large as anything. Left out: language models, t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import Replay, TurnCritic
 from palaestra.credit.critics import Fresh
 
-ARMS = {"archer": {"stages": ["q_critic()"], "credit": "archer()"}, "grpo": {"credit": "grpo()"}}
+ARMS: dict[str, Any] = {"archer": {"stages": ["q_critic()"], "credit": "archer()"}, "grpo": {"credit": "grpo()"}}
 GAMMA = 0.9
 
 
@@ -49,7 +50,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     def curve(learned: object) -> dict[str, float]:
         return {"curve": float(np.mean(learned.curve()))}  # type: ignore[attr-defined]
 
-    settings = {"train": {"iterations": 40}}
+    settings: dict[str, Any] = {"train": {"iterations": 40}}
     arms = train_arms("corridor", {name: settings | arm for name, arm in ARMS.items()}, seeds, curve)
     longer = settings | {"env": {"options": {"cells": 9}}}
     rare = train_arms("corridor", {f"{name}_9_cells": longer | arm for name, arm in ARMS.items()}, seeds[:2], curve)

@@ -95,7 +95,7 @@ def formula_error(seed: int) -> float:
         now = np.asarray(seeupo(log_ratio="log_ratio").evaluate(turns.with_column(log_ratio=moved)))[rows]
         gaps.append(float(np.abs(now - part["advantage"].to_numpy()).max()))
         moved[rows] = ratio[rows]
-        return ratio[rows]
+        return np.asarray(ratio[rows])
 
     sequential_update(turns, update)
     return max(gaps)

@@ -48,7 +48,8 @@ def worked_error() -> float:
 def share_of_both(learned: Learned) -> dict[str, float]:
     """Share of held-out outcomes with enough of both skills."""
     turns = learned.play(groups=200)
-    return {"share": float(((turns["first"] > ENOUGH) & (turns["second"] > ENOUGH)).mean() or 0.0)}
+    both = ((turns["first"] > ENOUGH) & (turns["second"] > ENOUGH)).to_numpy()
+    return {"share": float(both.mean())}
 
 
 @reproduction(
