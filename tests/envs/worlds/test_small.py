@@ -179,7 +179,7 @@ def test_options_out_of_range(name: str, options: dict[str, Any]) -> None:
 
 
 def test_a_task_in_several_wordings_has_one_right_answer() -> None:
-    env = worlds.Answers(tasks=1, wordings=2)
+    env = envs.make("native/answers", tasks=1, wordings=2)()
     seen = {env.reset(seed)["answerer"].text: env.step({"answerer": 3}).info for seed in range(20)}
     assert set(seen) == {"task 0, wording 0", "task 0, wording 1"}
     assert {told["wording"] for told in seen.values()} == {0, 1}
