@@ -263,7 +263,7 @@ class PolicyGradient:
         """Every step of one policy on its rows; `update` is what makes a transaction of it."""
         started = time.perf_counter()
         cache: dict[Any, Any] = {}
-        taken: list[Any] = []
+        taken: list[_Taken] = []
         for chosen in self._minibatches(batch, rng):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
             if taken[-1].norm is not None:

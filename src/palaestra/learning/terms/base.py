@@ -232,18 +232,20 @@ class Piece:
             InputError: it holds no numbers, or lists that are not as long as the actions.
         """
         values = self.require(name)[self.at]
-        like: dict[str, Any] = {"dtype": self.new.dtype, "device": self.new.device}
         if values.dtype.base_type() not in (pl.List, pl.Array):
             if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
                 raise InputError(f"term {self.key}: column {name!r} holds {values.dtype}, expected numbers")
-            return torch.tensor(values.cast(pl.Float64).to_numpy(), **like)[:, None]
+            return self._tensor(values.cast(pl.Float64).to_numpy())[:, None]
         flat, missing, given = ragged(values)
         lengths = self.scored.mask.sum(1).cpu().numpy()
         if ((given != lengths) & values.is_not_null().to_numpy()).any():
             raise InputError(f"term {self.key}: the number of values in column {name!r} is not that of action_ids")
         found = np.full(self.mask.shape, np.nan)
         found[np.arange(found.shape[1]) < given[:, None]] = np.where(missing, np.nan, flat.astype(float))
-        return torch.tensor(found, **like)
+        return self._tensor(found)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.tensor(values, dtype=self.new.dtype, device=self.new.device)
 
     def known(self, name: str) -> np.ndarray:
         """Which rows of the step have a value in a column that is neither null nor NaN, bool[rows of the step]."""

@@ -26,7 +26,7 @@ from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_agg
 
 @TERMS.register()
 def auxiliary(reward: float = 1.0, reconstruction: float = 1.0, *, sequence: int = 20, zero: float = 0.005) -> Term:
-    """Lucy-SKG's [21] heads (2305.15801): predict the sign of the reward and rebuild the observation; `mlp` policies.
+    """Lucy-SKG's [21] heads (2305.15801), which predict the sign of the reward and rebuild the observation (`mlp`).
 
     reward, reconstruction: weights of the two. sequence, zero: see `palaestra.learning.auxiliary.Auxiliary`. The
     losses are in the metrics, unweighted, as `reward_class` and `reconstruction`.
@@ -64,7 +64,7 @@ def value(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """PPO's value loss (1707.06347) by a linear head on the policy's trunk: weight · mean of ½·(v - target)².
+    """PPO's value loss (1707.06347) by a linear head on the policy's trunk, weight · mean of ½·(v - target)².
 
     level: "turn": v of what the policy saw, read before its first token; the mean runs over turns. "token": one before
     every token; `aggregate` as of a policy loss. The target is a column of numbers, or at "token" also of lists; where
@@ -120,7 +120,8 @@ class ValueHead(nn.Module):
 
     def forward(self, units: Tensor) -> Tensor:
         """[..., width] -> [...]."""
-        return self.linear(units.to(self.linear.weight.dtype))[..., 0]  # type: ignore[no-any-return]
+        found: Tensor = self.linear(units.to(self.linear.weight.dtype))
+        return found[..., 0]
 
 
 def last_layer(policy: Learnable) -> nn.Linear:

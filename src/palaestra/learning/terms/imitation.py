@@ -31,7 +31,7 @@ def clone(
     aggregate: Aggregation = "token-mean",
     constant: float | None = None,
 ) -> Term:
-    """Cloning: weight · mean of -w·log π, w from a column of numbers (below 0: away from it) or of truth values.
+    """Cloning, weight · mean of -w·log π, w from a column of numbers (below 0: away from it) or of truth values.
 
     Rows where the column is missing, or false, leave the mean; a w of 0 stays in it. Without a column w is 1.
     """
@@ -131,7 +131,7 @@ def dpo(
     tau: float = 0.05,
     weight: float = 1.0,
 ) -> Term:
-    """DPO (2305.18290) on columns `pair` and `chosen`: -log σ(β·(Δ_chosen - Δ_rejected)), Δ = log π - log π_start.
+    """DPO (2305.18290) on columns `pair` and `chosen`, -log σ(β·(Δ_chosen - Δ_rejected)), Δ = log π - log π_start.
 
     loss: TRL's kinds: sigmoid, hinge (SLiC 2305.10425), ipo (2310.12036, per token), exo_pair (2402.00856), nca_pair
     (2402.05369), robust (2403.00409), bco_pair (2404.04656), sppo_hard (2405.00675), aot, aot_unpaired (2406.05882),
@@ -203,7 +203,7 @@ def _score(log_ratio: Tensor, divergence: str, alpha: float) -> Tensor:
 
 @TERMS.register()
 def ipo(beta: float = 0.1, *, weight: float = 1.0) -> Term:
-    """IPO (2310.12036) on pairs: (Δ_chosen - Δ_rejected - 1 / 2β)², Δ = (log π - log π_start) per token, as in TRL."""
+    """IPO (2310.12036) on pairs, (Δ_chosen - Δ_rejected - 1 / 2β)², Δ = (log π - log π_start) per token, as in TRL."""
     return dpo(beta, "ipo", weight=weight)
 
 
@@ -217,7 +217,7 @@ def cpo(
     alpha: float = 0.0,
     weight: float = 1.0,
 ) -> Term:
-    """CPO (2401.08417): DPO without a reference; add `clone(column="chosen")` for its supervised part.
+    """CPO (2401.08417), DPO without a reference; add `clone(column="chosen")` for its supervised part.
 
     ipo and simpo compare log-probabilities per token, the others sums. gamma: margin of simpo. alpha: AlphaPO's
     (2501.03884) reward (1 - p^-α) / α instead of log p, on pairs of any kind.
@@ -243,13 +243,13 @@ def cpo(
 
 @TERMS.register()
 def simpo(beta: float = 2.0, gamma: float = 0.5, *, weight: float = 1.0) -> Term:
-    """SimPO (2405.14734) on pairs: -log σ(β·(log π per token of chosen - of rejected) - γ), no reference."""
+    """SimPO (2405.14734) on pairs, -log σ(β·(log π per token of chosen - of rejected) - γ), no reference."""
     return cpo(beta, "simpo", gamma=gamma, weight=weight)
 
 
 @TERMS.register()
 def orpo(weight: float = 0.1) -> Term:
-    """ORPO's (2403.07691) odds ratio on pairs: -log σ(log odds of chosen - of rejected), p per token, no reference.
+    """ORPO's (2403.07691) odds ratio on pairs, -log σ(log odds of chosen - of rejected), p per token, no reference.
 
     The whole method is `clone(column="chosen"), orpo(.1)`; TRL's clone also counts the tokens of the prompt.
     """
@@ -273,7 +273,7 @@ def kto(
     zero: Literal["kl", "apo"] = "kl",
     weight: float = 1.0,
 ) -> Term:
-    """KTO (2402.01306) on a column `chosen` of single turns: 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
+    """KTO (2402.01306) on a column `chosen` of single turns, 1 - σ(β·(Δ - z)) if chosen, else 1 - σ(β·(z - Δ)).
 
     Δ = log π - log π_start of the turn, z = max(0, mean Δ of answers to other prompts): every row with the answer of
     the row before it, as TRL pairs them. zero: "apo" leaves z out (APO-zero, unpaired, 2408.06266).
