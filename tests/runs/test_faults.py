@@ -43,7 +43,7 @@ MODEL = {"kind": "tiny", "options": {"hidden": 16, "layers": 1, "heads": 2, "voc
 KILLED = {
     "policies": {"guide": MODEL},
     "warm_start": {"steps": 30, "lr": 0.02, "batch": 32},
-    "learn": {"lr": {"guide": 0.01, "seeker": 0.2}, "kl": 0.01, "minibatch": 16},
+    "learn": {"lr": {"guide": 0.01, "seeker": 0.2}, "terms": ["surrogate()", "kl(0.01)"], "minibatch": 16},
     "train": {"iterations": 12, "checkpoint_every": 2, "evaluate_every": 5, "save_turns": "all"},
 }
 

@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import inspect
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -76,7 +77,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         if name in self.reserved:
             raise InputError(f"{self.kind} {name!r}: the name is {self.why or 'reserved'}; choose another")
         there = self._made.get(name)
-        if there is not None and _origin(there) != _origin(make):
+        if there is not None and _origin(there) != _origin(make) and _place(there) != _place(make):
             raise InputError(f"{self.kind} {name!r} is taken by {_origin(there)}; choose another name")
         self._made[name] = make
 
@@ -249,3 +250,12 @@ def load_plugins() -> None:
 def _origin(make: Callable[..., Any]) -> str:
     inner = inspect.unwrap(make)
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _place(make: Callable[..., Any]) -> tuple[str, str]:
+    """File and name: what is imported twice, under two names of its module, is the same."""
+    inner = inspect.unwrap(make)
+    module = sys.modules.get(getattr(inner, "__module__", ""))
+    code = getattr(inner, "__code__", None)
+    file = code.co_filename if code else getattr(module, "__file__", None)
+    return str(file or getattr(inner, "__module__", "?")), getattr(inner, "__qualname__", type(inner).__name__)

@@ -11,7 +11,8 @@ import pytest
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.scripted import fixed, random_legal
 from palaestra.algebra.turns import Turns
-from palaestra.envs.worlds import WORLDS, Arms, Codes, Film, Kitchen, Maze, Stakeholder, Talk, Voxels, Working
+from palaestra.envs import make
+from palaestra.envs.worlds import Arms, Codes, Film, Kitchen, Maze, Stakeholder, Talk, Voxels, Working
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.testing import check_env
@@ -21,7 +22,7 @@ from palaestra.testing import check_env
     "name", ["arms", "codes", "film", "kitchen", "maze", "stakeholder", "talk", "trade", "voxels", "working"]
 )
 def test_they_keep_the_protocol(name: str) -> None:
-    check_env(WORLDS[f"native/{name}"], varied=name in ("codes", "voxels"))
+    check_env(make(f"native/{name}"), varied=name in ("codes", "voxels"))
 
 
 def play(env: Any, *actions: Any) -> Turns:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from palaestra import envs
-from palaestra.envs import worlds
 from palaestra.envs.base import StepResult
 from palaestra.envs.prefixed import Prefixed
 from palaestra.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.reproductions.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
 from palaestra.errors import InputError
-from palaestra.rewards import hop, hop_pairs, segment
+from palaestra.rewards import hop, hop_pairs, segment, step_rewards
 
 
 def test_demonstrations_are_cut_where_they_change() -> None:
@@ -31,10 +31,12 @@ def test_cuts_minimise_what_they_say() -> None:
 
 
 def test_steps_are_found_in_demonstrations() -> None:
-    cuts, own, model, _ = found_again(np.random.default_rng(3))
+    cuts, own, _ = found_again(np.random.default_rng(3))
     assert (cuts, own) == (5, 2)
-    frames = look(np.array([0, 1, 2]), np.random.default_rng(4))
-    scores = model.score(frames)
+    rng = np.random.default_rng(3)
+    films = [look(np.searchsorted(CUTS, np.arange(FRAMES), side="right"), rng) for _ in range(5)]
+    model = step_rewards(films, 3, most=4, by_length=True)
+    scores = model.score(look(np.array([0, 1, 2]), np.random.default_rng(4)))
     assert scores.shape == (3, 2)
     assert scores[:, 0].argmax() == 1
     assert scores[:, 1].argmax() == 2

@@ -58,7 +58,7 @@ def matched(
     Raises:
         InputError: the method is unknown, or the similarity is not a finite matrix.
 
-    >>> matched(np.array([[0.9, 0.8], [0.8, 0.1]])), matched(np.array([[0.9, 0.8], [0.8, 0.1]]), "greedy")
+    >>> matched(np.array([[0.9, 0.8], [0.8, 0.1]])), matched(np.array([[0.9, 0.8], [0.8, 0.1]]), method="greedy")
     (array([0.8, 0.8]), array([0.9, 0.1]))
     """
     if method not in METHODS:
