@@ -288,9 +288,9 @@ def episodic_global_bonus(key: Keys, *, before: SignalLike = "count_before", glo
     before: how often the key was met in earlier iterations, which the stage `counts(key)` knows; 0 counts in each
     table anew. Checked against the released code's formulas.
 
-    >>> turns = Turns({"episode": [0, 1], "turn": [0, 0], "room": [7, 7], "count_before": [2.0, 2.0]})
-    >>> episodic_global_bonus("room").evaluate(turns).round(3)
-    array([0.539, 0.539])
+    >>> third = Turns({"episode": [0], "turn": [0], "room": [7], "count_before": [2.0]})
+    >>> episodic_global_bonus("room").evaluate(third).round(3)
+    array([0.577])
     """
     every = count_bonus(key if global_key is None else global_key, scope="all", form="inv_sqrt", before=before)
     return count_bonus(key) * every
