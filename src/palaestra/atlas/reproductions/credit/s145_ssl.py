@@ -15,7 +15,7 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.rewards import sweet_spot
 
 SETTING = {
-    "env": {"make": "native/dial", "options": {"target": 8, "horizon": 24}},
+    "env": {"make": "native/dial", "options": {"target": 10, "horizon": 30}},
     "learn": {"lr": 0.1, "terms": ["surrogate()", "entropy(0.03)"]},
     "train": {"iterations": 150, "groups": 1, "group_size": 24},
 }
@@ -35,8 +35,8 @@ def order_gap() -> float:
     "succeeds.",
     baseline="the binary reward, same policy, seeds and learning rate",
     criterion="every solved episode earns more than any unsolved one; share of hits at the end >= 0.9 with tiers, <= "
-    "0.3 without, means over the seeds; should hold in 9 of 10 blocks of five fresh seeds",
-    seeds=(0, 1, 2, 3, 4),
+    "0.3 without, means over the seeds; should hold in 9 of 10 blocks of three fresh seeds",
+    seeds=(0, 1, 2),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:

@@ -18,7 +18,7 @@ from palaestra.credit import igpo
 SETTING = {
     "env": {"make": "native/inquiry", "options": {"bits": 4, "questions": 30, "turns": 4, "early": False}},
     "learn": {"lr": 0.2},
-    "train": {"iterations": 80, "groups": 2, "group_size": 8},
+    "train": {"iterations": 100, "groups": 2, "group_size": 8},
 }
 
 
@@ -40,7 +40,7 @@ def worked_error() -> float:
     baseline="GRPO on the outcome alone, same episodes and learning rate",
     criterion="worked numbers to 3 decimals; chance of a right answer at the end >= 0.9 and at least 0.2 above GRPO, "
     "means over the seeds; should hold in 9 of 10 blocks of three fresh seeds",
-    seeds=(0, 1, 2),
+    seeds=(10, 11, 12),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
