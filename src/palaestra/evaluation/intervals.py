@@ -75,7 +75,8 @@ def cells(trials: pl.DataFrame, value: str) -> pl.DataFrame:
     family = ["cluster"] if "cluster" in trials.columns else []
     scored = trials.select("run", "task", *family, value=pl.col(value).cast(pl.Float64).fill_nan(None))
     scored = scored.drop_nulls("value")
-    if (largest := scored["value"].abs().max() or 0.0) > 1e150:  # type: ignore[operator]
+    largest = float(np.abs(scored["value"].to_numpy()).max(initial=0.0))
+    if largest > 1e150:
         raise InputError(f"{value}: {largest:.3g} is too large to average; rescale the column")
     column = pl.col("value")
     found = scored.group_by("run", "task").agg(

@@ -178,7 +178,7 @@ def _short(label: str, length: int = 24, lines: int = 2) -> str:
     most = length * lines
     if len(label) > most:
         label = f"{label[: most // 2 - 1]}…{label[-(most - most // 2) :]}"
-    broken = []
+    broken: list[str] = []
     while len(label) > length and len(broken) < lines - 1:
         at = max((label.rfind(mark, length // 2, length) + 1 for mark in " /_-:.|"), default=0) or length
         broken.append(label[:at].rstrip())
