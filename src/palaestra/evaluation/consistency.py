@@ -133,8 +133,10 @@ def consistency(
     for (system,), part in table.sort(cell).group_by("system", maintain_order=True):
         for name in (*PARTS, "overall"):
             known = part.filter(pl.col(name).is_not_null())
-            cells, n = matrix(known, name), int(known["trials"].sum())
-            mean = mean_of_cells(cells, n=n, groups=families(known), level=level, resamples=0)  # no tails in [0, 1]
+            cell_values, n = matrix(known, name), int(known["trials"].sum())
+            mean = mean_of_cells(
+                cell_values, n=n, groups=families(known), level=level, resamples=0
+            )  # no tails in [0, 1]
             rows.append((system, name, mean.mean, mean.low, mean.high, mean.n, known["task"].n_unique()))
     schema: dict[str, Any] = {
         "system": pl.String,

@@ -52,7 +52,7 @@ def risk_difference(
     trials = found.select(
         system=pl.col(arm).cast(pl.String), run=pl.lit("0"), task=pl.col(pair), success=pl.col(flag).cast(pl.Boolean)
     ).with_columns(trial=pl.int_range(pl.len()).over("system", "task"))
-    before, after = (
+    fact, otherwise = (
         success_interval(trials.filter(pl.col("system") == name), level=level) for name in (factual, counterfactual)
     )
-    return Risk(before, after, paired_difference(trials, factual, counterfactual, level=level))
+    return Risk(fact, otherwise, paired_difference(trials, factual, counterfactual, level=level))

@@ -140,10 +140,8 @@ def measure(seeds: Sequence[int]) -> Outcome:
     monopolies = {}
     for name, pair in (("first_come", None), ("pact", "ab")):
         stages, monopolies[name] = queue(pair)
-        measured[f"outsider_stages_{name}"], measured[f"monopoly_{name}"] = (
-            float(np.mean(stages)),
-            float(np.mean(monopolies[name])),
-        )
+        measured[f"outsider_stages_{name}"] = float(np.mean(stages))
+        measured[f"monopoly_{name}"] = float(np.mean(monopolies[name]))
     risk = without_the_pact(monopolies)
     measured |= {"monopoly_by_pact": risk.difference.mean, "monopoly_by_pact_low": risk.difference.low}
     memory, none, myopic, counterfactual = index.mean(axis=1)
