@@ -22,7 +22,7 @@ from palaestra.algebra.files import write_json
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
-from palaestra.errors import InputError
+from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
@@ -123,7 +123,8 @@ class Trainer:
             InputError: the directory holds a run and `resume` is False, or that run had other settings.
             StorageError: the directory cannot be written or is too small, before anything is played; or a disk ran
                 full later, then the last checkpoint is whole.
-            RewardError, LearnerError: what was to be learned is not finite; names the rows.
+            EnvError: no episode of the first iteration could be played; names the commonest error.
+        RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
         begin = self._begin(resume)
         with progress_bar("train", self.iterations, shown=self.progress) as report:
@@ -174,7 +175,10 @@ class Trainer:
             version=self.learner.updates,
         )
         plan = self.stages.plan(plan, self._context(iteration))
-        return plan, self.executor.play(self.env, self.team, plan)
+        turns = self.executor.play(self.env, self.team, plan)
+        if iteration == 1:
+            _refuse_nothing(turns)
+        return plan, turns
 
     def _rewarded(self, turns: Turns, plan: Plan) -> tuple[Turns, Turns, Turns, list[str]]:
         """Rows that may train and the rest, with the reward of the recipe, and all of them; and, of the first batch,
@@ -325,6 +329,20 @@ class Trainer:
         yield
         self.wall += time.perf_counter() - wall
         self.cpu += time.process_time() - cpu
+
+
+def _refuse_nothing(turns: Turns) -> None:
+    """Stop at once where not one episode could be played: it would not get better by itself.
+
+    Raises:
+        EnvError: names the commonest error and how often it came.
+    """
+    failed = turns.frame.unique(["group", "episode"])["error"]
+    if len(failed) and failed.null_count() == 0:
+        error, count = failed.value_counts(sort=True).row(0)
+        raise EnvError(
+            f"no episode of the first iteration could be played: {error} ({count} of {len(failed)} episodes)"
+        )
 
 
 def _note(line: Line) -> str:

@@ -219,6 +219,13 @@ class Recipe(_Part):
     evaluation: EvaluationPart = EvaluationPart()
     seeds: tuple[int, ...] = (0,)
 
+    @field_validator("name")
+    @classmethod
+    def _is_a_file_name(cls, value: str) -> str:
+        if not re.fullmatch(r"[\w][\w .+-]*", value):
+            raise ValueError(f"a name becomes a folder: letters, digits, spaces and _ . + -, found {value!r}")
+        return value
+
     @field_validator("seeds", mode="before")
     @classmethod
     def _count(cls, value: Any) -> Any:
