@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 
 if TYPE_CHECKING:
     from palaestra.play.executors import Plan
@@ -76,12 +74,9 @@ class asynchronous(Stage):
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, and the episodes still held back as the bytes of a Parquet file."""
-        file = io.BytesIO()
-        if len(self.busy):
-            self.busy.write_parquet(file, compression="zstd")
-        return {"clock": self.clock, "busy": np.frombuffer(bytearray(file.getvalue()), np.uint8)}
+        return {"clock": self.clock, "busy": packed(self.busy if len(self.busy) else None)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        data = np.asarray(state["busy"]).tobytes()
-        self.clock, self.busy = float(state["clock"]), pl.read_parquet(io.BytesIO(data)) if data else pl.DataFrame()
+        held = unpacked(state["busy"])
+        self.clock, self.busy = float(state["clock"]), pl.DataFrame() if held is None else held

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import io
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import polars as pl
 
 from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import PROVIDERS, SCHEMA, Turns
@@ -101,6 +103,20 @@ class Remembering(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
+
+
+def packed(frame: pl.DataFrame | None) -> np.ndarray:
+    """A table as a checkpoint holds it: the bytes of a Parquet file, uint8; empty for no table."""
+    file = io.BytesIO()
+    if frame is not None and frame.width:
+        frame.write_parquet(file, compression="zstd")
+    return np.frombuffer(bytearray(file.getvalue()), np.uint8)
+
+
+def unpacked(data: Any) -> pl.DataFrame | None:
+    """Inverse of `packed`."""
+    given = np.asarray(data).tobytes()
+    return pl.read_parquet(io.BytesIO(given)) if given else None
 
 
 STAGES: Registry[Stage] = Registry("stage", home=("palaestra.learning.stages",), example="replay(k=1)")

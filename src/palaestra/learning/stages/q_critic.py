@@ -3,7 +3,6 @@ actions."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import SCHEMA, SCOPE, Turns
 from palaestra.credit.critics import Fresh, Replay, TurnCritic
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 from palaestra.learning.stages.cells import hashed, keys_of, vectors
 
 if TYPE_CHECKING:
@@ -197,14 +196,11 @@ class q_critic(Stage):
 
     def state_dict(self) -> dict[str, Any]:
         """The replay, the critic, and the numbers of keys and actions."""
-        file = io.BytesIO()
-        if self.kept is not None:
-            self.kept.write_parquet(file, compression="zstd")
         return {
             "places": list(self.places), "acts": list(self.acts), "names": self.names,
             "replay": None if self.replay is None else list(self.replay), "table": self.table.state_dict(),
             "network": self.network and self.network.state_dict(),
-            "kept": np.frombuffer(bytearray(file.getvalue()), np.uint8),
+            "kept": packed(self.kept),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -213,8 +209,7 @@ class q_critic(Stage):
         self.acts = {key: place for place, key in enumerate(state["acts"])}
         self.names = dict(state["names"])
         self.replay = None if state["replay"] is None else Replay(*map(np.asarray, state["replay"]))
-        data = np.asarray(state["kept"]).tobytes()
-        self.kept = pl.read_parquet(io.BytesIO(data)) if data else None
+        self.kept = unpacked(state["kept"])
         self.table.load_state_dict(state["table"])
         self.network = None
         if state["network"]:

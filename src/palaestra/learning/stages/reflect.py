@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import io
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
@@ -14,7 +12,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit.repair import REFLECTION, reflections, remember
 from palaestra.envs.prefixed import Reminded
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 from palaestra.learning.stages.hints import hold_back, play_on
 
 if TYPE_CHECKING:
@@ -76,12 +74,9 @@ class reflect(Stage):
 
     def state_dict(self) -> dict[str, Any]:
         """The past as the bytes of a Parquet file, uint8; empty if nothing was met yet."""
-        file = io.BytesIO()
-        if self.buffer is not None:
-            self.buffer.frame.write_parquet(file, compression="zstd")
-        return {"buffer": np.frombuffer(bytearray(file.getvalue()), np.uint8)}
+        return {"buffer": packed(None if self.buffer is None else self.buffer.frame)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        data = np.asarray(state["buffer"]).tobytes()
-        self.buffer = Turns(pl.read_parquet(io.BytesIO(data))) if data else None
+        past = unpacked(state["buffer"])
+        self.buffer = None if past is None else Turns(past)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import operator
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
@@ -14,7 +12,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit.anchors import similar
 from palaestra.credit.repair import inject, remember
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 
 
 @stage
@@ -57,15 +55,12 @@ class replay(Stage):
 
     def state_dict(self) -> dict[str, Any]:
         """The buffer as the bytes of a Parquet file, uint8; empty if nothing was met yet."""
-        file = io.BytesIO()
-        if self.buffer is not None:
-            self.buffer.frame.write_parquet(file, compression="zstd")
-        return {"buffer": np.frombuffer(bytearray(file.getvalue()), np.uint8)}
+        return {"buffer": packed(None if self.buffer is None else self.buffer.frame)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        data = np.asarray(state["buffer"]).tobytes()
-        self.buffer = Turns(pl.read_parquet(io.BytesIO(data))) if data else None
+        past = unpacked(state["buffer"])
+        self.buffer = None if past is None else Turns(past)
 
 
 @stage
