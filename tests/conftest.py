@@ -21,6 +21,8 @@ settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("PALAESTRA_EXAMPLES", "fixed"))
 
+collect_ignore = ["plugin"]  # a package of its own: importing it here would register its names everywhere
+
 WORLDS = Path(__file__).parent / "worlds"
 if str(WORLDS) not in sys.path:
     sys.path.append(str(WORLDS))  # also that of the processes in which seeds run

@@ -78,15 +78,18 @@ def _visits(evaluation: Evaluation, node: Signal) -> np.ndarray:
     fresh = np.diff(ids[rows], prepend=-1) != 0
     first = np.flatnonzero(fresh)
     place = np.arange(1.0, len(ids) + 1) - np.repeat(first, np.diff(first, append=len(ids)))
-    n = place + np.asarray(evaluation(node.inputs[0]), float)[rows]
+    moment = np.flatnonzero(fresh | (np.diff(turn[rows], prepend=-1) != 0))
+    size = np.diff(moment, append=len(ids))
+    before = np.asarray(evaluation(node.inputs[0]), float)[rows]
+    if len(moment) < len(ids):  # one number for all who meet it at once, whatever their order
+        before = np.repeat(np.add.reduceat(before, moment) / size, size)
+    n = place + before
     if form is not None:
         known = ~np.isnan(n)
         n[known] = (
             n[known] == 1.0 if form == "first" else n[known] ** (-0.5 if form == "inv_sqrt" else -node.options["beta"])
         )
-    moment = np.flatnonzero(fresh | (np.diff(turn[rows], prepend=-1) != 0))
     if len(moment) < len(ids):
-        size = np.diff(moment, append=len(ids))
         n = np.repeat(np.add.reduceat(n, moment) / size, size)
     found = np.empty(len(ids))
     found[rows] = n

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
-from palaestra.errors import ExpressionError, InputError, MissingExtraError, RecipeError, nearest
+from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
@@ -119,7 +119,7 @@ class LearnPart(_Part):
     def _are_terms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         try:
             from palaestra.learning.terms import objective
-        except MissingExtraError:  # nothing can be trained without torch, but a recipe can be read
+        except ImportError:  # nothing can be trained without torch, but a recipe can be read
             return value
         try:
             objective(value)

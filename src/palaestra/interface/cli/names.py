@@ -49,7 +49,7 @@ def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
     return {kind: found[kind]}
 
 
-@app.command()
+@app.command(short_help="What recipes and expressions may name.")
 def names(
     kind: Annotated[
         str | None, typer.Argument(metavar="KIND", help="signal, reward, stage, term, env, policy …")
