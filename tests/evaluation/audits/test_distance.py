@@ -123,12 +123,12 @@ def ring(cut: bool, seed: int = 0, episodes: int = 200) -> Turns:
 @pytest.mark.parametrize("size", [0.3, 1.0, 3.0, 10.0])
 def test_on_a_table_shaping_changes_nothing_however_large(size: float, cut: bool) -> None:
     turns = ring(cut)
-    signals = [col("reward"), 3.0 * col("reward") + size * shape("phi", 0.9), -col("reward"), col("phi")]
+    signals = [col("reward"), 3.0 * col("reward") + size * shape("phi", gamma=0.9), -col("reward"), col("phi")]
     reward, shaped, opposite, other = (np.asarray(each.evaluate(turns), float) for each in signals)
     assert table_starc(turns, np.stack([reward, shaped]), gamma=0.9) == pytest.approx(0, abs=1e-9)
     assert table_starc(turns, np.stack([reward, opposite]), gamma=0.9) == pytest.approx(1)
     assert 0.1 < table_starc(turns, np.stack([reward, other]), gamma=0.9) < 1
-    wrong = np.asarray((col("reward") + size * shape("phi", 1.0)).evaluate(turns), float)
+    wrong = np.asarray((col("reward") + size * shape("phi")).evaluate(turns), float)
     assert table_starc(turns, np.stack([reward, wrong]), gamma=0.9) > 0.01
 
 

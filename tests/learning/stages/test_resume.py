@@ -40,7 +40,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "designed": ("maze", *LINE, "stages=designed(2)", "reward=col('designed')"),
     "expadard": ("maze", *LINE, "stages=designed(adapt=3)", "reward=col('designed')"),
-    "explors": ("maze", *LINE, "stages=explors(every=1)", "credit=centre(return_to_go(0.9, 'explored'), over=())"),
+    "explors": ("maze", *LINE, "stages=explors(every=1)", "credit=centre(return_to_go('explored', gamma=0.9), over=())"),
     "bilevel": ("maze", *LINE, "stages=bilevel(first=2)", "reward=col('aligned')"),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SUMMED = {"clipped": False, "differences": False}
 OPTIONS = {"summed": SUMMED, "clip": {"differences": False}, "delta": {"clipped": False}, "clip_delta": {}}
-ARMS = {"success": "where(shift(1.0, -1, fill=0.0) == 0.0, success, 0.0)"} | {
+ARMS = {"success": "success_reward()"} | {
     name: f"clip_and_delta('score', {', '.join(f'{key}={value}' for key, value in options.items())})"
     for name, options in OPTIONS.items()
 }

@@ -70,7 +70,7 @@ def walk(rng: np.random.Generator) -> tuple[float, float]:
     return distance(factorised, truth), distance(whole, truth)
 
 
-ARMS = {"sparse": {}, "objects": {"reward": "'reward' + shape(goal_score('objects', 'wanted'), 0.95)"}}
+ARMS = {"sparse": {}, "objects": {"reward": "'reward' + shape(goal_score('objects', 'wanted'), gamma=0.95)"}}
 
 
 def success(learned: Learned) -> dict[str, float]:
