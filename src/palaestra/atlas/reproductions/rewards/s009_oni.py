@@ -27,7 +27,7 @@ SETTINGS = {
     "env": {"options": {"map": "message", "horizon": 40, "pays": 3.0}},
     "policies": {"annotator": ANNOTATOR},
     "stages": ["message_labels('reach the goal')"],
-    "credit": "centre(return_to_go(1.0), over=('group', 'turn'))",
+    "credit": "centre(return_to_go(), over=('group', 'turn'))",
     "train": {"iterations": 40},
 }
 
