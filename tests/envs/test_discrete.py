@@ -102,14 +102,17 @@ def test_one_thread_at_a_time_draws_from_the_global_generators() -> None:
 def test_a_thread_that_hangs_in_the_block_holds_nobody_up_and_puts_nothing_back() -> None:
     release = threading.Event()
 
+    before = random.getstate()
+
     def hang(_: int) -> None:
-        with isolated(5):
+        with isolated(5, numpy=True):
             release.wait(30)
 
     watchdog = Watchdog(0.1)
     (failure,) = watchdog.map(hang, [0])
     assert isinstance(failure, Failure)
     assert failure.hung
+    numpy = np.random.get_state()
     with isolated(3):
         first = random.random()
         release.set()
@@ -118,3 +121,5 @@ def test_a_thread_that_hangs_in_the_block_holds_nobody_up_and_puts_nothing_back(
     with isolated(3):
         assert [first, second] == [random.random(), random.random()]
     watchdog.close()
+    assert random.getstate() == before
+    assert not (np.random.get_state()[1] == numpy[1]).all(), "the state from before the block that hung"

@@ -94,15 +94,20 @@ class _Turnstile:
     def __init__(self) -> None:
         self._free = threading.Condition()
         self._inside: threading.Thread | None = None
+        self._block: isolated | None = None
         self._depth = 0
 
-    def enter(self) -> None:
+    def enter(self, block: isolated) -> isolated | None:
+        """The block of whoever was left behind in it, who will not put the former state back."""
         me = threading.current_thread()
         with self._free:
             while self._inside not in (None, me) and not getattr(self._inside, "abandoned", False):
                 self._free.wait(0.05)
-            self._depth = self._depth + 1 if self._inside is me else 1
-            self._inside = me
+            if self._inside is me:
+                self._depth += 1
+                return None
+            left, self._block, self._inside, self._depth = self._block, block, me, 1
+            return left
 
     def mine(self) -> bool:
         return self._inside is threading.current_thread()
@@ -111,7 +116,7 @@ class _Turnstile:
         with self._free:
             self._depth -= 1
             if not self._depth:
-                self._inside = None
+                self._inside = self._block = None
                 self._free.notify()
 
 
@@ -133,11 +138,13 @@ class isolated:
         self._numpy = numpy
 
     def __enter__(self) -> None:
-        _INSIDE.enter()
-        self._python_state = random.getstate()
+        left = _INSIDE.enter(self)
+        self._python_state = left._python_state if left else random.getstate()
         random.seed(self._seed)
+        if left and left._numpy:
+            self._numpy = True
         if self._numpy:
-            self._numpy_state = np.random.get_state()  # noqa: NPY002
+            self._numpy_state = left._numpy_state if left and left._numpy else np.random.get_state()  # noqa: NPY002
             np.random.seed(self._seed % 2**32)  # noqa: NPY002
 
     def __exit__(
