@@ -136,6 +136,8 @@ class isolated:
     def __init__(self, seed: int, *, numpy: bool = False) -> None:
         self._seed = seed
         self._numpy = numpy
+        self._python_state: Any = None
+        self._numpy_state: Any = None
 
     def __enter__(self) -> None:
         left = _INSIDE.enter(self)
