@@ -145,3 +145,8 @@ def test_worked_progress_rewards() -> None:
     standard = values(spa(executed="done", over="group"), turns)
     to_go = np.array([1.7, 1.0, 1.1])
     np.testing.assert_allclose(standard, (to_go - to_go.mean()) / to_go.std(ddof=1), rtol=1e-5)
+    two = Turns.concat([turns, turns.with_column(episode=[1] * 3, progress=[0.0, 0.1, 0.2])])
+    later = np.array([[1.7, 1.0, 1.1], [1.3, 0.8, 0.7]])  # by turn: the higher of two is √½ above their mean
+    np.testing.assert_allclose(
+        values(spa(executed="done"), two), np.sign(later - later[::-1]).ravel() / 2**0.5, rtol=1e-4
+    )

@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
     "warm_start": {"steps": 0, "groups": 1},
     "learn": {"lr": 0.05, "terms": ["surrogate()", "entropy(0.01)"]},
     "train": {"iterations": 60, "groups": 64, "group_size": 1},
-    "evaluation": {"metrics": []},
+    "evaluation": {"metrics": [], "measure": "score"},
 }
 
 
