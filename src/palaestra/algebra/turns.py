@@ -23,8 +23,9 @@ import polars as pl
 import pyarrow as pa
 
 from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
+from palaestra.algebra.columns import PROVIDERS, origin
 from palaestra.algebra.files import whole
-from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError, nearest
+from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
 
 if TYPE_CHECKING:
     from palaestra.algebra.tree import Signal
@@ -77,6 +78,8 @@ SCHEMA: dict[str, Column] = {
 }
 
 SCOPE = ("run", "iteration")
+
+__all__ = ["PROVIDERS", "SCHEMA", "SCHEMA_VERSION", "SCOPE", "Column", "Ragged", "Turns", "clean", "empty"]
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,9 @@ class Turns:
 
     def _require(self, name: str, why: str = "") -> str:
         if name not in self.frame.columns:
-            known = SCHEMA.get(name)
-            fix = f" ({known.meaning}); {known.remedy}" if known else nearest(name, self.frame.columns)
-            raise MissingColumnError(f"{why}column {name!r} is missing{fix}")
+            column = SCHEMA.get(name)
+            known = f" ({column.meaning}); {column.remedy}" if column else None
+            raise MissingColumnError(f"{why}column {name!r} is missing{origin(name, self.frame.columns, known)}")
         return name
 
     # -- keys ---------------------------------------------------------------------------------------------------------
