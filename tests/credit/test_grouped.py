@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from typing import Any
 
@@ -14,8 +15,10 @@ from palaestra.algebra.signals import Signal, fill_missing
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     centre,
+    count,
     dr_grpo,
     dr_mas,
+    episode_return,
     gigpo,
     grpo,
     leave_one_out,
@@ -27,7 +30,7 @@ from palaestra.credit import (
     standardise,
     whiten,
 )
-from palaestra.errors import ExpressionError
+from palaestra.errors import ExpressionError, RewardError
 from palaestra.testing.signal import sample_turns
 
 
@@ -331,3 +334,58 @@ def test_a_leave_one_out_baseline_never_sees_the_own_reward() -> None:
     close(after[0] - before[0], 100, 1e-9)
     close(after[1:] - before[1:], -25, 1e-9)
     close(value(leave_one_out("reward", over="group"), turns), before, 1e-12)
+
+
+def test_mars_takes_values_that_differ_by_rounding_for_one() -> None:
+    """Distinct values decide the baseline: 0.1 + 0.2 and 0.3, or 1e-17 and 0, must not count twice."""
+    keys = {"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4}
+    midpoint = 1 + 2.0**-24  # between two float32: rounding decides to which side it falls
+    for exact, rounded in (
+        ([0.3, 0.3, 0.7, -0.4], [0.1 + 0.2, 0.3, 0.7, -0.4]),
+        ([0.0, 0.0, 1.0, -2.0], [1e-17, -1e-17, 1.0, -2.0]),
+        ([midpoint, midpoint, 0.5, -3.0], [np.nextafter(midpoint, 2), np.nextafter(midpoint, 0), 0.5, -3.0]),
+    ):
+        for scale in (1.0, 1e-9, 1e9):
+            one, other = (Turns(keys | {"reward": scale * np.array(each)}) for each in (exact, rounded))
+            np.testing.assert_allclose(value(mars(), one), value(mars(), other), rtol=1e-9, atol=1e-12)
+            number = count("reward", over=(), unit="unique")
+            assert value(number, other)[0] == value(number, one)[0] == 3
+
+
+def test_mars_whitens_rewards_only_if_asked() -> None:
+    """Whitening twice is whitening once but for its 1e-8, which rewards of 1e-5 feel in the last step only."""
+    keys = {"group": [0] * 5, "episode": [0, 0, 1, 2, 3], "turn": [0, 1, 0, 0, 0], "agent": ["a"] * 5}
+    reward = 1e-5 * np.array([1.0, 0.0, 0.0, 0.0, 3.0])
+    turns = Turns(keys | {"reward": reward})
+    centred = reward - reward.mean()
+    returns = np.array([centred[0] + centred[1], *centred[1:]])
+    left = returns - np.mean(sorted({round(each, 12) for each in returns}))
+    expected = (left - left.mean()) / np.sqrt(left.var(ddof=1) + 1e-8)
+    np.testing.assert_allclose(value(mars(), turns), expected, rtol=1e-6)
+    assert np.abs(expected).max() < 0.3
+    assert np.abs(value(mars(whiten_rewards=True), turns)).max() > 1
+
+
+@pytest.mark.parametrize("size", [1e160, 1e300])
+def test_large_rewards_keep_their_credit(size: float) -> None:
+    keys = {"group": [0] * 4, "episode": range(4), "agent": ["a"] * 4, "state": [0] * 4}
+    large, small = (Turns(keys | {"reward": [each, 0.0, 0.0, each]}) for each in (size, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for signal in (grpo(eps=0), dr_mas(eps=0), gigpo()):
+            np.testing.assert_allclose(value(signal, large), value(signal, small), rtol=1e-5)
+        for signal in (rloo(), dr_grpo()):
+            np.testing.assert_allclose(value(signal, large) / size, value(signal, small))
+        for signal in (mars(), reinforce_plus_plus()):  # the trainers' whitening squares the deviation
+            with pytest.raises(ExpressionError, match="is not finite in 4 rows"):
+                signal.evaluate(large)
+
+
+def test_a_sum_that_overflows_is_an_error() -> None:
+    keys = {"group": [0] * 2, "episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2}
+    turns = Turns(keys | {"reward": [1e308, 1e308]})
+    for signal in (grpo(), episode_return(), return_to_go()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RewardError, match="overflows; divide the rewards by a constant"):
+                signal.evaluate(turns)

@@ -272,3 +272,16 @@ def test_shapley_of_episodes_from_coalitions_played_from_a_snapshot() -> None:
     np.testing.assert_allclose(found["shapley"].to_numpy(), [5, 5, 1, 0, 0, 1], atol=1e-12)
     credit = values(centre("shapley", over=("group", "agent")), found)
     np.testing.assert_allclose(credit, [2.5, 2.5, 0, -2.5, -2.5, 0], atol=1e-12)
+
+
+def test_shapley_values_are_drawn_a_thousand_times_unless_told() -> None:
+    agents = [f"n{i}" for i in range(13)]
+    weight = dict(zip(agents, np.random.default_rng(0).normal(size=13), strict=True))
+
+    def worth(members: frozenset[str]) -> float:
+        return max((weight[name] for name in members), default=0.0)
+
+    drawn = [shapley_values(worth, agents, rng=np.random.default_rng(1), orders=n) for n in (None, 1000, 999)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+    assert drawn[0].sum() == pytest.approx(worth(frozenset(agents)))

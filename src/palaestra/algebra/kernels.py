@@ -16,6 +16,7 @@ from palaestra.algebra.samples import (
     SUMMARIES,
     Samples,
     by_moment,
+    distinct,
     finish,
     rank,
     reduce,
@@ -241,9 +242,8 @@ class Evaluation:
             pair = self.codes((*over, "episode")) if columns else combine(self.codes(over), self.turns.codes("episode"))
             if lengths is not None:
                 pair = Codes(np.repeat(pair.ids, lengths), pair.size)
-        else:  # the same sum in another order must not be another value
-            with np.errstate(over="ignore"):
-                pair = combine(codes, code_array(x.astype(np.float32)))
+        else:
+            pair = distinct(x, codes)
         means = reduce(x, pair, taken).means
         key = np.zeros(pair.size, np.int64)
         key[pair.ids] = codes.ids
@@ -268,8 +268,11 @@ class Evaluation:
         if node.op == "shift":
             ordered = shifted(ordered, segments, how["n"], how["fill"])
         else:
-            ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
+            with np.errstate(over="ignore"):
+                ordered = scanned(ordered, segments, how["gamma"], how["reverse"], how["exclusive"])
         ordered = ordered if moments is None else ordered[moments]
+        if np.isinf(ordered).any():
+            raise RewardError(f"{short(node)} overflows; divide the rewards by a constant")
         if order is not None:
             result = np.empty_like(ordered)
             result[order] = ordered

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.algebra.codes import Codes, Segments
+from palaestra.algebra.codes import Codes, Segments, code_array, combine
 from palaestra.algebra.tree import Signal
+from palaestra.errors import RewardError
 
 TIE = 2.5e-7
 """A key whose standard deviation is below this share of its root mean square is constant (two float32 ulps).
@@ -34,8 +35,18 @@ class Samples:
 
     @cached_property
     def sums(self) -> np.ndarray:
-        """Their sum; 0 where there are none."""
-        return np.bincount(self.keys, self.values, self.size)
+        """Their sum; 0 where there are none.
+
+        Raises:
+            RewardError: it is no number any more.
+        """
+        sums = np.bincount(self.keys, self.values, self.size)
+        if np.isinf(sums).any():
+            raise RewardError(f"a sum of {self._most()} overflows; divide the rewards by a constant")
+        return sums
+
+    def _most(self) -> str:
+        return f"{len(self.values)} values up to {np.abs(self.values).max(initial=0.0):.3g}"
 
     @cached_property
     def means(self) -> np.ndarray:
@@ -46,7 +57,11 @@ class Samples:
 
     def stds(self, ddof: int) -> np.ndarray:
         """Two-pass; exactly 0 for keys that are constant or have no more than ddof samples."""
-        deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
+        if not np.isfinite(deviations).all():  # the squares overflow, the deviation need not
+            unit = np.abs(self.values).max()
+            return Samples(self.values / unit, self.keys, self.size).stds(ddof) * unit
         with np.errstate(invalid="ignore", divide="ignore"):
             std = np.sqrt(deviations / (self.counts - ddof))
             constant = deviations <= TIE**2 * (deviations + self.counts * np.square(self.means))
@@ -60,6 +75,47 @@ def reduce(x: np.ndarray, codes: Codes, keep: np.ndarray | None) -> Samples:
         if keep.all():
             return Samples(x, codes.ids, codes.size)
     return Samples(x[keep], codes.ids[keep], codes.size)
+
+
+def distinct(x: np.ndarray, codes: Codes) -> Codes:
+    """Codes of (key, value); values of a key that differ by rounding alone are one, so are those equal as float32.
+
+    The same sum in another order must not be another value: next to the key's largest value 1e-12 is rounding.
+    """
+    with np.errstate(over="ignore"):
+        rough = x.astype(np.float32)
+    rough = x if np.isinf(rough).any() else rough
+    some = rough[:: len(x) // 1024 + 1]
+    if 2 * len(np.unique(some)) > len(some):
+        return _clusters(x, x, codes, 2.0**-24)
+    pair = combine(codes, code_array(rough))  # few values: they are sorted once each
+    low, high, key = np.full(pair.size, np.inf), np.full(pair.size, -np.inf), np.empty(pair.size, np.int64)
+    np.fmin.at(low, pair.ids, x)
+    np.fmax.at(high, pair.ids, x)
+    key[pair.ids] = codes.ids
+    missing = np.isinf(low)
+    low[missing], high[missing] = np.nan, np.nan
+    merged = _clusters(low, high, Codes(key, codes.size), 0.0)
+    return Codes(merged.ids[pair.ids], merged.size)
+
+
+def _clusters(low: np.ndarray, high: np.ndarray, codes: Codes, relative: float) -> Codes:
+    """Codes of runs of intervals of a key between which there is no more than rounding."""
+    order = np.argsort(low)
+    ids = codes.ids.astype(np.uint16) if codes.size < 2**16 else codes.ids  # 16 bits are sorted by counting
+    order = order[np.argsort(ids[order], kind="stable")]
+    value, key = low[order], codes.ids[order]
+    size = np.abs(value)
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    largest = np.fmax.reduceat(size, first) if len(first) else size
+    rounding = np.repeat(1e-12 * np.nan_to_num(largest), np.diff(first, append=len(key)))
+    apart = np.ones(len(key), bool)
+    np.greater(value[1:] - high[order[:-1]], np.fmax(relative * size, rounding)[1:], out=apart[1:])
+    apart[1:] |= np.isnan(value[1:]) & ~np.isnan(value[:-1])
+    apart[first] = True
+    numbers = np.empty(len(key), np.int64)
+    numbers[order] = np.cumsum(apart) - 1
+    return Codes(numbers, int(apart.sum()))
 
 
 def _extreme(samples: Samples, best: np.ufunc, start: float) -> np.ndarray:

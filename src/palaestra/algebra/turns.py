@@ -13,7 +13,7 @@ Two laws hold for keys everywhere:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +23,9 @@ import polars as pl
 import pyarrow as pa
 
 from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
+from palaestra.algebra.columns import PROVIDERS, origin
 from palaestra.algebra.files import whole
-from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError, nearest
+from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
 
 if TYPE_CHECKING:
     from palaestra.algebra.tree import Signal
@@ -79,8 +80,7 @@ SCHEMA: dict[str, Column] = {
 
 SCOPE = ("run", "iteration")
 
-PROVIDERS: list[Callable[[str], str | None]] = []
-"""Say how a table gets a column that is not of the schema, or None: whoever can fill columns joins."""
+__all__ = ["PROVIDERS", "SCHEMA", "SCHEMA_VERSION", "SCOPE", "Column", "Ragged", "Turns", "clean", "empty"]
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,9 @@ class Turns:
 
     def _require(self, name: str, why: str = "") -> str:
         if name not in self.frame.columns:
-            known = SCHEMA.get(name)
-            ways = [way for way in (None if known else provider(name) for provider in PROVIDERS) if way]
-            fix = f" ({known.meaning}); {known.remedy}" if known else "".join(f"; {way}" for way in ways)
-            raise MissingColumnError(f"{why}column {name!r} is missing{fix or nearest(name, self.frame.columns)}")
+            column = SCHEMA.get(name)
+            known = f" ({column.meaning}); {column.remedy}" if column else None
+            raise MissingColumnError(f"{why}column {name!r} is missing{origin(name, self.frame.columns, known)}")
         return name
 
     # -- keys ---------------------------------------------------------------------------------------------------------
