@@ -60,7 +60,7 @@ class Samples:
         with np.errstate(over="ignore", invalid="ignore"):
             deviations = np.bincount(self.keys, np.square(self.values - self.means[self.keys]), self.size)
         if not np.isfinite(deviations).all():  # the squares overflow, the deviation need not
-            unit = np.abs(self.values).max()
+            unit = float(np.abs(self.values).max())
             return Samples(self.values / unit, self.keys, self.size).stds(ddof) * unit
         with np.errstate(invalid="ignore", divide="ignore"):
             std = np.sqrt(deviations / (self.counts - ddof))
