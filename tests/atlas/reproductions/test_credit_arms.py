@@ -26,7 +26,7 @@ NUMBERS: dict[int, tuple[str, ...]] = {
 """What each measures of a training."""
 BEST = {166: "corridor"}
 """The arm that is to come out ahead; by default the first."""
-LOSES = sorted(set(NUMBERS) - {96})
+LOSES = sorted(set(NUMBERS) - {56, 96})
 """Those whose claim is one of arms."""
 
 

@@ -16,7 +16,7 @@ from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.credit import gigpo
 
 ARMS = {"gigpo": {"credit": "gigpo()"}, "grpo": {"credit": "grpo()"}}
-SETTINGS = {"env": {"options": {"cells": 9}}, "train": {"iterations": 40}}
+SETTINGS: dict[str, object] = {"env": {"options": {"cells": 9}}, "train": {"iterations": 40}}
 
 
 def worked() -> tuple[Turns, np.ndarray]:

@@ -58,7 +58,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     def watch(arm: str, iteration: int, played: Turns) -> None:
         gaps.append(gradient_difference(played))
 
-    settings = {"train": {"iterations": 40}}
+    settings: dict[str, object] = {"train": {"iterations": 40}}
     arms = train_arms(
         "corridor", {name: settings | arm for name, arm in ARMS.items()}, seeds,
         lambda learned: {"curve": float(np.mean(learned.curve()))}, on_turns=watch,
