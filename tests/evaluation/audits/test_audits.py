@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import as_signal, clip, col, cumulative, shift, where
 from palaestra.algebra.turns import Turns
 from palaestra.credit import phase, potential_difference
@@ -180,6 +181,52 @@ def test_agents_and_missing_states_are_kept_apart() -> None:
         cycle_gain(turns.with_column(state=pl.Series([1, None, 2, None], dtype=pl.UInt64)), col("reward")).verdict
         == "cannot tell"
     )
+
+
+def shop(seed: int = 0, episodes: int = 120) -> Turns:
+    """`wait` stays in state 1 and pays .1, `fetch` and `back` pay for a key, `submit` ends."""
+    rng, rows = np.random.default_rng(seed), []
+    for episode in range(episodes):
+        done = [*rng.choice(["wait", "fetch"], size=rng.integers(4, 14)), "submit"]
+        moves = [move for each in done for move in (["fetch", "back"] if each == "fetch" else [each])]
+        rows += [(episode, turn, 2 if move == "back" else 1, move) for turn, move in enumerate(moves)]
+    episode, turn, state, action = zip(*rows, strict=True)
+    return Turns(
+        {"episode": episode, "turn": turn, "agent": ["a"] * len(rows), "state": state, "action": action}
+        | {"wait": [float(a == "wait") for a in action], "key": [float(a in ("fetch", "back")) for a in action]}
+        | {"noise": rng.normal(size=len(rows)), "label": [1.0] * len(rows)}
+    )
+
+
+FARMABLE = (
+    "once('key') + 0.1 * col('wait')",
+    "oni_reward('label', 'action', reward=0.0, beta=1)",
+    "1 + 0.1 * col('noise')",
+)
+BOUNDED = ("once('key')", "oni_reward('label', 'action', reward=0.0)", "count_bonus('state')", "0.0 - col('wait')")
+
+
+@pytest.mark.parametrize("episodes", [30, 120, 400])
+@pytest.mark.parametrize("text", FARMABLE)
+def test_behind_a_bonus_that_pays_once_the_search_goes_on(text: str, episodes: int) -> None:
+    found = audit(shop(episodes=episodes), parse(text), only=("repeats", "cycles"))
+    assert [f.verdict for f in found] == ["fail", "fail"]
+    assert all(f.rows for f in found)
+
+
+@pytest.mark.parametrize("text", BOUNDED)
+def test_what_is_bounded_is_not_called_farmable(text: str) -> None:
+    found = audit(shop(), parse(text), only=("repeats", "cycles"))
+    assert [f.verdict for f in found] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_chance_is_not_called_farmable(seed: int) -> None:
+    """Some row of every kind paid well by chance; copied, it would pay for ever."""
+    found = audit(shop(seed), col("noise"), only=("repeats", "cycles"))
+    assert "fail" not in [f.verdict for f in found]
+    assert found[0].verdict == "cannot tell"
+    assert "may be chance" in found[0].sentence
 
 
 # -- telescoping ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Repeat insertion: does doing the same again, for nothing, earn more and more?
 
 A process score that is paid per step grows with every idle step (arXiv 2410.15115 saw training collapse that way). A
-bounded reward does not: a bonus paid once, a difference of scores, a punishment only.
+bounded reward does not: a bonus paid once, one that fades, a difference of scores, a punishment only.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.cycles import ended, place, steps
 from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require
+from palaestra.evaluation.audits.growth import CHECKS, beyond_chance, endless
 
 COPIES = (0, 5, 10)
 TOLERANCE = 1e-6
@@ -38,42 +40,80 @@ def insert_copies(turns: Turns, rows: np.ndarray, copies: int) -> Turns:
     return Turns(frame.with_columns(*ended(turns), episode=pl.Series(number), turn=pl.Series(position)))
 
 
-def candidates(turns: Turns, values: np.ndarray, *, limit: int) -> np.ndarray:
-    """The rows that pay most, at most `limit`, never an agent's last (what ends a game cannot be done twice)."""
+def candidates(turns: Turns, values: np.ndarray, *, limit: int, each: int = 16) -> tuple[np.ndarray, np.ndarray, int]:
+    """Rows to repeat, the number of the kind of each (who did what in which state), and how many kinds there are.
+
+    Never an agent's last row: what ends a game cannot be done twice. Up to `each` examples of a kind; of more than
+    `limit` rows those of the kinds whose best row pays most. Without states and actions, what pays alike is a kind.
+    """
     inner = steps(turns)[0]
-    return inner[np.argsort(-values[inner], kind="stable")[:limit]]
+    names = [name for name in ("agent", "state", "action") if name in turns.columns]
+    if set(names) == {"agent"}:
+        kind = code_array(np.append(values[inner], 0.0)).ids[:-1]
+    else:
+        kind = turns.codes(*names).ids[inner]
+    order = np.lexsort((-values[inner], kind))
+    inner, kind = inner[order], kind[order]
+    first = np.flatnonzero(np.diff(kind, prepend=-1))
+    size = np.diff(first, append=len(kind))
+    place = np.arange(len(kind)) - np.repeat(first, size)
+    step = np.repeat(np.maximum(size / each, 1.0), size)
+    spread = np.floor(place / step) != np.floor((place - 1) / step)  # evenly from the best to the worst
+    best = np.repeat(values[inner[first]], size) if len(first) else values[:0]
+    inner, kind, best = inner[spread], kind[spread], best[spread]
+    chosen = np.lexsort((kind, -best))[:limit]
+    _, number = np.unique(kind[chosen], return_inverse=True)
+    return inner[chosen], number, len(first)
 
 
-def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit: int = 64) -> Finding:
-    """Insert 5 and 10 copies of the rows that pay most: what does an episode earn per copy?
+def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit: int = 1024) -> Finding:
+    """Insert 5 and 10 copies of rows of every kind: what does an episode earn per copy?
 
     numbers: `slope` (largest growth per copy from the 5th to the 10th), `before`, `after` (sums of that episode with 0
-    and 10 copies), `tried`. Fails if the slope is more than 1e-6 of the largest reward: standing still pays. gamma:
-    discount of the return from the row on; below 1 a copy has to pay for the delay of what comes after it.
+    and 10 copies), `tried` (rows). A kind is what an agent did in a state. Fails if the growth of a kind is more than
+    1e-6 of the largest reward, and more than chance over its examples, and does not fade: then standing still pays. It
+    cannot tell if what pays may be chance, or not every kind was tried. gamma: discount of the return from the row on;
+    below 1 a copy has to pay for the delay of what comes after it.
 
     Raises:
         MissingColumnError: `episode` or `agent` is missing.
     """
     require(turns, "episode", "agent")
     values = per_turn(turns, reward)
-    rows = candidates(turns, values, limit=limit)
+    rows, kind, kinds = candidates(turns, values, limit=limit)
     if not len(rows):
         return Finding("repeats", "cannot tell", "every episode has one turn: there is nothing to repeat")
-    start, repeated = place(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
-    sums = []
-    for copies in COPIES:
-        table = insert_copies(turns, rows, copies)
-        episode = table["episode"].to_numpy()
-        delayed = table["agent"].cast(pl.String).to_numpy() == repeated[episode]
-        later = np.where(delayed, np.maximum(place(table) - start[episode], 0), 0)
-        sums.append(np.bincount(episode, gamma**later * per_turn(table, reward), minlength=len(rows)))
-    none, some, many = sums
+    none, some, many = (_sums(turns, reward, rows, copies, gamma) for copies in COPIES)
     slopes = (many - some) / (COPIES[2] - COPIES[1])
-    worst = int(np.argmax(slopes))
-    slope = float(slopes[worst])
-    numbers = {"slope": slope, "before": none[worst], "after": many[worst], "tried": float(len(rows))}
+    tolerance = TOLERANCE * float(np.abs(values).max())
+    slopes = np.where(np.abs(slopes) > tolerance, slopes, 0.0)
+    tried = int(kind.max()) + 1
+    mean, sure = beyond_chance(slopes, kind, tried)
+    pays = np.flatnonzero((slopes > 0) & (mean[kind] > tolerance))
+    later = np.stack([_sums(turns, reward, rows[pays], copies, 1.0) for copies in CHECKS], axis=-1)
+    pays = pays[endless(later)] if len(pays) else pays
+    certain = pays[sure[kind[pays]]]
+    among = certain if len(certain) else pays if len(pays) else np.arange(len(rows))
+    worst = int(among[np.argmax(slopes[among])])
+    numbers = {"slope": float(slopes[worst]), "before": none[worst], "after": many[worst], "tried": float(len(rows))}
     grows = f"ten idle copies of one row take its episode from {none[worst]:.4g} to {many[worst]:.4g}"
-    if slope > TOLERANCE * np.abs(values).max():
-        sentence = f"{grows}: {slope:.4g} for each repetition, without end"
+    if len(certain):
+        sentence = f"{grows}: {slopes[worst]:.4g} for each repetition, without end"
         return Finding("repeats", "fail", sentence, numbers, prove(turns, rows[[worst]], values))
-    return Finding("repeats", "pass", f"{grows}: repetition does not pay", numbers)
+    if len(pays):
+        sentence = f"{grows}, but rows of its kind pay now more, now less: on average this may be chance"
+        return Finding("repeats", "cannot tell", sentence, numbers, prove(turns, rows[[worst]], values))
+    if tried < kinds:
+        return Finding("repeats", "cannot tell", f"{grows}; of {kinds} kinds of rows only {tried} were tried", numbers)
+    why = "each pays less than the last, up to a limit" if slopes[worst] > 0 else "repetition does not pay"
+    return Finding("repeats", "pass", f"{grows}: {why}", numbers)
+
+
+def _sums(turns: Turns, reward: Signal, rows: np.ndarray, copies: int, gamma: float) -> np.ndarray:
+    """What each row's episode earns with so many copies put before the row: float64[rows]."""
+    start, repeated = place(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
+    table = insert_copies(turns, rows, copies)
+    episode = table["episode"].to_numpy()
+    delayed = table["agent"].cast(pl.String).to_numpy() == repeated[episode]
+    later = np.where(delayed, np.maximum(place(table) - start[episode], 0), 0)
+    return np.bincount(episode, gamma**later * per_turn(table, reward), minlength=len(rows))
