@@ -22,7 +22,6 @@ ARMS = {
     "aligned": {"credit": "advantage_alignment()"},
     "selfish": {"credit": "advantage_alignment(beta=0.0)"},
 }
-SETTINGS = {"learn": {"lr": 0.1}, "train": {"iterations": 120}}
 SCALE, ROUNDS = 5.0, 12
 
 
@@ -53,7 +52,7 @@ def cooperation(policy: Policy) -> dict[str, float]:
     criterion="worked credit to 1e-9; mean payoff of a round over the last 20 iterations >= 2.3 by the defaults (β = "
     "0.5) and <= 1.3 with β = 0 in every seed; the aligned policy cooperates after defection of the other less often "
     "than after cooperation of both, by 0.5",
-    seeds=(10, 11, 12),
+    seeds=(20, 21, 22),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
@@ -65,7 +64,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
         chances = cooperation(learned.team.policies["player"])  # type: ignore[attr-defined]
         return {"payoff": float(earned)} | {f"cooperates_{name}": chance for name, chance in chances.items()}
 
-    arms = train_arms("dilemma", {name: SETTINGS | arm for name, arm in ARMS.items()}, seeds, payoff)
+    arms = train_arms("dilemma", ARMS, seeds, payoff)
     aligned, selfish = arms.values["aligned"], arms.values["selfish"]
     measured = {"worked_error": error, "lowest_aligned": float(aligned["payoff"].min())} | arms.measured()
     trigger = arms.mean("aligned", "cooperates_cc") - arms.mean("aligned", "cooperates_cd")
