@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palaestra.algebra import columns
 from palaestra.algebra.codes import Codes, code_array, combine, densify
-from palaestra.algebra.columns import PROVIDERS, origin
+from palaestra.algebra.columns import origin
 from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import REGISTRY, col
 from palaestra.algebra.turns import SCHEMA, SCHEMA_VERSION, Ragged, Turns, empty
@@ -387,7 +388,8 @@ def test_rows_whose_prompt_does_not_extend_the_episode_are_marked() -> None:
     assert turns.broken_prefixes().tolist() == [False, False, False, True, False, True]
 
 
-def test_a_missing_column_is_never_mistaken_for_another() -> None:
+def test_a_missing_column_is_never_mistaken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "PROVIDERS", [])  # stages answer too once they are imported
     turns = sample_turns(np.random.default_rng(0))
     with pytest.raises(
         MissingColumnError, match="'gold_logprob' is missing: mean token log-probability of the true"
@@ -405,8 +407,8 @@ def test_a_missing_column_is_never_mistaken_for_another() -> None:
 
 
 def test_providers_say_what_gives_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    for provider in (lambda name: None, lambda name: "add the stage critic()" if name == "value" else None):
-        monkeypatch.setattr("palaestra.algebra.columns.PROVIDERS", [*PROVIDERS, provider])
+    silent, knows = (lambda name: None), (lambda name: "add the stage critic()" if name == "value" else None)
+    monkeypatch.setattr(columns, "PROVIDERS", [silent, knows])
     with pytest.raises(MissingColumnError, match=r"column 'value' is missing; add the stage critic\(\)$"):
         gae().evaluate(sample_turns(np.random.default_rng(0)))
 
