@@ -45,6 +45,7 @@ SETTINGS = [
     ("answers", {}, True),
     ("corridor", {}, False),
     ("dial", {"horizon": 6}, False),
+    ("dilemma", {"rounds": 3}, False),
     ("grounding", {}, True),
     ("guardians", {}, True),
     ("inquiry", {"values": True, "doubt": 0.5}, False),
@@ -53,6 +54,7 @@ SETTINGS = [
     ("lock", {"locks": 5}, True),
     ("lookup", {}, False),
     ("memory_team", {}, False),
+    ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("team_builder", {}, True),
 ]
 
