@@ -314,7 +314,7 @@ def test_turns_are_kept_as_told(matching: ModuleType, tmp_path: Path, mode: str,
 
 
 def test_progress_goes_to_stderr(matching: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    matching.trainer(None, iterations=1, progress=True, failing=0.9).run()
+    matching.trainer(None, iterations=1, progress=True, failing=0.5).run()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "nothing was learned" in captured.err
