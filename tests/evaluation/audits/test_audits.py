@@ -358,6 +358,46 @@ def test_two_rewards_on_one_table() -> None:
     assert found["potential"] > 0.2
 
 
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+@pytest.mark.parametrize("times", [0.3, 1.0, 3.0, 10.0])
+def test_shaping_changes_no_distance(gamma: float, times: float) -> None:
+    """A world of six states and two actions; on its own transitions exact EPIC, DARD and STARC are 0 as well."""
+    rng = np.random.default_rng(0)
+    after, pays, phi = rng.integers(6, size=(6, 2)), rng.normal(size=(6, 2)), rng.normal(size=6)
+    states, paid = [], []
+    for _ in range(200):
+        seen = [int(rng.integers(6))]
+        chosen = [int(rng.integers(2)) for _ in range(50)]
+        for action in chosen[:-1]:
+            seen.append(int(after[seen[-1], action]))
+        states.append(seen)
+        paid += [float(pays[s, a]) for s, a in zip(seen, chosen, strict=True)]
+    turns = walk(states, reward=paid, phi=[float(phi[s]) for each in states for s in each])
+    for cut in (False, True)[: 1 if gamma == 1 else 2]:  # without discount and end, values are not known
+        table = turns.with_column(truncated=[cut] * len(turns))
+        shaped = col("reward") + times * shape("phi", gamma=gamma)
+        found = compare_rewards(table, col("reward"), shaped, gamma=gamma)
+        assert found.numbers["starc"] == pytest.approx(0, abs=1e-6)
+        other = compare_rewards(table, col("reward"), col("reward") + times * col("phi"), gamma=gamma)
+        assert other.numbers["starc"] > 0.03
+
+
+def test_an_outcome_is_no_leak() -> None:
+    turns = random_walks()
+    turns = turns.with_column(truncated=[False] * len(turns))
+    last = shift(1.0, n=-1, fill=0.0) == 0.0
+    rng = np.random.default_rng(1)
+    won = turns.with_column(won=(rng.random(30) < 0.5)[turns["episode"].to_numpy()].astype(float))
+    goal = where(last, col("won"), 0.0)
+    for reward, gamma in ((goal, 1.0), (goal, 0.9), (shape("phi", gamma=0.9) + goal, 0.9), (shape("phi") + goal, 1.0)):
+        found = telescopes(won, reward, gamma=gamma)
+        assert found.verdict == "pass"
+        assert "leak" not in found.sentence
+        assert found.numbers["at_end"] > 0.4
+    kept = telescopes(won, shape("phi", gamma=0.9, terminal="phi"), gamma=0.9)
+    assert "leaks at the end" in kept.sentence
+
+
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 

@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
+from palaestra.credit import grpo
 from palaestra.errors import SchemaError
 from palaestra.rewards import (
     deep_travel_reward,
     drop_rejected,
+    e_grpo_reward,
     earl_reward,
     reseek_reward,
     semi_join,
@@ -72,10 +74,21 @@ def test_reseek() -> None:
 
 def test_deep_travel() -> None:
     columns = {"feasible": [1] * 4 + [0] * 2, "ok": [1, 1, 0, 1, 1, None]}
-    turns = Turns({"episode": [0] * 4 + [1] * 2, "turn": [0, 1, 2, 3, 0, 1]} | columns)
-    np.testing.assert_allclose(np.asarray(deep_travel_reward("feasible", "ok").evaluate(turns)), [0.75] * 4 + [0] * 2)
+    turns = Turns({"episode": [0] * 4 + [1] * 2, "turn": [0, 1, 2, 3, 0, 1], "agent": ["a"] * 6} | columns)
+    np.testing.assert_allclose(deep_travel_reward("feasible", "ok").evaluate(turns), [0, 0, 0, 0.75, 0, 0])
     strict = np.asarray(deep_travel_reward("feasible", "ok", strict=True).evaluate(turns))
     assert not strict.any()
+
+
+def test_outcomes_do_not_pay_for_length() -> None:
+    """Two equally perfect episodes of two and of six turns: no credit for either."""
+    keys = {"group": [0] * 8, "episode": [0] * 2 + [1] * 6, "turn": [0, 1, *range(6)], "agent": ["a"] * 8}
+    columns = {"plan": [1] * 8, "ok": [1.0] * 8, "success": [True] * 8, "text": ["Rome"] * 8, "gold": [["Rome"]] * 8}
+    turns = Turns(keys | columns)
+    for reward in (deep_travel_reward("plan", "ok"), e_grpo_reward("text", "gold")):
+        scored = turns.with_column(reward=reward)
+        assert scored.frame.group_by("episode").agg(pl.col("reward").sum())["reward"].to_list() == [1, 1]
+        np.testing.assert_allclose(grpo().evaluate(scored), 0)
 
 
 def test_the_judge_sees_the_cited_rows_only() -> None:

@@ -217,7 +217,7 @@ def cycle_gain(
         loop = f"the best loop has {len(cycle)} step{'s' if len(cycle) > 1 else ''}"
         goes_on = bool(endless(np.mean([each.sums for each in found], axis=0)[None])[0])
         if gain > 0 and goes_on and sure[0]:
-            rows = tries[int(np.argmax(gains))]
+            rows = tries[int(np.argmax(gains >= gains.max() - tolerance * size))]
             sentence = f"{loop} and earns {gain:.4g} a lap, for as many laps as one likes"
             return Finding("cycles", "fail", sentence, numbers, prove(turns, rows, values))
         if gain > 0 and goes_on:
@@ -232,7 +232,8 @@ def cycle_gain(
         last = np.mean([each.last for each in found], axis=0) / unit
         if gamma < 1 or gain > 0:  # under its own discount, or in the end, it pays nothing
             last = np.minimum(last, 0.0)
-        weight[cycle] = np.minimum(weight[cycle] - 1e-9, -1.0 if gain > 0 and goes_on else last)
+        weight[cycle] = np.minimum(weight[cycle], -1.0 if gain > 0 and goes_on else last)
+        weight[cycle] -= max(float(weight[cycle].mean()), 0.0)  # it was walked: on the whole it pays nothing
     best["loops"] = float(walked)
     if doubt:
         return Finding("cycles", "cannot tell", f"{doubt}: the same steps also paid less; give it more play", best)

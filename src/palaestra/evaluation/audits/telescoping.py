@@ -38,19 +38,11 @@ def _fit(
     return potential, paid - design @ potential, len(start) - touched + used
 
 
-def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-4) -> Finding:
-    """Is the reward shaping by some potential of the state, boundary included?
+def transitions(turns: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Steps with known ends: rows, the node of each and of what follows, int64[steps], and the number of nodes.
 
-    numbers: `inside` and `with_boundary` (what the best potential leaves over, as a share of the reward's size),
-    `leak` (largest miss on a terminal step), `loops` (independent loops in the data: without one, anything telescopes).
-    Passes if nothing is left over; warns of a leak if only terminal steps miss; a reward that is no shaping warns too:
-    it can change what is optimal, as a task's own reward should.
-
-    Raises:
-        MissingColumnError: `episode`, `agent` or `state` is missing.
+    A node is a state as one agent saw it; -1 follows an agent's last turn. What follows a truncated one is unknown.
     """
-    require(turns, "episode", "agent", "state")
-    values = per_turn(turns, reward)
     row, following = steps(turns)
     agents = turns.codes("agent")
     node = code_array(code_array(turns["state"].to_arrow()).ids * max(agents.size, 1) + agents.ids)
@@ -59,17 +51,44 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
     last, kept = last[known[last]], known[row] & known[following]
     row, following = row[kept], following[kept]
     if "truncated" in turns.columns:
-        last = last[~turns["truncated"].fill_null(False).to_numpy()[last]]  # what follows a truncated step is unknown
+        last = last[~turns["truncated"].fill_null(False).to_numpy()[last]]
+    rows = np.concatenate([row, last])
+    return rows, node.ids[rows], np.concatenate([node.ids[following], np.full(len(last), -1)]), node.size
+
+
+def _kept(extra: np.ndarray, potential: np.ndarray, gamma: float) -> bool:
+    """Whether what is left at the end is the potential itself, γ·Φ or Φ plus a constant, and not an outcome."""
+    if np.ptp(potential) <= 1e-6 * max(1.0, float(np.abs(potential).max(initial=0.0))):
+        return False  # an outcome or a constant potential: nobody can tell, and a constant is no leak
+    slope, offset = np.polyfit(potential, extra, 1)
+    missed = extra - slope * potential - offset
+    return bool(0.5 * gamma <= slope <= 1.5 and missed.std() <= 0.05 * extra.std())
+
+
+def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: float = 1e-4) -> Finding:
+    """Is the reward shaping by some potential of the state, boundary included?
+
+    numbers: `inside` and `with_boundary` (what the best potential leaves over, as a share of the reward's size),
+    `at_end` (largest miss on a terminal step), `leak` (the same if it is one), `loops` (independent loops in the data:
+    without one, anything telescopes). Passes if nothing is left over but on terminal steps, unless that is the
+    potential itself: then it is a leak, and warned of. What goes beyond the end is the task's own outcome. A reward
+    that is no shaping warns too: it can change what is optimal, as a task's own reward should.
+
+    Raises:
+        MissingColumnError: `episode`, `agent` or `state` is missing.
+    """
+    require(turns, "episode", "agent", "state")
+    values = per_turn(turns, reward)
+    rows, start, stop, nodes = transitions(turns)
+    inner = stop >= 0
+    last = rows[~inner]
     unit = float(np.abs(values).max())
     if unit == 0:
         return Finding("telescoping", "pass", "the reward is zero everywhere", {"inside": 0.0, "with_boundary": 0.0})
     values = values / unit  # squares of large rewards overflow, those of small ones vanish
     size = float(np.sqrt(np.mean(values**2)))
-    potential, inside, free = _fit(node.ids[row], node.ids[following], values[row], node.size, gamma)
-    start = np.concatenate([node.ids[row], node.ids[last]])
-    stop = np.concatenate([node.ids[following], np.full(len(last), -1)])
-    rows = np.concatenate([row, last])
-    _, whole, loops = _fit(start, stop, values[rows], node.size, gamma)
+    potential, inside, free = _fit(start[inner], stop[inner], values[rows[inner]], nodes, gamma)
+    _, whole, loops = _fit(start, stop, values[rows], nodes, gamma)
     left, left_all = (float(np.sqrt(np.mean(r**2))) / size if len(r) else 0.0 for r in (inside, whole))
     numbers = {"inside": left, "with_boundary": left_all, "loops": float(loops), "loops_inside": float(free)}
     if loops == 0:
@@ -78,15 +97,23 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
         sentence = f"potential-based shaping with γ = {gamma:g}, boundary included: no policy's rank changes"
         return Finding("telescoping", "pass", sentence, numbers)
     if left <= tolerance and free > 0:
-        leak = values[last] + potential[node.ids[last]]
-        leak -= np.median(leak) if gamma == 1 else 0.0  # without discount Φ is known up to a constant
-        worst = last[np.argsort(-np.abs(leak))[:3]]
-        numbers["leak"] = unit * float(np.abs(leak).max())
+        here = potential[start[~inner]]
+        extra = values[last] + here
+        extra -= np.median(extra) if gamma == 1 else 0.0  # without discount Φ is known up to a constant
+        worst = last[np.argsort(-np.abs(extra))[:3]]
+        numbers["at_end"] = unit * float(np.abs(extra).max())
+        if _kept(extra, here, gamma):
+            numbers["leak"] = numbers["at_end"]
+            sentence = (
+                f"shaping that leaks at the end: terminal steps miss by up to {numbers['leak']:.4g}; "
+                "let the potential be 0 after a terminal step"
+            )
+            return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))
         sentence = (
-            f"shaping that leaks at the end: terminal steps miss by up to {numbers['leak']:.4g}; "
-            "let the potential be 0 after a terminal step"
+            f"potential-based shaping with γ = {gamma:g} but for up to {numbers['at_end']:.4g} at the end: no rank "
+            "changes but by that (right for the task's own outcome, wrong for a shaping term)"
         )
-        return Finding("telescoping", "warn", sentence, numbers, prove(turns, worst, unit * values))
+        return Finding("telescoping", "pass", sentence, numbers, prove(turns, worst, unit * values))
     worst = rows[np.argsort(-np.abs(whole))[:3]]
     sentence = (
         f"no potential explains {left_all:.0%} of this reward: it can change what is optimal (right for the task's own "

@@ -7,6 +7,7 @@ both. Left out: clipping, lengths and KL terms of their losses.
 
 from __future__ import annotations
 
+from palaestra.algebra.keys import is_last
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -74,9 +75,16 @@ def e_grpo_reward(
 ) -> Signal:
     """The reward of [203] E-GRPO (arXiv 2510.24694): 1 if correct, else α · share of gold entities / the group's best.
 
-    0 for an `error`: a wrong format, too long; its entities count in the group's best all the same. text: the column
-    in which entities are sought; entities: list column. The formula is the paper's, α = 0.3 from secondary text.
+    Paid once, on each agent's last turn; 0 on the others. 0 for an `error`: a wrong format, too long; its entities
+    count in the group's best all the same. text: the column in which entities are sought; entities: list column. The
+    formula is the paper's, α = 0.3 from secondary text.
     """
+    return where(is_last(), _of_episode(text, entities, correct, error, alpha, over), 0.0)
+
+
+def _of_episode(
+    text: str, entities: str, correct: SignalLike, error: SignalLike, alpha: float, over: Keys = "group"
+) -> Signal:
     found = fill_missing(entity_recall(text, entities), 0.0)
     partial = alpha * ratio(found, highest(found, over=over))
     return where(error, 0.0, where(correct, 1.0, partial))
@@ -99,8 +107,8 @@ def e_grpo(
     error: what is wrong otherwise, such as the format; it gets 0 and is trained on.
     """
     long = as_signal(too_long)
-    reward = e_grpo_reward(text, entities, correct=correct, error=long | as_signal(error), alpha=alpha)
-    return masked(reward, in_loss=~long, ddof=ddof, eps=eps)
+    score = _of_episode(text, entities, correct, long | as_signal(error), alpha)
+    return masked(score, in_loss=~long, ddof=ddof, eps=eps)
 
 
 @register()
@@ -116,9 +124,9 @@ def cm2(
 ) -> Signal:
     """[156] CM2: score of a checklist minus its mean over the episodes of the key; failed judging counts nowhere.
 
-    score: e.g. a column made by `checklist`. judged: a mask of the episodes in which no judge and no tool failed; the
-    others are in no baseline and get 0, as do keys with fewer than `least` judged episodes. Turn level by default;
-    over="group" is the trajectory level. Checked against the released code.
+    score: e.g. the column that `utility(criteria, weights)` gives. judged: a mask of the episodes in which no judge and
+    no tool failed; the others are in no baseline and get 0, as do keys with fewer than `least` judged episodes. Turn
+    level by default; over="group" is the trajectory level. Checked against the released code.
     """
     ok = as_signal(judged)
     return masked(

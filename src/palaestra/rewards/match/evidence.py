@@ -154,9 +154,11 @@ def smart_snap_reward(
 def deep_travel_reward(gate: SignalLike, detail: SignalLike, *, strict: bool = False) -> Signal:
     """[191] DeepTravel (arXiv 2509.21842): 0 unless the plan passes `gate`; then the share of its details that do.
 
+    Paid once, on each agent's last turn; 0 on the others, so that a long plan earns no more than a short one.
+
     gate: a verdict on the trajectory, the same on each row of the episode. detail: verdicts on turns, missing where
     there is nothing to check; they need not be asked for where the gate fails. strict: all details must pass.
     Reconstruction.
     """
     details = lowest(detail, over="episode") if strict else mean(detail, over="episode")
-    return gated(gate, details)
+    return where(is_last(), gated(gate, details), 0.0)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palaestra.algebra.signals import Signal, as_signal
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.signals import Signal, as_signal, where
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.atlas.reproductions.tabular import policy_gradient, sample, softmax, uniform
@@ -22,7 +23,7 @@ from palaestra.rewards.match.evidence import deep_travel_reward
 
 FACTS, SLOTS, GROUPS, GROUP, UPDATES, RATE = 4, 5, 4, 8, 200, 1.0
 TASKS, HARD_SLOTS, REPLAYED_UPDATES = 30, (3, 8, 24), 60
-CHECKED, OUTCOME = deep_travel_reward("feasible", "consistent"), 1.0 * as_signal("feasible")
+CHECKED, OUTCOME = deep_travel_reward("feasible", "consistent"), where(is_last(), as_signal("feasible"), 0.0)
 
 
 def plans(reward: Signal, seeds: Sequence[int]) -> dict[str, np.ndarray]:
@@ -38,7 +39,7 @@ def plans(reward: Signal, seeds: Sequence[int]) -> dict[str, np.ndarray]:
         invented = sample(softmax(facts)[:, None], luck[..., :FACTS])
         feasible = np.repeat(slot == 0, FACTS, axis=1).ravel()
         turns = Turns(keys | {"feasible": feasible, "consistent": invented.ravel() == 0})
-        turns = turns.with_column(reward=reward).with_column(reward=as_signal("reward") / float(FACTS))
+        turns = turns.with_column(reward=reward)
         advantage = np.asarray(credit.evaluate(turns))
         size = GROUPS * GROUP
         slots += (
