@@ -189,8 +189,9 @@ def test_a_feasible_plan_with_three_of_four_right() -> None:
     result = env.step({"planner": "done"})
     assert result.rewards["planner"] == 0.75
     assert result.info["invented"] == 4
-    table = Turns({"episode": [0] * 4, "gate": [1] * 4, "detail": result.info["details"]})
-    np.testing.assert_allclose(np.asarray(deep_travel_reward("gate", "detail").evaluate(table)), 0.75)
+    table = Turns({"episode": [0] * 4, "agent": ["planner"] * 4, "gate": [1] * 4, "detail": result.info["details"]})
+    paid = np.asarray(deep_travel_reward("gate", "detail").evaluate(table))
+    np.testing.assert_allclose(paid, [0, 0, 0, 0.75])  # an outcome is paid once, whatever the number of turns
     assert not feasible([("museum", 9), ("museum", 10)], ["museum"])
     assert not feasible([("museum", 7)], ["museum"])
 
