@@ -105,7 +105,7 @@ def changed_default(value: object) -> str | None:
 
 
 def tests_for(path: Path) -> list[list[str]]:
-    """What may notice, the nearest first: the mirrored file; the rest of its folder and what holds of all names."""
+    """What may notice, the nearest first: the mirrored file; the snapshot of the API, the folder, what holds of all."""
     inner = path.relative_to(SOURCE)
     folder = ROOT / "tests" / inner.parent
     while not folder.exists():
@@ -115,7 +115,10 @@ def tests_for(path: Path) -> list[list[str]]:
     if inner.parts[0] in ("credit", "rewards") and (every := ROOT / "tests/credit/test_invariants.py") not in others:
         others.append(every)
     near = [str(mirrored.relative_to(ROOT))] if mirrored.exists() else []
-    return [[*near, f"src/palaestra/{inner}"], [str(each.relative_to(ROOT)) for each in others]]
+    return [
+        [*near, f"src/palaestra/{inner}"],
+        ["tests/test_public_api.py", *(str(each.relative_to(ROOT)) for each in others)],
+    ]
 
 
 def killed(mutant: Mutant, copy: Path) -> bool:
