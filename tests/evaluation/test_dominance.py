@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 from tests.evaluation.conftest import Maker
 
 from palaestra.errors import InputError, MissingColumnError
@@ -83,6 +85,14 @@ def test_cost_per_success_counts_failures_and_covers(make_trials: Maker) -> None
         row = cost_per_success(frame.with_columns(cost=pl.Series(cost))).to_dicts()[0]
         hits += row["low"] <= 3.0 <= row["high"]
     assert hits / 150 >= 0.89
+
+
+def test_the_interval_of_a_ratio_is_that_of_its_logarithm(make_trials: Maker) -> None:
+    frame = make_trials({"s": np.array([[True], [False], [True], [True]])}).with_columns(cost=pl.Series([1.0, 2, 3, 6]))
+    row = cost_per_success(frame).to_dicts()[0]
+    s, c, n = np.array([1, 0, 1, 1]), np.array([1.0, 2, 3, 6]), 4
+    margin = stats.t.ppf(0.975, n - 1) * math.sqrt(n / (n - 1) * ((c / c.sum() - s / s.sum()) ** 2).sum())
+    assert (row["low"], row["high"]) == pytest.approx((4 * math.exp(-margin), 4 * math.exp(margin)))
 
 
 def test_bad_input_is_named() -> None:

@@ -51,6 +51,22 @@ def test_worked_numbers_of_the_card() -> None:
     assert epic(R, -R, T, GAMMA) == dard(R, -R, T, GAMMA) == pytest.approx(1)
 
 
+def test_the_least_representative_is_what_a_solver_finds() -> None:
+    T, R, _, _ = world(3, states=3)
+    states, actions = T.shape[:2]
+    free = [np.eye(states)[k] for k in range(states)]  # potentials
+    moves = [(GAMMA * phi[None, None, :] - phi[:, None, None] + np.zeros(T.shape)).ravel() for phi in free]
+    for s in range(states):
+        for a in range(actions):
+            for k in range(1, states):  # redistributions over s' of mean 0
+                move = np.zeros(T.shape)
+                move[s, a, 0], move[s, a, k] = 1 / T[s, a, 0], -1 / T[s, a, k]
+                moves.append(move.ravel())
+    design = np.array(moves).T
+    least = R.ravel() - design @ np.linalg.lstsq(design, R.ravel(), rcond=None)[0]
+    np.testing.assert_allclose(canonicalise(R, T, GAMMA, "minimal").ravel(), least, atol=1e-8)
+
+
 @pytest.mark.parametrize("size", [1e-12, 1e12])
 def test_the_unit_of_a_reward_does_not_matter(size: float) -> None:
     T, R, phi, _ = world()

@@ -85,6 +85,13 @@ def test_fusion_trusts_what_agrees(forward: float, backward: float, expected: fl
         fuse("i", "f", "b", how="median")  # type: ignore[arg-type]
 
 
+def test_fusion_walks_half_way_to_the_moved_middle() -> None:
+    turns = episode(i=[0.2, 0.5], f=[0.4, 0.6], b=[0.4, 0.6])  # both agree: w = 1
+    first = 0.5 * (0.4 + 0.2)
+    expected = [first, first + 0.5 * (0.6 - first + 0.5 - 0.2)]
+    np.testing.assert_allclose(values(fuse("i", "f", "b", how="consistency"), turns), expected)
+
+
 def test_waiting_is_not_paid_and_a_goal_is_paid_once() -> None:
     waiting = episode(phi=[0.8] * 400, truncated=[True] * 400, success=[0.0] * 400)
     tries = [episode(phi=[0.8], truncated=[False], success=[won]) for won in (0.0, 1.0)]
