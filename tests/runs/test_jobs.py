@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import multiprocessing
+import os
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -18,10 +21,12 @@ from stand_ins import Work
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeError, StorageError
 from palaestra.interface.library import compare, train
+from palaestra.learning import lock
+from palaestra.learning.lock import locked
 from palaestra.runs import jobs as run
 from palaestra.runs.jobs import Job, run_jobs
 from palaestra.runs.recipe import Recipe, alone, load, override, validate
-from palaestra.runs.seed import Clock
+from palaestra.runs.seed import Clock, run_seed
 
 
 @pytest.fixture
@@ -94,6 +99,36 @@ def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "summary" / "summary.json").mkdir(parents=True)
     with pytest.raises(StorageError, match=r"summary\.json"):
         train(small(), tmp_path / "summary")
+
+
+def test_a_directory_is_one_command_s_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
+    for folder in ("run", "run/variant-1", "run/seed-0"):
+        refused = contextvars.Context().run(_beside, tmp_path / folder, tmp_path / "run")
+        assert f"{folder} is in use by process {os.getpid()} on" in refused
+
+
+def _beside(held: Path, directory: Path) -> str:
+    """What train, compare or a seed says while another thread holds a directory."""
+    recipe = small()
+    with locked(held):
+        work: list[Any] = []
+
+        def another() -> None:
+            with pytest.raises(InputError) as caught:
+                if held.name == "seed-0":
+                    run_seed(recipe, 0, held)
+                elif held.name == "run":
+                    train(recipe, directory)
+                else:
+                    compare("kuhn-selfplay", [], vary="learn.lr=0.1,0.2", seeds=1, directory=directory)
+            work.append(str(caught.value))
+
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+    return str(work[0])
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------

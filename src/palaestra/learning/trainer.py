@@ -27,6 +27,7 @@ from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.journal import Journal
+from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
 from palaestra.learning.stages.base import Context, Stage, Stages
@@ -120,13 +121,18 @@ class Trainer:
         resume: go on from the latest checkpoint that is whole; from the beginning if there is none yet.
 
         Raises:
-            InputError: the directory holds a run and `resume` is False, or that run had other settings.
+            InputError: the directory holds a run and `resume` is False, or that run had other settings; or somebody
+                else is training in it.
             StorageError: the directory cannot be written or is too small, before anything is played; or a disk ran
                 full later, then the last checkpoint is whole.
             EnvError: no episode of the first iteration could be played; names the commonest error.
-        RewardError, LearnerError: what was to be learned is not finite; names the rows.
+            RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
-        begin = self._begin(resume)
+        with contextlib.nullcontext() if self.directory is None else locked(self.directory):
+            self._run(self._begin(resume))
+        return self.journal.lines
+
+    def _run(self, begin: int) -> None:
         with progress_bar("train", self.iterations, shown=self.progress) as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
@@ -147,7 +153,6 @@ class Trainer:
                 with self._clock():
                     self._keep(iteration, trained, rest)
                 report(iteration, _note(line), [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]])
-        return self.journal.lines
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
@@ -291,14 +296,20 @@ class Trainer:
         folder = self.directory / "checkpoints"
         checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))
         found = checkpoints.latest(folder)
-        if found is None:
-            self._forget_after(0)
-            self._checkpoint(0)
-            return 1
-        if not resume:
+        kept = self._kept()
+        if found is None and kept:
+            raise InputError(
+                f"{self.directory} holds {kept}, but no checkpoint to go on from: restore checkpoints/, or delete "
+                "the directory to begin again"
+            )
+        if not resume and found is not None and (kept or checkpoints.iteration_of(found)):
             raise InputError(
                 f"{self.directory} holds a run already ({found.name}): resume it, or choose another directory"
             )
+        if found is None or not resume:  # a start that failed before anything was learned is in nobody's way
+            self._forget_after(0)
+            self._checkpoint(0)
+            return 1
         state = checkpoints.load(found)
         for name, value in self._settings().items():
             if state["settings"].get(name) != value:
@@ -313,6 +324,14 @@ class Trainer:
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1
+
+    def _kept(self) -> str | None:
+        """The first file that a run would lose if another one began here."""
+        assert self.directory is not None
+        metrics = self.directory / "metrics.jsonl"
+        files = [metrics] if metrics.is_file() and metrics.stat().st_size else []
+        files += sorted((self.directory / "turns").glob("iteration-*.parquet"))
+        return files[0].relative_to(self.directory).as_posix() if files else None
 
     def _forget_after(self, iteration: int) -> None:
         """What a killed run wrote after its last checkpoint will be written again."""

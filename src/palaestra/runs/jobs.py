@@ -15,7 +15,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from palaestra.algebra.files import read_object, read_text, write_json, write_text
 from palaestra.errors import InputError, PalaestraError, RecipeError
 from palaestra.learning import checkpoints
+from palaestra.learning.lock import locked
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
@@ -52,31 +53,37 @@ def train(
     A run that is finished is left as it is.
 
     Raises:
-        InputError: the directory holds another run, or a run and `resume` is False; or the recipe asks for something
-            that cannot be made. Nothing was played.
+        InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
+            it; or the recipe asks for something that cannot be made. Nothing was played.
         StorageError: the directory cannot be written.
         PalaestraError: what stopped a seed.
     """
-    _open(recipe, directory, resume)
-    finished = read_object(directory / "summary.json")
-    if finished is not None:
-        return finished
-    clock = Clock(directory / "clock.json", resume=resume)
-    seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
-    results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
-    return _summary(recipe, directory, results, clock.read()["wall_seconds"])
+    _check(recipe)
+    with locked(directory):
+        _open(recipe, directory, resume)
+        finished = read_object(directory / "summary.json")
+        if finished is not None:
+            return finished
+        clock = Clock(directory / "clock.json", resume=resume)
+        seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
+        results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
+        return _summary(recipe, directory, results, clock.read()["wall_seconds"])
+
+
+def _check(recipe: Recipe) -> None:
+    """What cannot work is said before a directory is made."""
+    kinds = {part.kind for part in recipe.policies.values()}
+    build.check(build.resolve(recipe), from_disk="lm" in kinds)
 
 
 def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
-    """Make the directory ready, or refuse before anything is played."""
+    """Make the directory, which is ours now, ready, or refuse before anything is played."""
     stored = read_text(directory / "recipe.yaml")
     if stored is not None:
         if not resume:
             raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
         if stored != recipe.dump():
             raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
-    kinds = {part.kind for part in recipe.policies.values()}
-    build.check(build.resolve(recipe), from_disk="lm" in kinds)
     checkpoints.check_writable(directory, 0)
     write_text(directory / "recipe.yaml", recipe.dump())
     write_json(directory / "environment.json", build.versions())
@@ -228,6 +235,23 @@ def compare(
     field, values = _variants(vary)
     recipes = {value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"])) for value in values}
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
+    for recipe in recipes.values():
+        _check(recipe)
+    with contextlib.ExitStack() as stack:
+        for folder in (directory, *(directory / name for name in folders.values())):
+            stack.enter_context(locked(folder))
+        return _compare(recipes, field, directory, folders, seeds, jobs, console)
+
+
+def _compare(
+    recipes: Mapping[str, Recipe],
+    field: str,
+    directory: Path,
+    folders: dict[str, str],
+    seeds: int,
+    jobs: int | None,
+    console: Console | None,
+) -> dict[str, Any]:
     for value, recipe in recipes.items():
         _open(recipe, directory / folders[value], resume=True)
     work = [
@@ -242,7 +266,7 @@ def compare(
     for value, recipe in recipes.items():
         own = results[value]
         _summary(recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own))
-    first = recipes[values[0]]
+    first = next(iter(recipes.values()))
     comparison = {
         "recipe": first.name,
         "description": first.description,

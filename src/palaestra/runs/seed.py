@@ -22,6 +22,7 @@ from palaestra.envs.base import EnvFactory
 from palaestra.evaluation import first_proof, success_interval, trials
 from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
+from palaestra.learning.lock import locked
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs.build import Setup, resolve, scripted_team
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
@@ -35,7 +36,16 @@ FINAL, LOOK = 0, 1
 def run_seed(
     recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: bool = False
 ) -> dict[str, Any]:
-    """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it."""
+    """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it.
+
+    Raises:
+        InputError: somebody else writes to that directory.
+    """
+    with locked(directory):
+        return _run_seed(recipe, seed, directory, resume=resume, progress=progress)
+
+
+def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progress: bool) -> dict[str, Any]:
     finished = directory / "result.json"
     if resume and finished.exists():
         return json.loads(finished.read_text())  # type: ignore[no-any-return]
