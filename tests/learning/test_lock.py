@@ -95,3 +95,12 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot write to .*file"), locked(tmp_path / "file" / "run"):
         pytest.fail("it was made")
+
+
+def test_what_a_killed_process_left_half_written_is_swept(tmp_path: Path) -> None:
+    left = [".metrics.jsonl.4711.tmp", "turns/.iteration-000003.parquet.4711.tmp"]
+    for name in (*left, ".mine.tmp", "notes.4711.tmp"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("half")
+    with locked(tmp_path):
+        assert sorted(path.name for path in tmp_path.rglob("*.tmp")) == [".mine.tmp", "notes.4711.tmp"]

@@ -189,10 +189,10 @@ def test_metrics_without_a_checkpoint_are_not_wiped(matching: ModuleType, tmp_pa
     shutil.rmtree(tmp_path / "checkpoints")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"holds metrics\.jsonl, but no checkpoint.*restore .* or delete"):
+        with pytest.raises(InputError, match=r"holds metrics\.jsonl, but no whole checkpoint.*restore .* or delete"):
             matching.trainer(tmp_path).run(resume=resume)
     (tmp_path / "metrics.jsonl").unlink()
-    with pytest.raises(InputError, match=r"holds turns/iteration-000002\.parquet, but no checkpoint"):
+    with pytest.raises(InputError, match=r"holds turns/iteration-000002\.parquet, but no whole checkpoint"):
         matching.trainer(tmp_path).run()
     del before[tmp_path / "metrics.jsonl"]
     assert {path: path.read_bytes() for path in before} == before

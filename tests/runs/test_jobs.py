@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -104,25 +104,26 @@ def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_directory_is_one_command_s_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 0.0)
     monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
-    for folder in ("run", "run/variant-1", "run/seed-0"):
-        refused = contextvars.Context().run(_beside, tmp_path / folder, tmp_path / "run")
+    beginners: dict[str, Callable[[], Any]] = {
+        "run": lambda: train(small(), tmp_path / "run"),
+        "run/variant-1": lambda: compare(
+            "kuhn-selfplay", [], vary="learn.lr=0.1,0.2", seeds=1, directory=tmp_path / "run"
+        ),
+        "run/seed-0": lambda: run_seed(small(), 0, tmp_path / "run" / "seed-0"),
+    }
+    for folder, begin in beginners.items():
+        refused = _beside(tmp_path / folder, begin)
         assert f"{folder} is in use by process {os.getpid()} on" in refused
 
 
-def _beside(held: Path, directory: Path) -> str:
-    """What train, compare or a seed says while another thread holds a directory."""
-    recipe = small()
+def _beside(held: Path, begin: Callable[[], Any]) -> str:
+    """What somebody who begins says while another thread holds a directory."""
     with locked(held):
         work: list[Any] = []
 
         def another() -> None:
             with pytest.raises(InputError) as caught:
-                if held.name == "seed-0":
-                    run_seed(recipe, 0, held)
-                elif held.name == "run":
-                    train(recipe, directory)
-                else:
-                    compare("kuhn-selfplay", [], vary="learn.lr=0.1,0.2", seeds=1, directory=directory)
+                begin()
             work.append(str(caught.value))
 
         thread = threading.Thread(target=another)

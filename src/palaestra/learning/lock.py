@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 import warnings
@@ -59,11 +60,20 @@ def locked(directory: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
+        _sweep(directory)
         token = _held.set(_held.get() | {path})
         try:
             yield
         finally:
             _held.reset(token)
+
+
+def _sweep(directory: Path) -> None:
+    """What a killed process was writing when it was killed (see `algebra.files.whole`); nobody writes there now."""
+    for path in (*directory.glob(".*.tmp"), *directory.glob("turns/.*.tmp")):
+        if re.fullmatch(r"\..+\.\d+\.tmp", path.name) and path.is_file():
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _wait_for(file: IO[str]) -> None:

@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
-from palaestra.learning import checkpoints
+from palaestra.learning import checkpoints, seal
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
@@ -65,6 +65,8 @@ class Trainer:
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
         directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
+        files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
+            and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
@@ -93,6 +95,7 @@ class Trainer:
         directory: str | Path | None = None,
         checkpoint_every: int = 10,
         keep: int = 2,
+        files: Iterable[str] = (),
         save_turns: Literal["none", "last", "all"] = "last",
         incomplete: Literal["drop", "keep"] = "drop",
         run: str | None = None,
@@ -109,6 +112,7 @@ class Trainer:
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns = on_turns
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
+        self.files = tuple(files)
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
@@ -123,8 +127,9 @@ class Trainer:
         Raises:
             InputError: the directory holds a run and `resume` is False, or that run had other settings; or somebody
                 else is training in it.
-            StorageError: the directory cannot be written or is too small, before anything is played; or a disk ran
-                full later, then the last checkpoint is whole.
+            StorageError: the directory cannot be written or is too small, or a file that the checkpoint was made with
+                is no more what it was, before anything is played; or a disk ran full later, then the last checkpoint
+                is whole.
             EnvError: no episode of the first iteration could be played; names the commonest error.
             RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
@@ -259,7 +264,8 @@ class Trainer:
 
     def _checkpoint(self, iteration: int) -> None:
         assert self.directory is not None
-        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration))
+        sealed = seal.seal(self.directory, ("metrics.jsonl", *self.files))
+        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration) | {"files": sealed})
         checkpoints.prune(self.directory / "checkpoints", self.keep)
 
     def _state(self, iteration: int) -> dict[str, Any]:
@@ -296,17 +302,17 @@ class Trainer:
         folder = self.directory / "checkpoints"
         checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))
         found = checkpoints.latest(folder)
-        kept = self._kept()
-        if found is None and kept:
+        there = checkpoints.begun(self.directory)
+        if there and found is None:
             raise InputError(
-                f"{self.directory} holds {kept}, but no checkpoint to go on from: restore checkpoints/, or delete "
-                "the directory to begin again"
+                f"{self.directory} holds {there}, but no whole checkpoint to go on from: restore checkpoints/, or "
+                "delete the directory to begin again"
             )
-        if not resume and found is not None and (kept or checkpoints.iteration_of(found)):
+        if there and not resume:
             raise InputError(
-                f"{self.directory} holds a run already ({found.name}): resume it, or choose another directory"
+                f"{self.directory} holds a run already ({Path(there).name}): resume it, or choose another directory"
             )
-        if found is None or not resume:  # a start that failed before anything was learned is in nobody's way
+        if found is None or not resume:
             self._forget_after(0)
             self._checkpoint(0)
             return 1
@@ -317,6 +323,8 @@ class Trainer:
                     f"{self.directory}: the run was made with {name}={state['settings'].get(name)!r}, not {value!r}; "
                     "resume it with the same settings, or choose another directory"
                 )
+        fix = f"delete {self.directory} to begin it again"
+        seal.check(self.directory, state.get("files", {}), found.name, fix)
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
         self.learner.load_state_dict(state["learner"])
@@ -324,14 +332,6 @@ class Trainer:
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1
-
-    def _kept(self) -> str | None:
-        """The first file that a run would lose if another one began here."""
-        assert self.directory is not None
-        metrics = self.directory / "metrics.jsonl"
-        files = [metrics] if metrics.is_file() and metrics.stat().st_size else []
-        files += sorted((self.directory / "turns").glob("iteration-*.parquet"))
-        return files[0].relative_to(self.directory).as_posix() if files else None
 
     def _forget_after(self, iteration: int) -> None:
         """What a killed run wrote after its last checkpoint will be written again."""

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from palaestra.algebra.files import read_object, read_text, write_json, write_text
-from palaestra.errors import InputError, PalaestraError, RecipeError
+from palaestra.algebra.files import plain, read_text, write_json, write_text
+from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
-from palaestra.runs.seed import Clock, run_seed
+from palaestra.runs.seed import Clock, finished, run_seed
 
 
 class Job(NamedTuple):
@@ -50,7 +50,7 @@ def train(
 ) -> dict[str, Any]:
     """Train every seed, compare with the start and the controls, write the summary, and return it.
 
-    A run that is finished is left as it is.
+    A run that is finished is not played again; its summary is made anew from what its seeds left.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
@@ -61,13 +61,17 @@ def train(
     _check(recipe)
     with locked(directory):
         _open(recipe, directory, resume)
-        finished = read_object(directory / "summary.json")
-        if finished is not None:
-            return finished
         clock = Clock(directory / "clock.json", resume=resume)
         seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
-        results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
-        return _summary(recipe, directory, results, clock.read()["wall_seconds"])
+        there = [finished(recipe, job.seed, job.directory) for job in seeds] if resume else []
+        results = [result for result in there if result is not None]
+        if len(results) < len(seeds):
+            write_json(directory / "environment.json", build.versions())
+            results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
+            clock.keep()
+            clock = Clock(directory / "clock.json", resume=True)
+        seconds = clock.before.get("wall_seconds", sum(result["wall_seconds"] for result in results))
+        return _summary(recipe, directory, results, seconds)
 
 
 def _check(recipe: Recipe) -> None:
@@ -84,15 +88,19 @@ def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
             raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
         if stored != recipe.dump():
             raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
+    for name in ("summary.json", "environment.json", "report.html"):
+        if (directory / name).is_dir():
+            raise StorageError(f"{directory / name} is a directory, where a file is to be written")
     checkpoints.check_writable(directory, 0)
     write_text(directory / "recipe.yaml", recipe.dump())
-    write_json(directory / "environment.json", build.versions())
 
 
 def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    summary = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": build.versions()}
+    versions = results[-1]["versions"]
+    write_json(directory / "environment.json", versions)
+    summary = plain(summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions})
     write_json(directory / "summary.json", summary)
-    return summary
+    return summary  # type: ignore[no-any-return]
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
