@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quick import QUICK
+from quick import QUICK, validate
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy
 from palaestra.envs import make
 from palaestra.errors import InputError, MissingExtraError, RecipeError
 from palaestra.runs import build
-from palaestra.runs.recipe import PolicyPart, Recipe, alone, override, validate
+from palaestra.runs.recipe import PolicyPart, Recipe, alone, override
 
 KUHN = make("openspiel/kuhn_poker")
 

@@ -220,13 +220,16 @@ def compare(
     directory: Path,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train every variant under the same budget and seeds, and say of each pair which is better.
 
     What is there already is not done again.
     """
     field, values = _variants(vary)
-    recipes = {value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"])) for value in values}
+    recipes = {
+        value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values
+    }
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
     for value, recipe in recipes.items():
         _open(recipe, directory / folders[value], resume=True)

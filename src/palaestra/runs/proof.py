@@ -23,7 +23,7 @@ from palaestra.errors import InputError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
 from palaestra.runs.measures import lower_is_better
-from palaestra.runs.recipe import EvaluationPart, Recipe, load
+from palaestra.runs.recipe import EvaluationPart, Recipe, look
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
@@ -252,7 +252,7 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
     if (path / "comparison.json").exists():
         turns = _after_training(path, (read_object(path / "comparison.json") or {})["variants"])
     elif (path / "recipe.yaml").exists():
-        recipe = load(path / "recipe.yaml")
+        recipe = look(path / "recipe.yaml")
         turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
     else:
         seed = path / "evaluation.parquet"

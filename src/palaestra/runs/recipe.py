@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
@@ -24,6 +32,7 @@ from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
 from palaestra.runs.policies import POLICIES
+from palaestra.runs.trust import code_in, refuse
 from palaestra.teams import WORKFLOWS
 
 
@@ -42,9 +51,9 @@ class EnvPart(_Part):
 
     @field_validator("workflow")
     @classmethod
-    def _is_a_call(cls, value: str | None) -> str | None:
+    def _is_a_call(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and ":" not in (name := _checked(read_call, value)[0]):
-            _checked(WORKFLOWS.find, name)
+            _named(WORKFLOWS.find, name, info)
         return value
 
 
@@ -56,8 +65,8 @@ class PolicyPart(_Part):
 
     @field_validator("kind")
     @classmethod
-    def _is_known(cls, value: str) -> str:
-        if value not in POLICIES and ":" not in value:
+    def _is_known(cls, value: str, info: ValidationInfo) -> str:
+        if value not in POLICIES and ":" not in value and not _unknown(info):
             raise ValueError(f"no {value!r} here{nearest(value, POLICIES)}")
         return value
 
@@ -116,15 +125,14 @@ class LearnPart(_Part):
 
     @field_validator("terms")
     @classmethod
-    def _are_terms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_terms(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         try:
             from palaestra.learning.terms import objective
         except ImportError:  # nothing can be trained without torch, but a recipe can be read
             return value
-        try:
-            objective(value)
-        except InputError as error:
-            raise ValueError(str(error)) from error
+        known = _own(value, info)
+        if known or not value:
+            _named(objective, known, info)
         return value
 
     @field_validator("lr")
@@ -158,10 +166,10 @@ class PlayPart(_Part):
 
     @field_validator("executor")
     @classmethod
-    def _is_known(cls, value: str) -> str:
+    def _is_known(cls, value: str, info: ValidationInfo) -> str:
         name = _checked(read_call, value)[0]
         if ":" not in name:
-            _checked(EXECUTORS.find, name)
+            _named(EXECUTORS.find, name, info)
         return value
 
 
@@ -251,20 +259,20 @@ class Recipe(_Part):
 
     @field_validator("stages")
     @classmethod
-    def _are_stages(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        _checked(build_stages, value)
+    def _are_stages(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        _named(build_stages, _own(value, info), info)
         return value
 
     @field_validator("credit", "reward")
     @classmethod
-    def _is_signal(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
+    def _is_signal(cls, value: str | dict[str, str] | None, info: ValidationInfo) -> str | dict[str, str] | None:
         if value == {}:
             raise ValueError("no components; give a signal, or signals by name")
         for name, text in value.items() if isinstance(value, dict) else [("", value)]:
             if not re.fullmatch(r"\w*", name):
                 raise ValueError(f"component {name!r}: name it with letters, digits and _; its column is r_<name>")
             try:
-                if text is not None:
+                if text is not None and not _unknown(info):
                     parse(text)
             except ExpressionError as error:
                 raise ValueError(f"{name}: {error}" if name else str(error)) from error
@@ -289,6 +297,15 @@ class Recipe(_Part):
         if measure not in measures:
             raise ValueError(f"evaluation.measure: unknown measure {measure!r}{nearest(measure, measures)}")
         return self
+
+    @classmethod
+    def load(cls, source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+        """A shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
+
+        Raises:
+            RecipeError: something is wrong in it, or it names code and is not trusted.
+        """
+        return load(source, overrides, trust=trust)
 
     def dump(self) -> str:
         """The resolved recipe as YAML, which `load` reads back."""
@@ -316,19 +333,72 @@ def _checked(function: Callable[[Any], Any], value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _unknown(info: ValidationInfo) -> bool:
+    """Is the recipe only read, so that modules which may bring its names are not imported?"""
+    return bool(info.context and info.context["only_read"])
+
+
+def _named(function: Callable[[Any], Any], value: Any, info: ValidationInfo) -> None:
+    """Look a name up, if it can be known."""
+    if not _unknown(info):
+        _checked(function, value)
+
+
+def _own(calls: Sequence[str], info: ValidationInfo) -> list[str]:
+    """Calls that can be made without importing what nobody trusts yet."""
+    return [call for call in calls if info.context or not code_in(call)]
+
+
 def names() -> list[str]:
     """Recipes that ship with the package."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
     """A shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
 
+    trust: run the code that a file names (`module:name`, `imports`); what overrides name is the caller's own.
+
     Raises:
-        RecipeError: the file, a field, a type or a name is wrong; the message names the field and the fix.
+        RecipeError: the file, a field, a type or a name is wrong; the message names the field and the fix. Or the file
+            names code and is not trusted; nothing was imported.
     """
-    text, where = _read(source)
+    data, where, shipped = _data(source, overrides)
+    if not (trust or shipped):
+        refuse(data, where, typed=_typed(overrides))
+    return validate(data, where, trust=True)
+
+
+def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe to be read, not run: nothing that it names is imported, so names from its own modules stay unchecked."""
+    data, where, shipped = _data(source, overrides)
+    return _validated(data, where, only_read=not shipped and bool(code_in(data)))
+
+
+def validate(data: dict[str, Any], where: str = "recipe", *, trust: bool = False) -> Recipe:
+    """A recipe from plain data; `trust` as in `load`."""
+    if not trust:
+        refuse(data, where)
+    modules = data.get("imports")
+    modules = [modules] if isinstance(modules, str) else modules
+    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
+    return _validated(data, where, only_read=False)
+
+
+def _validated(data: dict[str, Any], where: str, *, only_read: bool) -> Recipe:
+    """only_read: import nothing; names may be from modules that are not imported."""
+    try:
+        return Recipe.model_validate(data, context={"only_read": only_read})
+    except ValidationError as error:
+        # A field that is missing often is one that is misspelt: the wrong name says more.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise RecipeError(f"{where}: {_sentence(first)}") from error
+
+
+def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
+    """The plain data, where it is from, and whether that is this package."""
+    text, where, shipped = _read(source)
     try:
         data = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -338,20 +408,14 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
     for override in overrides:
         _override(data, override)
-    return validate(data, where)
+    return data, where, shipped
 
 
-def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
-    """A recipe from plain data."""
-    modules = data.get("imports")
-    modules = [modules] if isinstance(modules, str) else modules
-    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        # A field that is missing often is one that is misspelt: the wrong name says more.
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise RecipeError(f"{where}: {_sentence(first)}") from error
+def _typed(overrides: Sequence[str]) -> dict[str, Any]:
+    typed: dict[str, Any] = {}
+    for override in overrides:
+        _override(typed, override)
+    return typed
 
 
 def import_modules(modules: Iterable[Any]) -> None:
@@ -369,7 +433,7 @@ def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe
     for field in ("team", "policies"):
         if isinstance(data[field], dict):
             data[field] = {name: value for name, value in data[field].items() if value is not None}
-    return validate(data, where or recipe.name)
+    return validate(data, where or recipe.name, trust=True)  # the recipe is, and so are the caller's changes
 
 
 def alone(recipe: Recipe) -> Recipe:
@@ -383,11 +447,11 @@ def _merge(base: Any, changes: Any) -> Any:
     return base | {key: _merge(base.get(key), value) for key, value in changes.items()}
 
 
-def _read(source: str | Path) -> tuple[str, str]:
+def _read(source: str | Path) -> tuple[str, str, bool]:
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         try:
-            return path.read_text(encoding="utf-8"), str(path)
+            return path.read_text(encoding="utf-8"), str(path), False
         except OSError as error:
             raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -395,7 +459,7 @@ def _read(source: str | Path) -> tuple[str, str]:
     if str(source) not in names():
         raise RecipeError(f"no recipe {str(source)!r}{nearest(str(source), names())} (or give a .yaml file)")
     text = resources.files("palaestra.runs.recipes").joinpath(f"{source}.yaml").read_text(encoding="utf-8")
-    return text, f"recipe {source}"
+    return text, f"recipe {source}", True
 
 
 def _fault(error: Exception) -> str:

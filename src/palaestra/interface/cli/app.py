@@ -74,6 +74,20 @@ Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
+Trust = Annotated[
+    bool, typer.Option("--trust", help="run the code that a recipe file names (module:name, imports); read it first")
+]
+
+
+def modules_here() -> None:
+    """Find modules in the current folder: for code that the user named or trusts, and for nothing else.
+
+    Last, so that they hide nothing; and never sooner, because a folder from elsewhere may hold a module of any name.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def load_turns(path: Path) -> Turns:
     """The table of turns at a path.
 
@@ -136,8 +150,6 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where `module:name` of a recipe is likely to be; last, so that it hides nothing
     try:
         load_plugins()  # they may bring commands
         code = app(arguments, standalone_mode=False)

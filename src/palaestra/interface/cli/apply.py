@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import app, load_turns
+from palaestra.interface.cli.app import app, load_turns, modules_here
 
 
 @app.command()
@@ -36,6 +36,8 @@ def apply(
         raise InputError("--name: give the new column a name")
     if name in SCHEMA and SCHEMA[name].dtype not in (pl.Float64, pl.Boolean):
         raise InputError(f"--name {name}: that column says {SCHEMA[name].meaning}; give the new one another name")
+    if modules:
+        modules_here()
     for module in modules or ():
         try:
             importlib.import_module(module)

@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, app, err, show
+from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, show
 from palaestra.interface.cli.app import out as console
+
+
+def modules_of(typed: list[str] | None, trust: bool) -> None:
+    """Look for modules here if there is code to run that is trusted, or that the user typed."""
+    if trust or any(":" in text for text in typed or ()):
+        modules_here()
 
 
 @app.command(short_help="Train a team and compare it with its start.")
@@ -19,12 +25,14 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
     jobs: Jobs = None,
+    trust: Trust = False,
 ) -> None:
     """Train a team, compare it with the team it started from, write the report."""
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    loaded = load(recipe, overrides or [])
+    modules_of(overrides, trust)
+    loaded = load(recipe, overrides or [], trust=trust)
     need_torch()
     from palaestra.interface.library import (
         train as run_train,
@@ -44,6 +52,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
     jobs: Jobs = None,
+    trust: Trust = False,
 ) -> None:
     """Train variants of a recipe under one budget and say which differences are real.
 
@@ -52,12 +61,15 @@ def compare(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    load(recipe, overrides or [])
+    modules_of([*(overrides or []), vary], trust)
+    load(recipe, overrides or [], trust=trust)
     need_torch()
     from palaestra.interface.library import compare as run_compare
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
-    result = run_compare(recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err)
+    result = run_compare(
+        recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
+    )
     for pair in result["pairs"]:
         print(pair["verdict"])
     print(f"report: {directory / 'report.html'}")
@@ -90,13 +102,13 @@ def recipes(
     as_json: Json = False,
 ) -> None:
     """List the recipes that ship, or print one."""
-    from palaestra.runs.recipe import load, names
+    from palaestra.runs.recipe import look, names
 
     if name:
-        recipe = load(name)
+        recipe = look(name)
         show(recipe.model_dump(mode="json")) if as_json else print(recipe.dump(), end="")
         return
-    rows = [(each, load(each).description) for each in names()]
+    rows = [(each, look(each).description) for each in names()]
     if as_json:
         show([{"name": each, "description": text} for each, text in rows])
         return
