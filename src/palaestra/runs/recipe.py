@@ -27,17 +27,25 @@ from pydantic import (
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
+from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
 from palaestra.runs.policies import POLICIES
+from palaestra.runs.secrets import refuse_secrets
 from palaestra.runs.trust import code_in, refuse
 from palaestra.teams import WORKFLOWS
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_secret(cls, data: Any) -> Any:
+        refuse_secrets(data)
+        return data
 
 
 class EnvPart(_Part):
@@ -400,7 +408,7 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
     """The plain data, where it is from, and whether that is this package."""
     text, where, shipped = _read(source)
     try:
-        data = yaml.safe_load(text)
+        data = read_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"{where}: not YAML: {_fault(error)}") from error
     if not isinstance(data, dict):
@@ -490,7 +498,7 @@ def _override(data: dict[str, Any], text: str) -> None:
         target[last] = value  # its quotes, colons and braces are its own
         return
     try:
-        target[last] = yaml.safe_load(value)
+        target[last] = read_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"override {text!r}: the value is not YAML: {_fault(error)}; put it in quotes") from error
 
