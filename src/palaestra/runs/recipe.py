@@ -5,6 +5,7 @@ A recipe is validated before anything runs. Every field can be overridden on the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import textwrap
@@ -12,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -28,14 +30,17 @@ from pydantic import (
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
 from palaestra.algebra.yaml import read as read_yaml
+from palaestra.envs import find as find_env
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
+from palaestra.learning.protocol import LEARNERS
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
-from palaestra.runs.policies import POLICIES
+from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.secrets import refuse_secrets
+from palaestra.runs.teachers import check, check_teacher, naming
 from palaestra.runs.trust import code_in, refuse
-from palaestra.teams import WORKFLOWS
+from palaestra.teams import WORKFLOWS, pipeline
 
 
 class _Part(BaseModel):
@@ -48,13 +53,27 @@ class _Part(BaseModel):
         return data
 
 
+Texts = Annotated[
+    tuple[str, ...], WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+]
+"""A list of texts, or one text that says them with commas."""
+
+Seeds = Annotated[
+    tuple[int, ...],
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+"""A list of seeds, or their number."""
+
+
 class EnvPart(_Part):
     """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
 
-    make: str
-    options: dict[str, Any] = {}
+    make: str = Field(
+        description="a name of `palaestra names env`, library/name, or module:name of a class or function"
+    )
+    options: dict[str, Any] = Field({}, description="arguments of the env")
     roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
-    pipeline: dict[str, Any] = Field({}, description="options of the pipeline")
+    pipeline: dict[str, Any] = Field({}, description="options of the pipeline, see `palaestra.teams.pipeline`")
     workflow: str | None = Field(None, description="a team procedure over the env: self_summary(…), module:name(…)")
 
     @field_validator("workflow")
@@ -64,12 +83,28 @@ class EnvPart(_Part):
             _named(WORKFLOWS.find, name, info)
         return value
 
+    @model_validator(mode="after")
+    def _takes_its_options(self, info: ValidationInfo) -> EnvPart:
+        if not _unknown(info):
+            _checked(self._check, None)
+        return self
+
+    def _check(self, _: None) -> None:
+        if ":" not in self.make:
+            with naming(".make"):
+                function, arguments = find_env(self.make)
+            check(function, self.options, ".options", len(arguments))
+        check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
+        if self.workflow is not None and not code_in(self.workflow):
+            name, values, options = read_call(self.workflow)
+            check(WORKFLOWS.find(name), options, f".workflow {name!r}", 1 + len(values))
+
 
 class PolicyPart(_Part):
     """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
 
     kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field({}, description="arguments of the kind, see docs/recipes.md")
 
     @field_validator("kind")
     @classmethod
@@ -79,40 +114,47 @@ class PolicyPart(_Part):
         return value
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> PolicyPart:
-        needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(self.kind)
-        if needed and needed not in self.options:
-            raise ValueError(f"kind {self.kind!r} needs options.{needed}")
+    def _has_what_it_needs(self, info: ValidationInfo) -> PolicyPart:
+        if not _unknown(info):
+            _checked(lambda kind: check_options(kind, self.options), self.kind)
         return self
 
 
 class WarmStartPart(_Part):
     """Supervised learning on scripted play before reinforcement learning."""
 
-    teacher: str = Field("random", description="a registered teacher, or module:function")
-    options: dict[str, Any] = {}
+    teacher: str = Field("random", description="who is imitated: a registered teacher, or module:function, a factory")
+    options: dict[str, Any] = Field({}, description="arguments of the factory")
     groups: int = Field(256, ge=1, description="episodes of scripted play")
-    steps: int = Field(300, ge=0)
-    batch: int = Field(64, ge=1)
-    lr: float = Field(3e-3, gt=0)
+    steps: int = Field(300, ge=0, description="updates; 0 only makes the tokenizer's corpus")
+    batch: int = Field(64, ge=1, description="turns per update")
+    lr: float = Field(3e-3, gt=0, description="learning rate of the imitation")
+
+    @model_validator(mode="after")
+    def _is_known(self, info: ValidationInfo) -> WarmStartPart:
+        if not _unknown(info):
+            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
+        return self
 
 
 class LearnPart(_Part):
     """How an advantage moves a policy; see `palaestra.learning.PolicyGradient` and docs/learning.md."""
 
     kind: str = Field("policy_gradient", description="a registered learner, or module:name")
-    terms: tuple[str, ...] = Field(
+    terms: Texts = Field(
         ("surrogate()",), description="the objective, a sum: surrogate(clip=(.2, .28)), kl(.05); a list or one text"
     )
-    lr: float | dict[str, float] = 1e-3
+    lr: float | dict[str, float] = Field(1e-3, description="learning rate (AdamW), or one for each policy by name")
     sequential: Literal["turn", "agent"] | None = Field(
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
     )
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
-    epochs: int = Field(1, ge=1)
-    minibatch: int | None = Field(None, ge=1)
-    max_grad_norm: float = Field(1.0, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    epochs: int = Field(1, ge=1, description="times that each batch is learned from")
+    minibatch: int | None = Field(None, ge=1, description="rows per step of the optimiser; null: the whole batch")
+    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients of a policy are shortened to this")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="of the learning rate over the iterations"
+    )
     transaction: Literal["update", "step"] = Field(
         "update", description="what a failure undoes; step needs no copy of a model that takes several steps"
     )
@@ -143,6 +185,14 @@ class LearnPart(_Part):
             _named(objective, known, info)
         return value
 
+    @field_validator("kind")
+    @classmethod
+    def _is_a_learner(cls, value: str, info: ValidationInfo) -> str:
+        if ":" not in value:
+            with contextlib.suppress(ImportError):  # as above
+                _named(LEARNERS.find, value, info)
+        return value
+
     @field_validator("lr")
     @classmethod
     def _is_a_rate(cls, value: float | dict[str, float]) -> float | dict[str, float]:
@@ -154,12 +204,12 @@ class LearnPart(_Part):
 class TrainPart(_Part):
     """How much is played and how often one looks."""
 
-    iterations: int = Field(50, ge=0)
+    iterations: int = Field(50, ge=0, description="times of play, credit, update")
     groups: int = Field(16, ge=1, description="tasks per iteration")
     group_size: int = Field(8, ge=1, description="episodes per task")
-    evaluate_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(10, ge=1)
-    save_turns: Literal["none", "last", "all"] = "last"
+    evaluate_every: int = Field(10, ge=1, description="iterations between looks at held-out tasks")
+    checkpoint_every: int = Field(10, ge=1, description="iterations between checkpoints, from which --resume goes on")
+    save_turns: Literal["none", "last", "all"] = Field("last", description="iterations whose turns are kept as Parquet")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
 
@@ -175,65 +225,77 @@ class PlayPart(_Part):
     @field_validator("executor")
     @classmethod
     def _is_known(cls, value: str, info: ValidationInfo) -> str:
-        name = _checked(read_call, value)[0]
-        if ":" not in name:
-            _named(EXECUTORS.find, name, info)
+        name, values, options = _checked(read_call, value)
+        if ":" not in name and not _unknown(info):
+            _checked(lambda name: check(EXECUTORS.find(name), options, repr(name), len(values)), name)
         return value
 
 
 class ControlPart(_Part):
     """A system that the trained team is compared with: other policies in the same seats, or a training of its own."""
 
-    policies: dict[str, PolicyPart] | None = None
-    teacher: str | None = Field(None, description="the scripted team of a warm start")
-    options: dict[str, Any] = {}
+    policies: dict[str, PolicyPart] | None = Field(None, description="other policies under names of `policies`")
+    teacher: str | None = Field(None, description="scripted play in every seat, as in warm_start")
+    options: dict[str, Any] = Field({}, description="arguments of that teacher")
     train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
-    note: str = ""
+    note: str = Field("", description="what the report says of it")
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> ControlPart:
+    def _is_one_thing(self, info: ValidationInfo) -> ControlPart:
         if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
             raise ValueError("give one of policies, teacher and train")
+        if self.teacher is not None and not _unknown(info):
+            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
         return self
 
 
 class EvaluationPart(_Part):
     """How the difference is proved: the same held-out tasks for every system, several trials each."""
 
-    tasks: int = Field(200, ge=2)
-    trials: int = Field(4, ge=1)
+    tasks: int = Field(200, ge=2, description="held-out tasks of the final comparison, the same for every system")
+    trials: int = Field(4, ge=1, description="episodes per task")
     look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
-    look_trials: int = Field(2, ge=1)
+    look_trials: int = Field(2, ge=1, description="episodes per task of each look")
     agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
-    controls: dict[str, ControlPart] = {}
+    controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_measures(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        from palaestra.runs.measures import named  # brings SciPy
+
+        for name in value:
+            if ":" not in name:
+                _named(named, name, info)
+        return value
 
 
 class Recipe(_Part):
     """A run, whole."""
 
-    name: str
-    description: str = ""
-    imports: tuple[str, ...] = Field((), description="your modules that register signals, envs or teachers")
-    env: EnvPart
-    policies: dict[str, PolicyPart]
+    name: str = Field(description="of the run, and of its folder under runs/")
+    description: str = Field("", description="what it trains and proves, for `palaestra recipes` and the report")
+    imports: Texts = Field((), description="your modules that register signals, envs or teachers; asks for --trust")
+    env: EnvPart = Field(description="what is played")
+    policies: dict[str, PolicyPart] = Field(description="who can play, by name")
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
-    warm_start: WarmStartPart | None = None
+    warm_start: WarmStartPart | None = Field(None, description="imitation of scripted play before training")
     reward: str | dict[str, str] | None = Field(
         None,
         description="replaces the env's reward: a signal, or signals by name, whose sum is the reward; each stays in "
         "the table as r_<name>",
     )
-    stages: tuple[str, ...] = Field(
+    stages: Texts = Field(
         (), description="what stands between play and learning, in order: critic(), replay(k=1), module:name(…)"
     )
-    credit: str = "grpo()"
-    learn: LearnPart = LearnPart()
-    train: TrainPart = TrainPart()
-    play: PlayPart = PlayPart()
-    evaluation: EvaluationPart = EvaluationPart()
-    seeds: tuple[int, ...] = (0,)
+    credit: str = Field("grpo()", description="the advantage of every turn: a signal, see docs/credit.md")
+    learn: LearnPart = Field(LearnPart(), description="how an advantage moves a policy")
+    train: TrainPart = Field(TrainPart(), description="how much is played, and how often one looks")
+    play: PlayPart = Field(PlayPart(), description="how play is spread")
+    evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
+    seeds: Seeds = Field((0,), description="independent trainings: a list, or their number (5 is 0 to 4)")
 
     @field_validator("name")
     @classmethod
@@ -515,7 +577,9 @@ def _sentence(error: Any) -> str:
         case "missing":
             return f"{field}: this field is required"
         case "value_error":
-            return (f"{field}: " if field else "") + str(error["ctx"]["error"])
+            said = str(error["ctx"]["error"])
+            inside = said.startswith(".")  # a field of this part, whose name goes on with it
+            return f"{field}{said}".removeprefix(".") if inside or not field else f"{field}: {said}"
         case "model_type" | "model_attributes_type" | "dict_type":
             expected = "expected a mapping of fields"
         case "literal_error":

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, show
+from palaestra.errors import InputError
+from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, say, show
 from palaestra.interface.cli.app import out as console
 
 
@@ -99,15 +100,31 @@ def report(
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
+    explained: Annotated[bool, typer.Option("--explain", help="with what each field means, and its default")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema, for editors")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the recipes that ship, or print one."""
+    """List the recipes that ship, or print one; nothing that a recipe names is run."""
     from palaestra.runs.recipe import look, names
 
+    if schema:
+        from palaestra.runs.reference import schema as schema_of
+
+        show(schema_of())
+        return
     if name:
         recipe = look(name)
-        show(recipe.model_dump(mode="json")) if as_json else print(recipe.dump(), end="")
+        if as_json:
+            show(recipe.model_dump(mode="json"))
+        elif explained:
+            from palaestra.runs.reference import explain
+
+            say(explain(recipe).removesuffix("\n"))
+        else:
+            say(recipe.dump().removesuffix("\n"))
         return
+    if explained:
+        raise InputError("recipes --explain: name the recipe, e.g. palaestra recipes corridor --explain")
     rows = [(each, look(each).description) for each in names()]
     if as_json:
         show([{"name": each, "description": text} for each, text in rows])
