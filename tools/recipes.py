@@ -47,8 +47,8 @@ palaestra train mine.yaml train.iterations=20 policies.walker.kind=random
 
 With the first line `# yaml-language-server: $schema=recipe.schema.json` an editor completes and checks fields while
 you type. On the command line any field is replaced by `field=value`, the value as in YAML. A recipe that names code of
-yours asks for `--trust`: [a recipe is code](security.md). It holds no secrets: a key is an environment variable, of which the
-recipe has the name.
+yours asks for `--trust`: [a recipe is code](security.md). It holds no secrets: a key is an environment variable,
+of which the recipe has the name.
 """
 
 TEACHER = """## Teachers of your own

@@ -102,10 +102,10 @@ def run_jobs(
     jobs = min(jobs or os.cpu_count() or 1, len(work))
     others = set(multiprocessing.active_children())
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console or Console(stderr=True)) as bars:

@@ -33,8 +33,9 @@ class _InOrder(typer.core.TyperGroup):
         return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
 
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal obeys or hides: control bytes (all but tab and end of line), line separators, turns of direction."""
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys or hides: control bytes (all but tab and end of line), line separators, turns of direction; and
+halves of signs, which it cannot spell."""
 
 
 def visible(text: str) -> str:

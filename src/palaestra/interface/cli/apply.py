@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import app, load_turns, modules_here
+from palaestra.interface.cli.app import app, load_turns, modules_here, say
 
 
 @app.command()
@@ -48,6 +48,6 @@ def apply(
     table = load_turns(turns)
     signal = parse(expression, columns=table.columns)
     if explain:
-        print(signal.explain(table))
+        say(signal.explain(table))
     table.with_column(**{name: signal}).save(out)
-    print(f"{out}: {len(table)} turns, column {name!r}")
+    say(f"{out}: {len(table)} turns, column {name!r}")

@@ -41,8 +41,8 @@ def train(
 
     directory = out or Path("runs") / loaded.name
     summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
-    print(summary["verdict"])
-    print(f"report: {directory / 'report.html'}")
+    say(summary["verdict"])
+    say(f"report: {directory / 'report.html'}")
 
 
 @app.command(short_help="Train variants of a recipe side by side.")
@@ -72,8 +72,8 @@ def compare(
         recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
     )
     for pair in result["pairs"]:
-        print(pair["verdict"])
-    print(f"report: {directory / 'report.html'}")
+        say(pair["verdict"])
+    say(f"report: {directory / 'report.html'}")
 
 
 @app.command(short_help="Write the page of a run or a comparison.")
@@ -91,10 +91,10 @@ def report(
         from palaestra.interface.cli.evaluate import evaluation_page
 
         folder = directory if directory.is_dir() else directory.parent
-        print(evaluation_page([str(directory)], folder / "report.html"))
+        say(str(evaluation_page([str(directory)], folder / "report.html")))
         return
     write = write_comparison if (directory / "comparison.json").exists() else write_report
-    print(write(directory))
+    say(str(write(directory)))
 
 
 @app.command()
