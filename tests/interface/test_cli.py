@@ -345,11 +345,11 @@ def test_train_says_its_verdict_and_where_the_report_is(trained: Trained) -> Non
 
 def test_train_again(trained: Trained, say: Any) -> None:
     shutil.copytree(trained.directory, "copy")
-    again = say("train", trained.recipe, "--out", "copy", "--resume")
+    again = say("train", trained.recipe, "--trust", "--out", "copy", "--resume")
     assert (again.code, again.stdout) == (0, trained.stdout.replace("run/", "copy/"))
-    refused = complaint(say("train", trained.recipe, "--out", trained.directory))
+    refused = complaint(say("train", trained.recipe, "--trust", "--out", trained.directory))
     assert refused.endswith("holds a run already: go on with --resume, or choose another --out")
-    other = complaint(say("train", trained.recipe, "learn.lr=0.5", "--out", trained.directory, "--resume"))
+    other = complaint(say("train", trained.recipe, "--trust", "learn.lr=0.5", "--out", trained.directory, "--resume"))
     assert "holds a run of another recipe or other overrides" in other
 
 
@@ -357,7 +357,7 @@ def test_train_cannot_write(say: Any, tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
     (tmp_path / "file").write_text("")
     for out in ("file", "file/run", "/proc/run"):
-        assert out.split("/")[-1] in complaint(say("train", "quick.yaml", "--out", out), code=1)
+        assert out.split("/")[-1] in complaint(say("train", "quick.yaml", "--trust", "--out", out), code=1)
 
 
 def test_train_names_a_library_that_is_not_installed(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,9 +372,9 @@ def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkey
     for name in ("my_game", "colorsys"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('found me')\n")
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
-    found = complaint(say("train", "quick.yaml", "env.make=my_game:Game"))
+    found = complaint(say("train", "quick.yaml", "--trust", "env.make=my_game:Game"))
     assert "cannot import 'my_game' (RuntimeError: found me)" in found
-    assert "found me" not in complaint(say("train", "quick.yaml", "env.make=colorsys:hls_to_rgb"))
+    assert "found me" not in complaint(say("train", "quick.yaml", "--trust", "env.make=colorsys:hls_to_rgb"))
 
 
 def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,10 +31,12 @@ def train(
     resume: bool = False,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train a team on every seed, compare it with its start, write `summary.json` and `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
+    trust: run the code that a recipe file names; see docs/security.md.
 
     Returns:
         The summary, as in `summary.json`.
@@ -46,7 +48,7 @@ def train(
     need_torch()
     from palaestra.runs import jobs as runs
 
-    made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides)
+    made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, console=console)
     write_report(folder)
@@ -62,10 +64,11 @@ def compare(
     directory: str | Path | None = None,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train variants of a recipe under one budget and the same seeds, and say of each pair which is better.
 
-    vary: `credit=grpo,dr_mas`, a field and its values.
+    vary: `credit=grpo,dr_mas`, a field and its values. trust: as in `train`.
 
     Returns:
         The comparison, as in `comparison.json`.
@@ -74,7 +77,9 @@ def compare(
     from palaestra.runs import jobs as runs
 
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
-    comparison = runs.compare(recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console)
+    comparison = runs.compare(
+        recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console, trust=trust
+    )
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)

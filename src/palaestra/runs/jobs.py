@@ -117,10 +117,10 @@ def run_jobs(
     jobs = min(jobs or os.cpu_count() or 1, len(work))
     others = set(multiprocessing.active_children())
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console or Console(stderr=True)) as bars:
@@ -235,13 +235,16 @@ def compare(
     directory: Path,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train every variant under the same budget and seeds, and say of each pair which is better.
 
     What is there already is not done again.
     """
     field, values = _variants(vary)
-    recipes = {value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"])) for value in values}
+    recipes = {
+        value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values
+    }
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
     for recipe in recipes.values():
         _check(recipe)

@@ -24,7 +24,7 @@ from palaestra.evaluation import SystemResult, comparison_table, holm, paired_di
 from palaestra.evaluation.power import runs_needed
 from palaestra.learning import seal
 from palaestra.runs.measures import lower_is_better
-from palaestra.runs.recipe import EvaluationPart, Recipe, load
+from palaestra.runs.recipe import EvaluationPart, Recipe, look
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
@@ -283,7 +283,7 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
             )
         turns = _after_training(path, variants)
     elif (path / "recipe.yaml").exists():
-        recipe = load(path / "recipe.yaml")
+        recipe = look(path / "recipe.yaml")
         turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
     else:
         turns = _evaluation(path) if (path / "evaluation.parquet").exists() else Turns.load(path)
