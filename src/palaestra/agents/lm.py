@@ -9,7 +9,6 @@ one), greedy decoding (not a distribution), and constrained decoding (an illegal
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ import torch
 from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.base import Decision, Request, Scored
+from palaestra.algebra.files import read_object, write_json
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, missing_extra
 
@@ -120,15 +120,18 @@ class LMPolicy:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         settings = {key: getattr(self, key) for key in SETTINGS}
-        (folder / "palaestra.json").write_text(json.dumps(settings, indent=2) + "\n")
+        write_json(folder / "palaestra.json", {"kind": "lm"} | settings)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> LMPolicy:
         """What `save` wrote."""
         folder = Path(path)
-        if not (folder / "palaestra.json").exists():
+        found = read_object(folder / "palaestra.json")
+        if found is None:
             raise InputError(f"LMPolicy: {folder} has no palaestra.json: use from_pretrained for foreign models")
-        settings = json.loads((folder / "palaestra.json").read_text())
+        if found.get("kind", "lm") != "lm":
+            raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
+        settings = {key: found[key] for key in SETTINGS if key in found}
         with _quietly():
             if not (folder / "adapter_config.json").exists():
                 return cls.from_pretrained(folder, device=device, **settings)

@@ -5,7 +5,7 @@ What needs torch is imported by the functions, so that recipes can be read witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from palaestra.agents.base import Decision, Policy, Request
 from palaestra.algebra.registry import Registry
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import RecipeError
-from palaestra.runs.teachers import call
+from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 
 
@@ -109,6 +109,25 @@ def script(made: Making) -> Policy:
     """Scripted play: options.teacher names a teacher, or module:function."""
     play = make_teacher(made.take("teacher"), made.options, made.field, seed=made.seed)
     return ScriptedPolicy(play, name=made.name)
+
+
+def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
+    """A policy that has no parameters, from what a stored team says of it: `{"kind", "options", "seed"}`.
+
+    Raises:
+        RecipeError: it cannot be made; or it names code, and is not trusted.
+    """
+    kind, options = str(part.get("kind")), dict(part.get("options") or {})
+    named = [text for text in (kind, str(options.get("teacher", ""))) if ":" in text]
+    if named and not trust:
+        raise RecipeError(f"policy {name!r} is {named[0]!r}, code that would run: read it, then say trust=True")
+    with naming(f"policies.{name}"):
+        make = POLICIES.find(kind)
+    return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))  # type: ignore[call-arg]
+
+
+def _no_env() -> Any:
+    raise RecipeError("this kind of policy looks at the env; it is stored with its parameters, or not at all")
 
 
 def _first(made: Making) -> Any:
