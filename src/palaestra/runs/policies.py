@@ -67,6 +67,13 @@ def lm(made: Making) -> Policy:
     return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
 
 
+def check_from_disk(made: Making) -> None:
+    """What can be known of kind `lm` without reading the model. Raises RecipeError if it cannot be made."""
+    from palaestra.agents import LMPolicy
+
+    made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
+
+
 @POLICIES.register("chat")
 def chat(made: Making) -> Policy:
     """A model behind an OpenAI-compatible endpoint; options.model says which."""
