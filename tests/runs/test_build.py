@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,35 @@ def test_policies_of_one_team_start_differently_and_seeds_too() -> None:
 
     assert weights(0) == weights(0)
     assert len({*weights(0), *weights(1)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"lora": {"rank": 8}}, "policies.guide.options: LMPolicy: lora: no field 'rank'"),
+        ({"max_new_tokens": 5000}, "max_new_tokens is 5000, but the model has 2048 positions"),
+        ({"max_new_token": 5}, "policies.guide.options: unknown option 'max_new_token'; did you mean 'max_new_tokens'"),
+        ({"dtype": "bf61"}, "dtype is 'bf61'; did you mean 'bf16'"),
+        ({"device": "cuda:97"}, "CUDA devices here"),
+        ({"model": "nowhere/at/all"}, "cannot load a model and tokenizer from 'nowhere/at/all'"),
+    ],
+)
+def test_models_from_disk_are_looked_at_before_anything_is_played(
+    options: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    LMPolicy.tiny(hidden=16, layers=1, heads=2).save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # nobody reads it
+    good = {"kind": "lm", "options": {"model": str(tmp_path), "max_new_tokens": 4}}
+    build.check(build.resolve(recipe(policies={"guide": good})), from_disk=True)
+    bad = {"kind": "lm", "options": good["options"] | options}  # type: ignore[operator]
+    with pytest.raises(RecipeError) as caught:
+        build.check(build.resolve(recipe(policies={"guide": bad})), from_disk=True)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+    other = {"kind": "chat", "options": {"model": "m", "base_url": "http://me:secret@host/v1", "api_key_env": None}}
+    with pytest.raises(RecipeError, match=r"policies\.seeker\..*base_url holds credentials") as caught:
+        build.check(build.resolve(recipe(policies={"guide": good, "seeker": other})), from_disk=True)
+    assert "secret" not in str(caught.value)
 
 
 def test_seats() -> None:

@@ -16,7 +16,7 @@ from palaestra.agents.base import Decision, Policy, Request
 from palaestra.algebra.registry import Registry, load_object
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError, RecipeError
-from palaestra.runs.teachers import call, check, check_teacher
+from palaestra.runs.teachers import call, check, check_teacher, naming
 from palaestra.runs.teachers import make as make_teacher
 
 
@@ -65,6 +65,13 @@ def lm(made: Making) -> Policy:
     from palaestra.agents import LMPolicy
 
     return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
+
+
+def check_from_disk(made: Making) -> None:
+    """What can be known of kind `lm` without reading the model. Raises RecipeError if it cannot be made."""
+    from palaestra.agents import LMPolicy
+
+    made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
 
 
 @POLICIES.register("chat")
@@ -150,6 +157,25 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
         except InputError:  # a recipe can be read where torch is not
             return
         check(found[0], rest, ".options", fixed, accepts=found[1:], given=given)
+
+
+def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
+    """A policy that has no parameters, from what a stored team says of it: `{"kind", "options", "seed"}`.
+
+    Raises:
+        RecipeError: it cannot be made; or it names code, and is not trusted.
+    """
+    kind, options = str(part.get("kind")), dict(part.get("options") or {})
+    named = [text for text in (kind, str(options.get("teacher", ""))) if ":" in text]
+    if named and not trust:
+        raise RecipeError(f"policy {name!r} is {named[0]!r}, code that would run: read it, then say trust=True")
+    with naming(f"policies.{name}"):
+        make = POLICIES.find(kind)
+    return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))  # type: ignore[call-arg]
+
+
+def _no_env() -> Any:
+    raise RecipeError("this kind of policy looks at the env; it is stored with its parameters, or not at all")
 
 
 def _first(made: Making) -> Any:

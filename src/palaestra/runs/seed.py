@@ -30,6 +30,7 @@ from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.proof import check_result, judged, value_of
 from palaestra.runs.recipe import EvaluationPart, Recipe, import_modules
+from palaestra.runs.trained import keep
 
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
@@ -64,6 +65,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     gc.collect()
     gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
     lines = trained.run()
+    keep(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     for name in setup.proof.controls:
         if name in setup.rivals:
