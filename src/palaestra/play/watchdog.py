@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from time import perf_counter, process_time
-from typing import Any, Generic, TypeVar
+from time import perf_counter, process_time, thread_time
+from typing import Any, Generic, Literal, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,10 +24,10 @@ GLANCE = 0.01
 """Seconds between two looks at calls that may wait; a batch that takes less is not looked at."""
 
 WAITS = 0.002
-"""Seconds of waiting per call from which on threads are worth their handovers."""
+"""A call that waits for so many seconds is worth a handover."""
 
 HANGS = 0.25
-"""Seconds after which one call that waits is enough to go by."""
+"""After so many seconds one call that waits is enough to go by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Watchdog:
         self._timeout = timeout
         self._threads = (0 if timeout is None else 1) if threads is None else threads
         self._most = most
+        self._watch = _Watch()
         self._inboxes: dict[int, SimpleQueue[_Batch[Any, Any] | None]] = {}
         self._workers: dict[int, threading.Thread] = {}
 
@@ -86,18 +87,19 @@ class Watchdog:
                 self._inbox(lane).put(batch)
                 under_way.append((lane, batch, mine))
 
-        def spread() -> None:
-            self._dismiss(lane)
-            self._threads = self._most
-            hand_out(indices[batch.cut() :])
-
         hand_out(range(len(items)))
         if meanwhile:
             meanwhile()
         while under_way:
             lane, batch, indices = under_way.popleft()
             worker = self._workers[lane]
-            if not batch.wait(self._timeout, spread if self._threads == 1 < self._most and places else None):
+            state = batch.wait(self._timeout, self._watch if self._threads == 1 < self._most and places else None)
+            if state == "waiting":
+                self._dismiss(lane)
+                self._threads = self._most
+                hand_out(indices[batch.cut() :])
+                state = batch.wait(self._timeout)
+            if state == "hung":
                 if self._workers.get(lane) is worker:
                     self._dismiss(lane)
                 worker.abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
@@ -136,6 +138,7 @@ class _Batch(Generic[Item, Result]):
         self._abandoned = False
         self._lock = threading.Lock()
         self._done = threading.Event()
+        self._watch: _Watch | None = None
 
     def run(self) -> bool:
         """In the worker: make the calls; False if the batch was abandoned meanwhile."""
@@ -145,7 +148,11 @@ class _Batch(Generic[Item, Result]):
             # The position last: whoever sees it also sees the time that belongs to it.
             self._began = perf_counter()
             self._position = position
+            watch = self._watch
+            computed = thread_time() if watch else 0.0
             result = _attempt(self._call, self.items[position])
+            if watch:
+                watch.note(perf_counter() - self._began, thread_time() - computed)
             with self._lock:
                 if self._abandoned:
                     return False
@@ -160,46 +167,46 @@ class _Batch(Generic[Item, Result]):
             del self.items[len(self.results) + 1 :]
             return len(self.items)
 
-    def wait(self, timeout: float | None, spread: Callable[[], None] | None = None) -> bool:
-        """In the caller: True when all is done; False when a call took too long, and the batch is then abandoned.
+    def wait(self, timeout: float | None, watch: _Watch | None = None) -> Literal["done", "hung", "waiting"]:
+        """In the caller: until all is done, or a call took too long, and the batch is then abandoned.
 
-        spread: is called once, if the calls are seen to wait.
+        With a watch only until calls are seen to wait.
         """
         if timeout is None:
-            return self._done.wait()
-        watch = None
+            self._done.wait()
+            return "done"
+        position, computed = self._position, process_time()
         left = timeout - (perf_counter() - self._began)  # it may have begun long ago: others were waited for first
-        while not self._done.wait(max(min(left, GLANCE) if spread else left, 0.001)):
+        while not self._done.wait(max(min(left, GLANCE) if watch else left, 0.001)):
             with self._lock:  # no call can end now
-                left = timeout - (perf_counter() - self._began)
+                seconds = perf_counter() - self._began
+                left = timeout - seconds
                 running = len(self.results) == self._position < len(self.items)
                 if running and left <= 0:
                     self._abandoned = True
-                    return False
-            watch = watch or _Watch(self)
-            if spread and watch.sees_waiting():
-                spread()
-                spread = None
-        if spread and watch and watch.sees_waiting():
-            spread()
-        return True
+                    return "hung"
+            if watch:
+                self._watch = watch
+                if position != self._position:
+                    position, computed = self._position, process_time()
+                still = running and seconds > HANGS and process_time() - computed < 0.25 * seconds
+                if still or watch.sees_waiting():
+                    return "waiting"
+        return "done"
 
 
 class _Watch:
-    """Whether the calls of a batch wait, from now on. The caller sleeps meanwhile, so whatever computes is one of them.
+    """Which calls wait. Some say nothing: a busy machine lets any call wait now and then."""
 
-    They do if most of the time nothing computes, and two of them have ended that waited, or one is under way for long.
-    Two, because a busy machine lets a single call wait now and then.
-    """
+    def __init__(self) -> None:
+        self._calls = self._waiting = 0
 
-    def __init__(self, batch: _Batch[Any, Any]) -> None:
-        self._batch = batch
-        self._began, self._busy, self._done = perf_counter(), process_time(), len(batch.results)
+    def note(self, seconds: float, computing: float) -> None:
+        self._calls += 1
+        self._waiting += seconds - computing > max(WAITS, 0.75 * seconds)
 
     def sees_waiting(self) -> bool:
-        seconds, calls = perf_counter() - self._began, len(self._batch.results) - self._done
-        idle = seconds - (process_time() - self._busy)
-        return idle > 0.75 * seconds and (idle > WAITS * calls if calls > 1 else idle > HANGS)
+        return self._waiting > max(2, self._calls / 2)
 
 
 def _work(inbox: SimpleQueue[_Batch[Any, Any] | None]) -> None:
