@@ -119,17 +119,18 @@ def evaluate(
     return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
 
 
-def rank(matches: str | Path | Matches, *, method: str = "auto", seed: int = 0) -> Ranking:
+def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | None = None, seed: int = 0) -> Ranking:
     """An order of systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
 
     matches: a file, or what `evaluation.ranking.read_matches` gives. method: "auto", "elo", "alpha_rank", "nash" …
+    cluster: a column of the file whose matches are resampled together, in the place of the task.
 
     Raises:
         InputError: the matches cannot be read, or there is no such method.
     """
     from palaestra.evaluation import ranking
 
-    played = matches if isinstance(matches, ranking.Matches) else ranking.read_matches(Path(matches))
+    played = matches if isinstance(matches, ranking.Matches) else ranking.read_matches(Path(matches), cluster=cluster)
     return ranking.rank(played, method, seed=seed)
 
 
