@@ -29,7 +29,7 @@ class _InOrder(typer.core.TyperGroup):
     """Commands in the order in which one meets them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "triage", "apply", "audit")
+        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "study", "triage", "apply", "audit")
         return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
 
 

@@ -24,6 +24,7 @@ HOMES = (
     "palaestra.runs.measures",
     "palaestra.play.executors",
     "palaestra.evaluation.logs",
+    "palaestra.evaluation.studies",
 )
 """Modules that make the registries."""
 
