@@ -2,6 +2,7 @@
 
     python tools/mutants.py                     200 mutants of seed 0, in two processes
     python tools/mutants.py --count 20 --seed 3 --only credit
+    python tools/mutants.py --log verdicts.txt  goes on where it was stopped
 
 Every mutant is made in a copy of the sources, so the checkout stays as it is. Printed are the survivors, with file and
 line, and the share that was killed; exit code 1 if it is below 95 %. A survivor is a test that is missing, or a change
@@ -27,6 +28,8 @@ SOURCE = ROOT / "src" / "palaestra"
 PACKAGES = ("algebra", "credit", "rewards", "evaluation", "learning")
 LEFT_OUT = ("__init__.py", "logs", "files.py", "registry.py", "checkpoints.py", "journal.py", "progress.py")
 """Files whose changes these tests are not for: readers and files have faults injected on purpose."""
+NO_TESTS = 5
+"""What pytest says where nothing was collected."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
 }  # fmt: skip
@@ -101,14 +104,21 @@ def changed_default(value: object) -> str | None:
     return None
 
 
-def tests_for(path: Path) -> list[str]:
-    """The mirrored test file, those of the folder above if there is none, and the properties of all names."""
+def tests_for(path: Path) -> list[list[str]]:
+    """What may notice, the nearest first: the mirrored file; the snapshot of the API, the folder, what holds of all."""
     inner = path.relative_to(SOURCE)
+    folder = ROOT / "tests" / inner.parent
+    while not folder.exists():
+        folder = folder.parent
     mirrored = ROOT / "tests" / inner.parent / f"test_{inner.stem}.py"
-    chosen = [mirrored] if mirrored.exists() else sorted((ROOT / "tests" / inner.parent).glob("test_*.py"))
-    if inner.parts[0] in ("credit", "rewards") and ROOT / "tests/credit/test_invariants.py" not in chosen:
-        chosen.append(ROOT / "tests/credit/test_invariants.py")
-    return [str(each.relative_to(ROOT)) for each in chosen] + [f"src/palaestra/{inner}"]
+    others = [each for each in sorted(folder.glob("test_*.py")) if each != mirrored]
+    if inner.parts[0] in ("credit", "rewards") and (every := ROOT / "tests/credit/test_invariants.py") not in others:
+        others.append(every)
+    near = [str(mirrored.relative_to(ROOT))] if mirrored.exists() else []
+    return [
+        [*near, f"src/palaestra/{inner}"],
+        ["tests/test_public_api.py", *(str(each.relative_to(ROOT)) for each in others)],
+    ]
 
 
 def killed(mutant: Mutant, copy: Path) -> bool:
@@ -120,16 +130,19 @@ def killed(mutant: Mutant, copy: Path) -> bool:
     rows[mutant.line - 1] = row[: mutant.start] + mutant.now.encode() + row[mutant.end :]
     target.write_bytes(b"".join(rows))
     environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", *tests_for(mutant.path)]
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=600)
+        for tests in filter(None, tests_for(mutant.path)):
+            command = [sys.executable, "-m", "pytest", "-x", "-q", *tests]
+            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=900)
+            if done.returncode not in (0, 1, 2, NO_TESTS):
+                raise RuntimeError(f"{mutant}: pytest ended with {done.returncode}: {done.stdout.decode()[-500:]}")
+            if done.returncode in (1, 2):
+                return True
     except subprocess.TimeoutExpired:
         return True  # it hangs, which nobody would overlook
     finally:
         target.write_bytes(original)
-    if done.returncode not in (0, 1, 2):
-        raise RuntimeError(f"{mutant}: pytest ended with {done.returncode}: {done.stdout.decode()[-500:]}")
-    return done.returncode != 0
+    return False
 
 
 def main() -> int:
@@ -139,7 +152,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="one package, or the part of a path")
+    parser.add_argument("--log", type=Path, help="a file for the verdicts; those it holds already are kept")
     given = parser.parse_args()
+    lines = given.log.read_text(encoding="utf-8").splitlines() if given.log and given.log.exists() else []
+    known = {line[9:]: line.startswith("killed") for line in lines}
     files = [path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))]
     files = [path for path in files if not any(part in LEFT_OUT for part in path.parts) and given.only in str(path)]
     every = [mutant for path in files for mutant in mutants_of(path)]
@@ -157,8 +173,12 @@ def main() -> int:
         def work(number: int) -> list[tuple[Mutant, bool]]:
             found = []
             for mutant in drawn[number :: given.jobs]:
-                found.append((mutant, killed(mutant, copies[number])))
-                print("killed  " if found[-1][1] else "SURVIVED", mutant, flush=True)
+                found.append((mutant, known[str(mutant)] if str(mutant) in known else killed(mutant, copies[number])))
+                line = f"{'killed  ' if found[-1][1] else 'SURVIVED'} {mutant}"
+                print(line, flush=True)
+                if given.log and str(mutant) not in known:
+                    with given.log.open("a", encoding="utf-8") as log:
+                        log.write(line + "\n")
             return found
 
         results = [each for part in pool.map(work, range(given.jobs)) for each in part]

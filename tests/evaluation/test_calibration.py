@@ -72,3 +72,10 @@ def test_bad_confidence_is_named() -> None:
         calibration([0.1, 1.2], [True, False])
     with pytest.raises(InputError, match="no trial"):
         calibration([None], [True])
+
+
+def test_an_error_of_known_size_lies_between_the_ends() -> None:
+    confidence = np.full(400, 0.9)
+    found = calibration(confidence, np.arange(400) % 5 < 3).ece  # .6 succeed: the error is .3
+    assert found.mean == pytest.approx(0.3)
+    assert 0.2 < found.low < 0.29 < 0.31 < found.high < 0.4

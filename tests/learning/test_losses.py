@@ -32,6 +32,14 @@ def test_sequence_ratio_is_length_normalised_and_ignores_padding() -> None:
     assert ratio[1, 0].item() == pytest.approx(1.0)
 
 
+def test_estimators_of_one_token() -> None:
+    logprobs, reference = tensor([-1.0, -2.0]), tensor([-1.5, -1.0])  # d = -.5 and 1
+    for estimator, expected in {"k1": [0.5, -1.0], "k2": [0.125, 0.5], "abs": [0.5, 1.0]}.items():
+        assert kl_estimate(logprobs, reference, estimator=estimator)[0].tolist() == pytest.approx(expected)
+    k3 = [math.exp(-0.5) + 0.5 - 1, math.e - 1 - 1]
+    assert kl_estimate(logprobs, reference, estimator="k3")[0].tolist() == pytest.approx(k3)
+
+
 def test_stop_gradient_form_has_the_gradient_of_the_plain_sequence_form() -> None:
     new = tensor([-1.0, -2.0, -3.0], [-1.0, 0.0, 0.0]).requires_grad_()
     old = tensor([-1.1, -2.3, -2.9], [-1.2, 0.0, 0.0])

@@ -313,6 +313,14 @@ def test_farming_is_a_share_that_rises_while_success_falls() -> None:
     assert component_farming(turns.filter(pl.col("iteration") == 0), col("r_format")).verdict == "cannot tell"
 
 
+def test_the_first_fifth_is_compared_with_the_last_their_ends_included() -> None:
+    turns = walk([[0]] * 6).with_column(
+        iteration=[0, 1, 2, 3, 4, 5], r_a=[0.0, 1.0, 9.0, 9.0, 3.0, 1.0], r_b=[1.0, 0.0, 9.0, 9.0, 1.0, 3.0]
+    )
+    numbers = component_farming(turns, col("r_a") + col("r_b")).numbers
+    assert (numbers["before_r_a"], numbers["after_r_a"]) == (0.5, 0.5)  # of iterations 0 and 1, 4 and 5
+
+
 def test_success_is_counted_by_episodes_and_not_by_their_length() -> None:
     turns = walk([[0]] * 4 + [[0], [0] * 9] * 2).with_column(iteration=[0] * 4 + [1] * 20)
     half = [True, True, False, False] + ([True] + [False] * 9) * 2

@@ -54,6 +54,18 @@ def test_a_network_goes_on_after_a_stop() -> None:
     assert [again(tables[n - 1], context(n))["novelty"].to_list() for n in (3, 4)] == found[2:]
 
 
+def test_features_are_standardised_by_all_that_was_seen() -> None:
+    rng = np.random.default_rng(2)
+    seen = rng.normal(3.0, 2.0, size=(30, 3))
+    stage = rnd()
+    for number, rows in enumerate(np.split(seen, [4, 15]), 1):
+        stage(frames(rows), context(number))
+    n, mean, squares = stage.state_dict()["moments"]
+    np.testing.assert_allclose(n, 30)
+    np.testing.assert_allclose(mean, seen.mean(axis=0))
+    np.testing.assert_allclose(squares / n, seen.var(axis=0))
+
+
 def test_features_that_are_missing_or_odd() -> None:
     turns = Turns({"features": pl.Series([[1.0, 2.0], None, [0.0, 1.0]])})
     assert rnd()(turns, context())["novelty"].is_null().to_list() == [False, True, False]
