@@ -1,8 +1,9 @@
 """What a rollout costs besides its envs and policies.
 
 1. Overhead per turn in CPU time: a trivial env and a trivial policy, whose own time is subtracted.
-2. CPU time per turn of the adapters, legal actions at random, beside a bare loop over the library.
-3. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
+2. Wall time of envs that wait in every step, and of some that never answer.
+3. CPU time per turn of the adapters, legal actions at random, beside a bare loop over the library.
+4. Share of wall time inside the forward passes of a language model of 0.2 M parameters, 256 episodes at once.
 
 Run: python benchmarks/rollout.py
 """
@@ -13,7 +14,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 import palaestra as pa
 from palaestra.agents.base import Decision, Policy, Request
 from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.play.executors import Local, Plan, Threads
 
 CONCURRENCY = 256
 MOST_MICROSECONDS = 20
@@ -121,6 +123,33 @@ def overhead() -> bool:
     holds = costs[0] <= MOST_MICROSECONDS
     print(f"criterion: at most {MOST_MICROSECONDS} us per turn (first row): {'holds' if holds else 'FAILS'}\n")
     return holds
+
+
+class Waiting(Counting):
+    """A step takes 20 ms; in some games it takes a minute."""
+
+    def __init__(self, hanging: int = 0) -> None:
+        super().__init__(6)
+        self._hanging = hanging
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Wait, and count."""
+        sleep(60 if self._seed < self._hanging else 0.02)
+        return super().step(actions)
+
+
+def waiting() -> None:
+    """Print wall seconds of 64 episodes of six steps at once, and of those of which 52 hang at a limit of 0.3 s."""
+    plan = Plan(64, env_seeds=range(64))
+    print(f"{'64 envs, 6 steps of 20 ms':<28} {'serial':>7} {'local':>7} {'threads':>8}")
+    for name, hanging, alone in (("all answer", 0, 64 * 6 * 0.02), ("52 hang, 0.3 s", 52, 52 * 0.3 + 12 * 6 * 0.02)):
+        seconds = []
+        for executor in (Local(64, timeout=0.3), Threads(64, 64, timeout=0.3)):
+            began = perf_counter()
+            executor.play(functools.partial(Waiting, hanging), Everyone(Constant()), plan)
+            seconds.append(perf_counter() - began)
+        print(f"{name:<28} {alone:>7.1f} {seconds[0]:>7.2f} {seconds[1]:>8.2f}")
+    print()
 
 
 def adapters() -> None:
@@ -238,5 +267,6 @@ def forward_share() -> bool:
 
 if __name__ == "__main__":
     holds = overhead()
+    waiting()
     adapters()
     sys.exit(0 if forward_share() & holds else 1)

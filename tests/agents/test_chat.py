@@ -1,25 +1,36 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
+import polars as pl
 import pytest
 
-from palaestra.agents import ChatPolicy, Request
-from palaestra.envs.base import Observation
+from palaestra.agents import ChatPolicy, Request, Team
+from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import InputError
+from palaestra.interface import cli
+from palaestra.play.boundary import accept
+from palaestra.play.recording import Row
+from palaestra.play.rollout import rollout
 from palaestra.testing.policy import check_policy
 
 KEY = "sk-very-secret-0123456789"
 
 
-def completion(text: str | None = " 42\n", usage: bool = True, **choice: object) -> bytes:
+def completion(text: str | None = " 42\n", usage: object = True, **choice: object) -> bytes:
     body = {
         "id": "1",
         "object": "chat.completion",
@@ -28,7 +39,8 @@ def completion(text: str | None = " 42\n", usage: bool = True, **choice: object)
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}, **choice}],
     }
     if usage:
-        body["usage"] = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+        usual = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+        body["usage"] = usual if usage is True else usage
     return json.dumps(body).encode()
 
 
@@ -118,8 +130,11 @@ def test_an_answer_with_its_price(endpoint: Endpoint) -> None:
     assert endpoint.headers == [f"Bearer {KEY}"]
     ask(chat, "a", "b")
     assert chat.totals == pytest.approx(
-        {"requests": 3, "attempts": 3, "errors": 0, "tokens_in": 3000, "tokens_out": 30, "cost": 3 * 0.00315}
-    )
+        {
+            "requests": 3, "attempts": 3, "errors": 0, "tokens_in": 3000, "tokens_out": 30, "cost": 3 * 0.00315,
+            "unknown": 0,
+        }
+    )  # fmt: skip
 
 
 def test_what_is_not_wanted_is_not_sent_and_what_is_not_answered_is_none(endpoint: Endpoint) -> None:
@@ -156,6 +171,63 @@ def test_429_then_an_answer(endpoint: Endpoint) -> None:
     assert chat.totals["attempts"] == len(endpoint.bodies) == 3
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens_in", "tokens_out", "cost", "unknown"),
+    [
+        ({"prompt_tokens": 10**12, "completion_tokens": 10}, None, 10, None, 1),
+        ({"prompt_tokens": -1000, "completion_tokens": -3}, None, None, None, 2),
+        ({"prompt_tokens": "1000", "completion_tokens": 10.0}, 1000, 10, 1.02e-3, 0),
+        ({"prompt_tokens": 10.5, "completion_tokens": "many"}, None, None, None, 2),
+        ({"prompt_tokens": True, "completion_tokens": 1e999}, None, None, None, 2),
+        ({"prompt_tokens": None, "completion_tokens": [1]}, None, None, None, 2),
+        ("a lot", None, None, None, 2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:ChatPolicy")
+def test_counts_that_cannot_be_are_unknown(
+    endpoint: Endpoint, usage: object, tokens_in: int | None, tokens_out: int | None, cost: float | None, unknown: int
+) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, completion(usage=usage))
+    chat = policy(endpoint, price_in=1.0, price_out=2.0)
+    decision = ask(chat)[0]
+    assert (decision.action, decision.error) == ("42", None)
+    assert (decision.tokens_in, decision.tokens_out) == (tokens_in, tokens_out)
+    assert decision.cost == (None if cost is None else pytest.approx(cost))
+    assert chat.totals["unknown"] == unknown
+    assert chat.totals["cost"] == pytest.approx(cost or 0)
+    row = Row(turn=0, agent="player")
+    assert accept(decision, Observation("hi"), row, 0.0) is None  # and the rollout goes on
+
+
+def test_counts_that_cannot_be_are_said(endpoint: Endpoint) -> None:
+    endpoint.behave = lambda handler, body: reply(
+        handler, completion(usage={"prompt_tokens": -1, "completion_tokens": KEY})
+    )
+    with pytest.warns(UserWarning, match=r"such counts are taken as unknown") as said:
+        ask(policy(endpoint))
+    texts = [str(each.message) for each in said]
+    assert "usage.prompt_tokens is -1;" in texts[0]
+    assert "usage.completion_tokens is a str;" in texts[1]
+    assert KEY not in " ".join(texts)
+
+
+def test_every_attempt_is_paid(endpoint: Endpoint) -> None:
+    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
+        reply(handler, completion(None if len(endpoint.bodies) < 3 else "at last"))
+
+    endpoint.behave = behave
+    chat = policy(endpoint, price_in=3.0, price_out=15.0)
+    decision = ask(chat)[0]
+    assert (decision.action, decision.tokens_in, decision.tokens_out) == ("at last", 3000, 30)
+    assert decision.cost == pytest.approx(3 * 0.00315)
+    endpoint.behave = FAULTS["silent"][0]
+    decision = ask(chat)[0]
+    assert (decision.tokens_in, decision.tokens_out) == (3000, 30)
+    assert decision.error is not None
+    assert chat.totals["tokens_in"] == 6000
+    assert chat.totals["cost"] == pytest.approx(6 * 0.00315)
+
+
 def hang(handler: BaseHTTPRequestHandler, body: dict) -> None:
     time.sleep(0.5)
 
@@ -166,6 +238,18 @@ def drip(handler: BaseHTTPRequestHandler, body: dict) -> None:
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.05)
+
+
+def endless(handler: BaseHTTPRequestHandler, body: dict) -> None:
+    """What the client does not read stays in the buffers of the two sockets."""
+    handler.close_connection = True
+    reply(handler, b"{", length=10**9)
+    for _ in range(1000):
+        handler.wfile.write(b" " * 2**16)
+
+
+def bomb(handler: BaseHTTPRequestHandler, body: dict) -> None:
+    reply(handler, gzip.compress(b" " * 2**26), headers={"content-encoding": "gzip"})
 
 
 def half(handler: BaseHTTPRequestHandler, body: dict) -> None:
@@ -183,6 +267,15 @@ FAULTS = {
     "empty": (lambda h, b: reply(h, b'{"id": "1", "choices": []}'), "UnusableAnswerError: the answer has no choices"),
     "silent": (lambda h, b: reply(h, completion(None)), "UnusableAnswerError: the answer has no text"),
     "half": (half, "APIConnectionError: Connection error. (RemoteProtocolError: peer closed connection"),
+    "endless": (
+        endless,
+        "UnusableAnswerError: the answer is longer than 8 MiB",
+    ),
+    "bomb": (bomb, "UnusableAnswerError: the answer is longer than 8 MiB"),
+    "long complaint": (
+        lambda h, b: reply(h, json.dumps({"error": {"message": "x" * 10**6}}).encode(), 500),
+        "InternalServerError: Error code: 500 - xxx",
+    ),
     "hang": (hang, "TimeoutError: no whole answer within 0.1 s"),
     "drip": (drip, "TimeoutError: no whole answer within 0.1 s"),
 }
@@ -195,6 +288,8 @@ def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: Endpoint, fau
     decision = ask(chat)[0]
     assert decision.error is not None
     assert decision.error.startswith(message)
+    assert decision.error.endswith(f"[model 'm' at {endpoint.url}]")
+    assert len(decision.error) <= 300
     assert decision.action == ""
     assert len(endpoint.bodies) == chat.totals["attempts"] == 3
     assert chat.totals["errors"] == 1
@@ -237,20 +332,83 @@ def test_concurrency_is_limited_and_used(endpoint: Endpoint) -> None:
     assert len(endpoint.bodies) == 12
 
 
+FORMS = (KEY, KEY.upper(), quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode())
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+@pytest.mark.parametrize("code", [200, 401, 500])
 def test_the_key_never_leaves(
-    endpoint: Endpoint, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture, code: int, form: int
 ) -> None:
+    """Not in an answer, an error or a header that echoes it, nor in what is logged of them."""
     caplog.set_level("DEBUG")
-    endpoint.behave = lambda handler, body: reply(
-        handler, json.dumps({"error": {"message": f"bad key {handler.headers['authorization']}"}}).encode(), 401
-    )
+    caplog.set_level("DEBUG", logger="openai")
+
+    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
+        assert handler.headers["authorization"] == f"Bearer {KEY}"
+        said = f"bad key Bearer {FORMS[form]}"
+        data = completion(said) if code == 200 else json.dumps({"error": {"message": said}}).encode()
+        reply(handler, data, code, headers={"x-echo": FORMS[form]})
+
+    endpoint.behave = behave
     chat = policy(endpoint)
     decision = ask(chat)[0]
-    assert "bad key Bearer ***" in decision.error
+    assert "bad key Bearer ***" in (decision.error or decision.action)
     out, err = capfd.readouterr()
     for text in (repr(decision), repr(chat), str(vars(chat)), caplog.text, out, err):
-        assert KEY not in text
-        assert KEY[3:] not in text
+        for secret in FORMS:
+            assert secret not in text
+            assert secret[3:] not in text
+
+
+class Echo:
+    """One question; what is answered is repeated to whoever reads the metadata."""
+
+    agents, task = ("player",), "echo"
+
+    def reset(self, seed: int) -> dict[str, Observation]:
+        return {"player": Observation(f"question {seed}")}
+
+    def step(self, actions: dict) -> StepResult:
+        return StepResult({}, {"player": 1.0}, terminated=True, info={"success": True, "heard": actions["player"]})
+
+
+def test_a_table_of_turns_and_its_page_hold_no_key(endpoint: Endpoint, tmp_path: Path) -> None:
+    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
+        said = f"0 {handler.headers['authorization']}"
+        failed = (json.dumps({"error": {"message": said}}).encode(), 400)
+        reply(handler, *(failed if len(endpoint.bodies) % 2 else (completion(said),)))
+
+    endpoint.behave = behave
+    turns = rollout(Echo, Team(player=policy(endpoint)), groups=4, group_size=2, retries=0)
+    assert turns["error"].null_count() not in (0, len(turns))
+    turns.save(tmp_path / "turns.parquet")
+    stored = str(pl.read_parquet(tmp_path / "turns.parquet").to_dicts())
+    assert "***" in stored
+    assert KEY not in stored
+    with pytest.raises(SystemExit):
+        cli.main(["evaluate", str(tmp_path / "turns.parquet"), "--report", str(tmp_path / "report.html")])
+    assert KEY not in (tmp_path / "report.html").read_text()
+
+
+def test_a_placeholder_is_no_secret(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", "EMPTY")
+    endpoint.behave = lambda handler, body: reply(handler, completion("the box is empty"))
+    assert ask(policy(endpoint))[0].action == "the box is empty"
+
+
+@pytest.mark.parametrize("given", [f"http://user:{KEY}@127.0.0.1:1/v1", f"https://{KEY}@host/v1"])
+def test_credentials_in_an_address_are_refused_and_not_repeated(given: str) -> None:
+    with pytest.raises(InputError, match=r"base_url holds credentials: write 'https?://(127|host)") as caught:
+        ChatPolicy("m", base_url=given, api_key_env=None)
+    assert KEY not in str(caught.value)
+
+
+def test_errors_do_not_repeat_the_query_of_an_address(endpoint: Endpoint) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, b"{}", 500)
+    error = ask(policy(endpoint, base_url=f"{endpoint.url}?key={KEY}"))[0].error
+    assert error.endswith(f"at {endpoint.url}]")
+    assert KEY not in error
 
 
 @pytest.mark.parametrize("given", [KEY, "hf_abcDEF123456", "AIzaSyA-1234", "sk_live_0123", "my key", ""])
@@ -264,15 +422,40 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABSENT_KEY", raising=False)
     with pytest.raises(InputError, match=r"ABSENT_KEY is not set: export it, or pass api_key_env=None"):
         ChatPolicy("m", api_key_env="ABSENT_KEY")
-    with pytest.raises(InputError, match="concurrency=0"):
-        ChatPolicy("m", api_key_env=None, concurrency=0)
+    for options, message in {
+        ("concurrency", 0): "concurrency is 0, expected a whole number of at least 1",
+        ("timeout", "soon"): "timeout is 'soon', expected a number above 0",
+        ("retries", 1.5): "retries is 1.5, expected a whole number of at least 0",
+        ("price_in", -1): "price_in is -1, expected a number of at least 0 or None",
+        ("temperature", float("nan")): "temperature is nan",
+        ("base_url", "localhost:8000"): "base_url is 'localhost://8000', expected something like",
+        ("base_url", 5): "base_url is 'int', expected something like",
+    }.items():
+        with pytest.raises(InputError, match=re.escape(message)):
+            ChatPolicy("m", api_key_env=None, **{options[0]: options[1]})
+
+
+@pytest.mark.parametrize(
+    ("headers", "least"),
+    [
+        ({"retry-after": "0.3"}, 0.3),
+        ({"retry-after-ms": "300"}, 0.3),
+        ({"retry-after-ms": "300", "retry-after": "soon"}, 0.3),
+        ({"retry-after": formatdate(4e9, usegmt=True)}, 0.4),
+        ({"retry-after": "1e9"}, 0.0),
+        ({"retry-after": "9" * 12}, 0.4),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": formatdate(0, usegmt=True)}, 0.0),
+    ],
+)
+def test_an_endpoint_says_when_to_come_back(endpoint: Endpoint, headers: dict, least: float) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, b"{}", 429, headers=headers)
+    ask(policy(endpoint, retries=1, longest_wait=0.4))
+    assert least <= endpoint.times[1] - endpoint.times[0] < least + 0.25
 
 
 def test_pauses_grow_are_drawn_from_no_shared_generator_and_heed_retry_after(endpoint: Endpoint) -> None:
-    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
-        reply(handler, b"{}", 429, headers={"retry-after": "0.2"})
-
-    endpoint.behave = behave
+    endpoint.behave = lambda handler, body: reply(handler, b"{}", 429, headers={"retry-after": "0.2"})
     random.seed(0)
     state, rng = random.getstate(), np.random.default_rng(0)
     policy(endpoint, retries=1, longest_wait=0.25).act([Request(Observation("hi"), "player", rng)])

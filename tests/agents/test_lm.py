@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,10 @@ import polars as pl
 import pytest
 import torch
 import transformers
+from peft import AutoPeftModelForCausalLM
 
 from palaestra.agents import LMPolicy, Request, Team
+from palaestra.agents.backends import loading
 from palaestra.agents.backends.forward import Generic, Llama
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
@@ -133,7 +137,10 @@ def test_a_prompt_that_does_not_fit_fails_alone(requests) -> None:
     good, bad, also = policy.act(requests(["bet", "long " * 200, "pass"]))
     assert good.error is None
     assert also.error is None
-    assert bad.error == f"InputError: prompt of {bad.tokens_in} tokens, at most 150 fit"
+    assert bad.error == (
+        f"InputError: what 'player' sees has {bad.tokens_in} tokens, at most 150 fit beside max_new_tokens=10 in the "
+        f"160 positions of 'lm': shorten the env's observation, which begins {('long ' * 8)!r}"
+    )
     assert bad.action_ids is None
     assert policy.act(requests(["bet", "pass"], seed=0))[0].action == good.action
 
@@ -336,5 +343,170 @@ def test_agents_that_share_the_object_share_the_parameters() -> None:
 def test_settings_are_plain_json(tmp_path: Path) -> None:
     tiny().save(tmp_path)
     assert set(json.loads((tmp_path / "palaestra.json").read_text())) == {
-        "name", "max_new_tokens", "temperature", "batch_size", "prompt_template",
+        "kind", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template",
     }  # fmt: skip
+
+
+# -- precision --------------------------------------------------------------------------------------------------------
+
+EXAMPLES = [("which card?", "bet"), ("which card? pass", "pass"), ("bet", "which")]
+
+
+def moved(policy: LMPolicy, *, updates: int = 6, lr: float = 2e-3) -> float:
+    """KL from the start after some updates, nats per token."""
+    pairs = [policy.encode(prompt, action) for prompt, action in EXAMPLES]
+    rows = pl.DataFrame(
+        {"prompt_ids": [p.tolist() for p, _ in pairs], "action_ids": [a.tolist() for _, a in pairs]},
+        schema={"prompt_ids": IDS, "action_ids": IDS},
+    )
+    with torch.no_grad():
+        start = policy.score(rows)
+    optimiser = torch.optim.AdamW(policy.parameters(), lr=lr)
+    for _ in range(updates):
+        optimiser.zero_grad()
+        scored = policy.score(rows)
+        (-(scored.logprobs * scored.mask).sum() / scored.mask.sum()).backward()
+        optimiser.step()
+    with torch.no_grad():
+        now = policy.score(rows)
+    assert torch.isfinite(now.logprobs).all()
+    return float(((now.logits.exp() * (now.logits - start.logits)).sum(-1) * now.mask).sum() / now.mask.sum())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bf16", torch.float16])
+def test_weights_that_learn_are_float32_whatever_is_asked(dtype, tmp_path: Path) -> None:
+    gpt2().save(tmp_path)
+    asked = LMPolicy.from_pretrained(tmp_path, dtype=dtype)
+    assert {p.dtype for p in asked.parameters()} == {torch.float32}
+    kl = moved(asked)
+    assert kl > 1e-3
+    assert kl == pytest.approx(moved(LMPolicy.from_pretrained(tmp_path)), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_adapters_on_a_half_base_learn_in_float32(dtype, tmp_path: Path) -> None:
+    gpt2().save(tmp_path)
+    half, full = (LMPolicy.from_pretrained(tmp_path, lora=LORA, dtype=d) for d in (dtype, torch.float32))
+    assert {p.dtype for p in half.parameters()} == {torch.float32}
+    assert {p.dtype for p in half.model.parameters() if not p.requires_grad} == {dtype}
+    kl = moved(full, lr=0.02)
+    assert kl > 1e-3
+    assert moved(half, lr=0.02) == pytest.approx(kl, rel=0.2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_that_would_learn_in_16_bits_is_refused(dtype) -> None:
+    policy = gpt2()
+    model = policy.model.to(dtype)
+    with pytest.raises(InputError, match=rf"weights that learn are {dtype}, in which small .* model.float\(\)"):
+        LMPolicy(model, policy.tokenizer)
+    only_plays = LMPolicy(model.requires_grad_(False), policy.tokenizer)
+    assert only_plays.parameters() == []
+    assert only_plays.frozen_copy().model.dtype == dtype
+
+
+def test_arithmetic_of_16_bits_moves_weights_of_32(tmp_path: Path, requests) -> None:
+    """What bfloat16 means on a GPU, tried on the CPU."""
+    gpt2().save(tmp_path)
+    half, full = LMPolicy.from_pretrained(tmp_path, max_new_tokens=4), LMPolicy.from_pretrained(tmp_path)
+    half.forward = Generic(half.model, torch.bfloat16)
+    decisions = half.act(requests())
+    scored = half.score(rows_of(decisions))
+    assert scored.logprobs.dtype == torch.float32
+    exact = full.score(rows_of(decisions)).logprobs
+    assert not torch.equal(scored.logprobs, exact)
+    torch.testing.assert_close(scored.logprobs, exact, atol=0.1, rtol=0)
+    for row, decision in enumerate(decisions):
+        sampled = torch.from_numpy(decision.logprobs)
+        torch.testing.assert_close(scored.logprobs[row, : len(sampled)], sampled, atol=0.1, rtol=0)
+    assert half.frozen_copy().forward.compute is torch.bfloat16
+    assert moved(half) == pytest.approx(moved(full), rel=0.1)
+
+
+# -- what is loaded ---------------------------------------------------------------------------------------------------
+
+
+def test_an_own_adapter_is_loaded_on_its_base(tmp_path: Path, requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    gpt2().save("base")
+    policy = LMPolicy.from_pretrained("base", lora=LORA, max_new_tokens=4)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3)
+    policy.save("runs/adapter")
+    there = tmp_path / "elsewhere"
+    there.mkdir()
+    monkeypatch.chdir(there)
+    said = [d.action_ids.tolist() for d in policy.act(requests())]
+    adapter = tmp_path / "runs" / "adapter"
+    for loaded in (LMPolicy.from_pretrained(adapter, max_new_tokens=4), LMPolicy.load("../runs/adapter")):
+        assert [d.action_ids.tolist() for d in loaded.act(requests())] == said
+        assert len(loaded.parameters()) == len(policy.parameters())
+    model = AutoPeftModelForCausalLM.from_pretrained(adapter)
+    prompt = torch.from_numpy(policy.prompt_ids([Observation("bet")])[0].astype(np.int64))[None]
+    torch.testing.assert_close(model(prompt).logits, policy.model(prompt).logits)
+    with pytest.raises(InputError, match="is an adapter already: leave lora= out"):
+        LMPolicy.from_pretrained(adapter, lora=LORA)
+
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    for written, found in (("base", True), ("../base", True), ("./nowhere", False), ("/nowhere", False)):
+        (adapter / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": written}))
+        if found:
+            assert [d.action_ids.tolist() for d in LMPolicy.load(adapter).act(requests())] == said
+        else:
+            with pytest.raises(InputError, match=f"base '{written}' of the adapter {adapter} is not there"):
+                LMPolicy.load(adapter)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lora": {"rank": 8}}, "lora: no field 'rank' in peft's LoraConfig; did you mean 'r'?"),
+        ({"lora": {"target_module": "c_attn"}}, "did you mean 'target_modules'"),
+        ({"lora": {"r": 2, "target_modules": ["q_proj"]}}, "layers of this model: c_attn, c_fc, c_proj, lm_head"),
+        ({"lora": {"r": -2, "target_modules": ["c_attn"], "fan_in_fan_out": True}}, "lora: "),
+        ({"lora": 8}, "lora is 8, expected fields of peft's LoraConfig"),
+        ({"dtype": "bf61"}, "dtype is 'bf61'; did you mean 'bf16'"),
+        ({"dtype": torch.int8}, "dtype is 'torch.int8'; "),
+        ({"device": "gpu"}, "device is 'gpu': "),
+        ({"device": "cuda:97"}, "device is 'cuda:97', but there are"),
+        ({"max_new_tokens": 400}, "max_new_tokens is 400, but the model has 160 positions"),
+        ({"max_new_tokens": 1.5}, "max_new_tokens is 1.5"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"max_new_token": 3}, "no option 'max_new_token'; did you mean 'max_new_tokens'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, options, message: str) -> None:
+    gpt2().save(tmp_path)
+    with pytest.raises(InputError, match=re.escape(message)) as said:
+        LMPolicy.from_pretrained(tmp_path, **options)
+    assert "\n" not in str(said.value)
+
+
+def test_checks_read_no_weights(tmp_path: Path) -> None:
+    gpt2().save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    LMPolicy.check(tmp_path, lora=LORA, dtype="bf16", max_new_tokens=8)
+    with pytest.raises(InputError, match="max_new_tokens is 400"):
+        LMPolicy.check(tmp_path, max_new_tokens=400)
+    with pytest.raises(InputError, match="cannot load a model and tokenizer"):
+        LMPolicy.from_pretrained(tmp_path)
+
+
+def test_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers.LlamaConfig(hidden_size=4096, num_hidden_layers=32, intermediate_size=11008).save_pretrained(tmp_path)
+    monkeypatch.setattr(loading, "_memory", lambda device: 64e9)
+    with pytest.warns(
+        UserWarning, match=r"6.7 billion parameters take 27 GB, 108 GB while they learn .* has 64 GB; lora="
+    ):
+        LMPolicy.check(tmp_path)
+    monkeypatch.setattr(loading, "_memory", lambda device: 16e9)
+    with pytest.warns(UserWarning, match=r"take 13.5 GB, adapters and activations not counted"):
+        LMPolicy.check(tmp_path, lora={"r": 8}, dtype="bf16")
+    with pytest.raises(InputError, match=r"take 27 GB.* has 16 GB: it cannot be loaded"):
+        LMPolicy.check(tmp_path)
+    gpt2().save(tmp_path / "small")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LMPolicy.check(tmp_path / "small")

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 
 import palaestra.agents as agents
-from palaestra.agents import Learnable, MLPPolicy, Policy, TabularPolicy, Team, random_legal
+from palaestra.agents import ChatPolicy, Learnable, MLPPolicy, Policy, ScriptedPolicy, TabularPolicy, Team, random_legal
+from palaestra.agents.team import load_policy
 from palaestra.errors import InputError
 
 
@@ -83,3 +87,59 @@ for name in ("LMPolicy", "TabularPolicy", "MLPPolicy"):
     assert set(agents.__all__) <= {*dir(agents), *agents._LAZY}
     with pytest.raises(AttributeError, match="no attribute 'LLMPolicy'"):
         _ = agents.LLMPolicy
+
+
+def test_save_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = MLPPolicy(3, 2, hidden=(4, 5), name="org/model", seed=3)
+    table = TabularPolicy(2, name="..", capacity=8)
+    table.logits_of_rows(pl.DataFrame({"state": [7, 2**64 - 1]}, schema={"state": pl.UInt64}))
+    with torch.no_grad():
+        table.parameters()[0][1, 0] = 2.5
+    team = Team(a=shared, b=table, c=shared, d=random_legal(), e=ChatPolicy("m", api_key_env=None))
+    chat = {"kind": "chat", "options": {"model": "m", "api_key_env": None}, "seed": 0}
+    monkeypatch.setattr(
+        "palaestra.runs.policies.again", lambda name, part, trust: ScriptedPolicy(lambda request: part, name=name)
+    )
+    folder = team.save(tmp_path / "team", others={"m": chat})
+    assert sorted(path.name for path in folder.iterdir()) == ["%2E.", "org%2Fmodel", "team.json"]
+    with pytest.raises(InputError, match=r"policy 'random' has no stored form; give it: policies={'random': "):
+        Team.load(folder)
+    mine = random_legal()
+    loaded = Team.load(folder, policies={"random": mine})
+    assert repr(loaded) == repr(team)
+    assert loaded["a"] is loaded["c"]
+    assert loaded["d"] is mine
+    assert loaded["e"].function(None) == chat
+    for name, state in team.state_dict().items():
+        other = loaded.state_dict()[name]
+        assert all(torch.equal(state[key], other[key]) for key in state)
+    assert (loaded["a"].hidden, loaded["b"].capacity) == ((4, 5), 8)
+    team.save(folder, others={"m": chat})  # again, in its place
+    assert repr(Team.load(folder, policies={"random": mine})) == repr(team)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"agents": {"a": "x"}, "policies": {}}, "no policy 'x'"),
+        ({"agents": ["a"]}, "does not say who fills which seat"),
+        ({"agents": {"a": "x"}, "policies": {"x": {"folder": "../.."}}}, "no palaestra.json"),
+        ({"agents": {"a": "x"}, "policies": {"x": {"kind": "os:system", "options": {}}}}, "code that would run"),
+        ({"agents": {"a": "x"}, "policies": {"x": {"kind": "tabular"}}}, "looks at the env"),
+    ],
+)
+def test_a_damaged_team_is_named(tmp_path: Path, stored: object, message: str) -> None:
+    (tmp_path / "team.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError, match=message):
+        Team.load(tmp_path)
+
+
+def test_a_damaged_policy_is_named(tmp_path: Path) -> None:
+    TabularPolicy(2).save(tmp_path)
+    data = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(data[:-9])
+    with pytest.raises(InputError, match=f"{tmp_path}: cannot be read: SafetensorError"):
+        load_policy(tmp_path)
+    (tmp_path / "palaestra.json").write_text('{"kind": "tabularr"}')
+    with pytest.raises(InputError, match=r"kind 'tabularr'; did you mean 'tabular'"):
+        load_policy(tmp_path)

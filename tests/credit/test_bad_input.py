@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from quick import QUICK
+from quick import QUICK, validate
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.parse import parse
@@ -23,7 +23,6 @@ from palaestra.errors import (
 )
 from palaestra.learning import PolicyGradient
 from palaestra.play.restart import mc_value
-from palaestra.runs.recipe import validate
 
 TABLE = Turns({
     "iteration": [1, 2], "group": [0, 0], "episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "policy": ["p", "p"],

@@ -15,7 +15,7 @@ from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import Estimate, k_estimate, mean_interval, pass_at_k, pass_hat_k, success_interval
-from palaestra.evaluation.intervals import clustered_variance, studentised
+from palaestra.evaluation.intervals import clustered_variance, studentised, wilson
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -30,6 +30,14 @@ def test_wilson_with_one_trial_per_task(make_trials: Maker, c: int, n: int, low:
     assert found.low == pytest.approx(low, abs=1e-4)
     assert found.high == pytest.approx(high, abs=1e-4)
     assert (found.n, found.clusters, found.runs) == (n, n, 1)
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_of_none_it_begins_at_0_and_of_all_it_ends_at_1(make_trials: Maker, n: int) -> None:
+    none, every = (success_interval(make_trials({"a": outcomes(c, n)})) for c in (0, n))
+    assert (none.low, every.high) == (0.0, 1.0), "not 2.78e-17"
+    low, high = wilson([0, n], n)
+    assert (low[0], high[1]) == (0.0, 1.0)
 
 
 def test_repeating_the_same_outcomes_adds_no_information(make_trials: Maker) -> None:

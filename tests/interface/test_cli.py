@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -73,7 +74,7 @@ def test_help_and_version(say: Any) -> None:
     assert say("--version") == Said(0, f"palaestra {__version__}\n", "")
     shown = re.findall(r"^  ([a-z]+) {2,}\S.*[.?]$", nothing.stdout.split("Commands:")[1], re.MULTILINE)
     assert shown[:4] == ["train", "compare", "report", "recipes"]
-    assert len(shown) == 12, "each has one whole line"
+    assert len(shown) == 13, "each has one whole line"
     assert "..." not in nothing.stdout.split("Commands:")[1]
     for command in shown:
         assert say(command, "--help").code == 0
@@ -345,11 +346,11 @@ def test_train_says_its_verdict_and_where_the_report_is(trained: Trained) -> Non
 
 def test_train_again(trained: Trained, say: Any) -> None:
     shutil.copytree(trained.directory, "copy")
-    again = say("train", trained.recipe, "--out", "copy", "--resume")
+    again = say("train", trained.recipe, "--trust", "--out", "copy", "--resume")
     assert (again.code, again.stdout) == (0, trained.stdout.replace("run/", "copy/"))
-    refused = complaint(say("train", trained.recipe, "--out", trained.directory))
+    refused = complaint(say("train", trained.recipe, "--trust", "--out", trained.directory))
     assert refused.endswith("holds a run already: go on with --resume, or choose another --out")
-    other = complaint(say("train", trained.recipe, "learn.lr=0.5", "--out", trained.directory, "--resume"))
+    other = complaint(say("train", trained.recipe, "--trust", "learn.lr=0.5", "--out", trained.directory, "--resume"))
     assert "holds a run of another recipe or other overrides" in other
 
 
@@ -357,7 +358,7 @@ def test_train_cannot_write(say: Any, tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
     (tmp_path / "file").write_text("")
     for out in ("file", "file/run", "/proc/run"):
-        assert out.split("/")[-1] in complaint(say("train", "quick.yaml", "--out", out), code=1)
+        assert out.split("/")[-1] in complaint(say("train", "quick.yaml", "--trust", "--out", out), code=1)
 
 
 def test_train_names_a_library_that_is_not_installed(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,9 +373,9 @@ def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkey
     for name in ("my_game", "colorsys"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('found me')\n")
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
-    found = complaint(say("train", "quick.yaml", "env.make=my_game:Game"))
+    found = complaint(say("train", "quick.yaml", "--trust", "env.make=my_game:Game"))
     assert "cannot import 'my_game' (RuntimeError: found me)" in found
-    assert "found me" not in complaint(say("train", "quick.yaml", "env.make=colorsys:hls_to_rgb"))
+    assert "found me" not in complaint(say("train", "quick.yaml", "--trust", "env.make=colorsys:hls_to_rgb"))
 
 
 def test_compare_prints_a_sentence_per_pair(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,3 +444,46 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
     _, stderr = process.communicate(timeout=60)
     assert stderr == ""
     assert process.returncode in (0, 1)
+
+
+# -- export, play -----------------------------------------------------------------------------------------------------
+
+
+def test_export_writes_folders(say: Any, trained: Trained, tmp_path: Path) -> None:
+    said = say("export", trained.directory, "--seed", "1", "--out", tmp_path / "out")
+    assert said.code == 0
+    assert said.stdout.splitlines() == [str(tmp_path / "out" / name) for name in ("guide", "seeker")]
+    assert (tmp_path / "out" / "guide" / "model.safetensors").exists()
+    assert "add --policy, one of guide, seeker" in complaint_after(say("export", trained.directory, "--push", "me/it"))
+    assert "no recipe.yaml" in complaint(say("export", tmp_path))
+
+
+def complaint_after(said: Said) -> str:
+    """The one line on stderr of a command that did something before."""
+    assert (said.code, said.stderr.count("\n")) == (2, 1), said
+    return said.stderr
+
+
+def test_play_shows_an_episode(say: Any, trained: Trained) -> None:
+    said = say("play", trained.directory, "--episodes", "2", "--task", "3")
+    assert said.code == 0
+    assert said.stdout.count("guide sees:\nsee ") == 2
+    assert said.stdout.count("seeker does: ") == 2
+    assert "task 3: " in said.stdout
+    assert "task 4: " in said.stdout
+    assert said.stdout == say("play", trained.directory, "--episodes", "2", "--task", "3").stdout
+
+
+def test_a_person_plays(say: Any, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\x1b[31mmauve\n1\n"))
+    said = say("play", trained.directory, "--human", "seeker")
+    assert said.code == 0
+    assert "guide" not in said.stdout.split("over after")[0]
+    assert "legal: 0 red, 1 green, 2 blue" in said.stdout
+    assert "is not legal" in said.stdout
+    assert "\x1b" not in said.stdout
+    assert said.stderr == "seeker> seeker> "
+    assert "over after 2 turns" in said.stdout
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert "the input ended" in say("play", trained.directory, "--human", "seeker").stderr
+    assert "did you mean 'seeker'" in complaint(say("play", trained.directory, "--human", "seker"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import io
 import json
 from pathlib import Path
@@ -12,8 +14,15 @@ from rich.table import Table
 from palaestra.errors import SchemaError
 from palaestra.interface import cli
 from palaestra.interface.cli.app import Door, naming, visible
+from palaestra.runs.recipe import look
 
-NAMES = ("qwen[full]", "qwen[lora]", "new[/x]", ":smile:", "a\x1b[31mred", "b\x1b]0;title\x07", "c\x9b2J", "d\u202egnp")
+NAMES = ("qwen[full]", "qwen[lora]", "new[/x]", ":smile:", "a\x1b[31mred", "b\x1b]0;title\x07", "c\x9b2J", "d\u202egnp",
+         "e\u2028f", "g\ud800h", "i\u200fj", "k\x85l")  # fmt: skip
+
+
+SPELT = [name for name in NAMES if "\ud800" not in name]
+"""Those that a file can hold."""
+HARMFUL = set("\x1b\x07\x9b\u202e\u2028\ud800\u200f\x85")
 
 
 def test_a_table_and_a_line_show_names_as_they_are() -> None:
@@ -26,7 +35,8 @@ def test_a_table_and_a_line_show_names_as_they_are() -> None:
     said = door.file.getvalue()
     for name in NAMES:
         assert said.count(visible(name)) == 2, name
-    assert not set(said) & set("\x1b\x07\x9b\u202e")
+    assert len({visible(name) for name in NAMES}) == len(NAMES)
+    assert not set(said) & HARMFUL
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -39,14 +49,15 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def test_systems_with_hostile_names_are_told_apart_and_harm_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"system": name, "task": str(n), "success": n < 3} for name in NAMES for n in range(6)]
+    rows = [{"system": name, "task": str(n), "success": n < 3} for name in SPELT for n in range(6)]
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     for arguments in (["evaluate", path], ["evaluate", path, "--json"], ["triage", path, "--out", tmp_path / "t"]):
         code, out, err = run(capsys, *arguments)
         assert code == 0, err
-        assert not set(out + err) & set("\x1b\x07\x9b\u202e")
-    assert {row["system"] for row in json.loads(run(capsys, "evaluate", path, "--json")[1])} == set(NAMES)
+        assert not set(out + err) & HARMFUL
+    told = json.loads(run(capsys, "evaluate", path, "--json")[1])
+    assert {row["system"]: row["tasks"] for row in told} == dict.fromkeys(SPELT, 6), "U+2028 ends no line"
     shown = run(capsys, "evaluate", path)[1]
     assert "qwen[full]" in shown
     assert "qwen[lora]" in shown
@@ -60,3 +71,44 @@ def test_an_error_names_the_file_whoever_raises_it() -> None:
         raise SchemaError("no column 'x'")
     with pytest.raises(SchemaError, match=r"^b\.csv: no column$"), naming(["b.csv"]):
         raise SchemaError("b.csv: no column")
+
+
+def test_every_line_of_the_command_line_goes_through_the_door() -> None:
+    """A bare `print` would write names of recipes, logs and runs as they come."""
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            assert not (isinstance(called, ast.Name) and called.id == "print"), f"{path.name}:{node.lineno}"  # type: ignore[attr-defined]
+            assert not (isinstance(called, ast.Attribute) and called.attr == "write"), path.name
+
+
+def test_what_a_recipe_says_is_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "evil.yaml"
+    path.write_text(
+        'name: x\ndescription: "clear \\e[2J, next \\L line, [red]no[/] markup"\nenv: {make: native/corridor}\n'
+        "policies: {one: {kind: tabular}}\nteam: {'*': one}\n"
+    )
+    for arguments in ([], ["--explain"], ["--json"]):
+        code, out, err = run(capsys, "recipes", path, *arguments)
+        assert (code, err) == (0, "")
+        assert "[red]no[/] markup" in out
+        assert not set(out) & HARMFUL
+    kept = tmp_path / "again.yaml"
+    kept.write_text(run(capsys, "recipes", path)[1])
+    assert look(kept) == look(path), "and is read back as it was"
+
+
+def test_titles_of_progress_keep_their_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.progress import Progress, TextColumn
+
+    from palaestra.runs import jobs
+
+    shown: list[TextColumn] = []
+    monkeypatch.setattr(jobs, "TextColumn", lambda *a, **o: shown.append(TextColumn(*a, **o)) or shown[-1])
+    monkeypatch.setattr(jobs, "_pool", lambda *a: contextlib.nullcontext(None))
+    jobs.run_jobs([], resume=False, jobs=1, console=Door(file=io.StringIO()))
+    assert shown
+    with Progress(console=Door(file=io.StringIO())) as bars:
+        bars.add_task("policies.a=qwen[full] seed 0", now="[b]training[/b]", total=1)
+        said = "".join(str(column.render(bars.tasks[0])) for column in shown)
+    assert "qwen[full]" in said

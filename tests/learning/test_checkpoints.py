@@ -126,3 +126,12 @@ def test_unusable_directories_are_named_before_anything_starts(tmp_path: Path, m
     with pytest.raises(StorageError, match=r"MB free, checkpoints need .* MB"):
         checkpoints.check_writable(tmp_path, need=usage.total * 2)
     assert checkpoints.size_of({"a": torch.zeros(10), "b": [torch.zeros(2, 2, dtype=torch.float64)]}) == 72
+
+
+def test_the_probe_of_a_directory_has_no_name_that_could_stay_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(checkpoints.os, "fsync", lambda handle: seen.extend(path.name for path in tmp_path.iterdir()))
+    checkpoints.check_writable(tmp_path, need=1)
+    assert seen == []

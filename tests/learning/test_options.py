@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from quick import QUICK
+from quick import QUICK, load, validate
 
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.parse import parse
@@ -26,7 +26,7 @@ from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.batch import Batch
 from palaestra.rewards import success_reward
 from palaestra.runs.build import resolve
-from palaestra.runs.recipe import Recipe, alone, load, override, validate
+from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import Clock, Training
 
 PLAIN: dict[str, Any] = {"warm_start": None, "env": {"options": {"places": 1}}, "train": {"groups": 6}}

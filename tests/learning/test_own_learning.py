@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from quick import QUICK
+from quick import QUICK, validate
 
 from palaestra.errors import RecipeError
 from palaestra.learning import checkpoints
 from palaestra.runs.build import check, resolve
-from palaestra.runs.recipe import alone, override, validate
+from palaestra.runs.recipe import alone, override
 from palaestra.runs.seed import Clock, Training
 
 PLAIN: dict[str, Any] = {"warm_start": None, "train": {"iterations": 3, "groups": 4}}

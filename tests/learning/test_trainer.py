@@ -6,9 +6,11 @@ import errno
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +24,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import EnvError, InputError, LearnerError, RewardError, StorageError
-from palaestra.learning import PolicyGradient, Trainer, checkpoints
+from palaestra.learning import PolicyGradient, Trainer, checkpoints, lock
 from palaestra.learning.alarms import alarms
 from palaestra.play.executors import Local
 
@@ -180,6 +182,53 @@ def test_directories_with_another_run_are_refused(matching: ModuleType, tmp_path
         matching.trainer(None).run(resume=True)
     with pytest.raises(InputError, match="group_size=0"):
         matching.trainer(None, group_size=0)
+
+
+def test_metrics_without_a_checkpoint_are_not_wiped(matching: ModuleType, tmp_path: Path) -> None:
+    matching.trainer(tmp_path, iterations=2).run()
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    for resume in (False, True):
+        with pytest.raises(InputError, match=r"holds metrics\.jsonl, but no whole checkpoint.*restore .* or delete"):
+            matching.trainer(tmp_path).run(resume=resume)
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(InputError, match=r"holds turns/iteration-000002\.parquet, but no whole checkpoint"):
+        matching.trainer(tmp_path).run()
+    del before[tmp_path / "metrics.jsonl"]
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_directory_has_one_trainer_at_a_time(
+    matching: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    refused: list[str] = []
+
+    def intrude(iteration: int, turns: Turns) -> None:
+        def another() -> None:
+            try:
+                matching.trainer(tmp_path, iterations=2).run(resume=True)
+            except InputError as error:
+                refused.append(str(error))
+
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+
+    assert len(matching.trainer(tmp_path, iterations=2, on_turns=intrude).run()) == 2
+    assert len(lines(tmp_path)) == 2
+    assert len(refused) == 2
+    assert all(f"{tmp_path} is in use by process {os.getpid()} on" in each for each in refused)
+
+
+def test_a_start_that_failed_is_in_nobodys_way(
+    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    with pytest.raises(EnvError, match="no episode of the first iteration"):
+        matching.trainer(tmp_path, failing=1.0).run()
+    trainer = matching.trainer(tmp_path)
+    trainer.run()
+    assert equal(parameters(trainer), uninterrupted[1])
 
 
 def test_a_damaged_checkpoint_is_passed_over(

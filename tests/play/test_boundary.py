@@ -64,8 +64,7 @@ def test_an_env_that_is_there_is_used_again() -> None:
         (None, TypeError, None),
         ({"a": "text"}, EnvError, "'a' observed str, expected Observation"),
         ({"z": Observation("")}, EnvError, r"agent 'z' was observed, but the env's agents are \('a', 'b'\)"),
-        ({"a": Observation(None)}, AttributeError, None),  # type: ignore[arg-type]
-        ({"a": Observation("\ud800")}, UnicodeEncodeError, None),
+        ({"a": Observation(None)}, EnvError, "'a' observed the text None, expected a str"),  # type: ignore[arg-type]
         ({"a": Observation("s", array=np.array(["x"]))}, ValueError, None),
     ],
 )
@@ -80,7 +79,13 @@ def test_malformed_observations_are_refused(first: Any, error: type[Exception], 
         (None, EnvError, "step returned NoneType, expected StepResult"),
         (StepResult({"a": 3}), EnvError, "'a' observed int"),  # type: ignore[dict-item]
         (end(valid=True), EnvError, r"info\['valid'\] is True"),
-        (end({"b": float("nan")}), RewardError, "'b' received nan"),
+        (end(valid={"a": "no"}), EnvError, r"info\['valid'\] says 'no', expected True, False or None"),
+        (end(success="no"), EnvError, r"info\['success'\] says 'no'"),
+        (end(success={"a": 0.5}), EnvError, r"info\['success'\] says 0.5"),
+        (end(success=float("nan")), EnvError, r"info\['success'\] says nan"),
+        (end([1.0]), EnvError, r"rewards is \[1.0\], expected a mapping"),  # type: ignore[arg-type]
+        (StepResult({}, info=["x"]), EnvError, r"info is \['x'\], expected a mapping"),  # type: ignore[arg-type]
+        (end({"b": float("nan")}), RewardError, "'b' received nan from Fixed, expected a finite number"),
         (end({"b": np.float32("-inf")}), RewardError, "'b' received -inf"),
         (end({"b": "much"}), RewardError, "'b' received 'much'"),
         (end({"b": [1, 2]}), RewardError, r"'b' received \[1, 2\]"),
@@ -91,12 +96,32 @@ def test_malformed_results_are_refused(result: Any, error: type[Exception], mess
         step(Fixed(result), {})
 
 
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        (end({"a": 1.0, "Solver": 2.0}), "a reward is of 'Solver'"),
+        (end({7: 2.0}), "a reward is of 7"),  # type: ignore[dict-item]
+        (end(success={"Solver": True}), r"info\['success'\] is of 'Solver'"),
+        (end(valid={"Solver": True}), r"info\['valid'\] is of 'Solver'"),
+    ],
+)
+def test_nothing_is_said_of_strangers(result: StepResult, what: str) -> None:
+    """It would be lost without a word, and a team would be trained on nothing."""
+    env = Fixed(result)
+    env.agents = ("a", "solver")
+    near = "; did you mean 'solver'" if "Solver" in what else "; known: a, solver"
+    with pytest.raises(EnvError, match=what + ", who is not one of the env's agents" + near):
+        step(env, {})
+
+
 def test_results_become_plain_values() -> None:
     rewards = {"a": np.float32(0.5), "b": True, "c": np.int64(3), "d": None}
-    outcome = step(Fixed(end(rewards, valid={"a": np.bool_(False)}, success={"a": np.bool_(True), "b": None})), {})
+    env = Fixed(end(rewards, valid={"a": np.bool_(False)}, success={"a": np.bool_(True), "b": None, "c": 1}))
+    env.agents = tuple("abcd")
+    outcome = step(env, {})
     assert outcome.rewards == {"a": 0.5, "b": 1.0, "c": 3.0, "d": None}
     assert outcome.valid == {"a": False}
-    assert outcome.success == {"a": True, "b": None}
+    assert outcome.success == {"a": True, "b": None, "c": True}
     assert outcome.metadata is None
 
 
@@ -178,6 +203,10 @@ def test_an_error_that_the_policy_reports() -> None:
         (Decision("x", prompt_ids=np.array([1.5])), PolicyError, r"prompt_ids is \[1.5\]"),
         (Decision("x", action_ids=np.array([np.nan])), PolicyError, "expected whole numbers"),
         (Decision("x", logprobs=np.array(["a"])), PolicyError, "logprobs is .* expected numbers"),
+        (Decision("x", logprobs=np.array([-1.0, np.nan])), PolicyError, "logprobs is nan at token 1, expected finite"),
+        (Decision("x", entropies=np.array([1e300])), PolicyError, "entropies is inf at token 0"),
+        (Decision("x", cost="3"), PolicyError, "cost is '3', expected a finite number"),  # type: ignore[arg-type]
+        (Decision("x", tokens_in="3"), PolicyError, "tokens_in is '3', expected a whole"),  # type: ignore[arg-type]
         (Decision("x", tokens_in=10**12), PolicyError, "tokens_in is 1000000000000, expected a whole number from 0"),
         (Decision("x", tokens_out=-1), PolicyError, "tokens_out is -1"),
         (Decision("x", cost=-0.5), PolicyError, "cost is -0.5"),

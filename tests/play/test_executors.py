@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -201,7 +202,39 @@ def test_envs_that_wait_step_at_the_same_time() -> None:
     assert set(turns["metadata"]) == {'{"order": ["a", "b"], "threads": 1}'}, "an env stays in its thread"
 
 
-def test_hung_envs_cost_their_own_episodes_only() -> None:
+@pytest.mark.parametrize("executor", [Local(64), Local(64, timeout=1.0), Threads(concurrency=64)])
+def test_envs_that_are_seen_to_wait_step_at_the_same_time(executor: Local) -> None:
+    policies = {"a": Endpoint("p"), "b": Endpoint("q")}
+    seconds, turns = timed(lambda: executor.play(Slow, Team(**policies), Plan(64)))
+    assert seconds < 7.7 / 4  # one after the other
+    alone = Local(64, timeout=None).play(lambda: Slow(seconds=0), Team(**policies), Plan(64))
+    drop = ["metadata"]  # where the threads are counted
+    assert content(turns).drop(drop).equals(content(alone).drop(drop))
+
+
+def test_an_env_that_waits_changes_its_thread_once() -> None:
+    turns = Local().play(lambda: Slow(12, 0.005), Team(a=Endpoint("p"), b=Endpoint("q")), Plan(40))
+    told = [json.loads(text)["threads"] for text in turns["metadata"]]
+    assert max(told) == 2  # the one that all began in, its own
+    stay = Local(timeout=None).play(lambda: Slow(3, 0.003), Team(a=Endpoint("p"), b=Endpoint("q")), Plan(12))
+    assert {json.loads(text)["threads"] for text in stay["metadata"]} == {1}
+
+
+def test_envs_that_compute_stay_in_one_thread() -> None:
+    class Busy(Slow):
+        def step(self, actions: Mapping[str, Action]) -> StepResult:
+            until = time.thread_time() + 0.003
+            while time.thread_time() < until:
+                pass
+            self.seconds = 0.0
+            return super().step(actions)
+
+    turns = Local().play(lambda: Busy(4), Team(a=Endpoint("p"), b=Endpoint("q")), Plan(30))
+    assert {json.loads(text)["threads"] for text in turns["metadata"]} == {1}
+
+
+@pytest.mark.parametrize("executor", [Local(timeout=0.3), Threads(workers=16, timeout=0.3)])
+def test_hung_envs_cost_their_own_episodes_only(executor: Local) -> None:
     release = threading.Event()
 
     class Hanging(Slow):
@@ -213,7 +246,7 @@ def test_hung_envs_cost_their_own_episodes_only() -> None:
     hanging = set(range(52))
     plan = Plan(60, env_seeds=range(60))
     team = Team(a=Endpoint("p"), b=Endpoint("q"))
-    seconds, turns = timed(lambda: Threads(workers=16, timeout=0.3).play(lambda: Hanging(2, 0), team, plan))
+    seconds, turns = timed(lambda: executor.play(lambda: Hanging(2, 0), team, plan))
     release.set()
     assert seconds < 3  # 52 times 0.3 would be 15.6
     failed = turns.frame.filter(pl.col("error").is_not_null())

@@ -305,7 +305,7 @@ def test_rewards_of_agents_without_a_turn_are_kept() -> None:
 def test_a_reward_that_is_not_finite_ends_the_episode() -> None:
     turns = play(see("a"), StepResult(see("b"), {"a": 1.0}), end({"a": 1.0, "b": float("nan")}), groups=2)
     assert column(turns, "agent", "reward") == [("a", 1.0), ("b", None)] * 2
-    assert errors(turns) == {"reward: RewardError: 'b' received nan, expected a finite number or None": 2}
+    assert errors(turns) == {"reward: RewardError: 'b' received nan from Script, expected a finite number or None": 2}
 
 
 # -- what the env says ------------------------------------------------------------------------------------------------
@@ -629,6 +629,11 @@ class Unspeakable(Exception):
         raise RuntimeError("even this")
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("even so")
+
+
 def answer_of(group_0: Any, others: Any = Decision("x")) -> Answers:  # noqa: B008
     """Another answer in the first of the groups."""
     first = Streams(0).env_seed(0)
@@ -658,7 +663,7 @@ def test_what_no_column_can_hold_ends_its_own_episode(decision: Decision, messag
 @pytest.mark.parametrize(
     ("rewards", "message"),
     [
-        (["1.5"], "reward: RewardError: 'a' received '1.5', expected a number or None"),
+        (["1.5"], "reward: RewardError: 'a' received '1.5' from Script, expected a number or None"),
         ([10**400], "'a' received 1000"),
         ([1e308, 1e308], "reward: RewardError: what 'a' received since its last turn sums to inf"),
     ],
@@ -671,7 +676,7 @@ def test_rewards_that_are_no_finite_numbers_end_the_episode(rewards: list[Any], 
     assert turns["reward"].null_count() > 0
 
 
-@pytest.mark.parametrize("error", [SystemExit("bye"), Unspeakable(), GeneratorExit()])
+@pytest.mark.parametrize("error", [SystemExit("bye"), Unspeakable(), Leaving(), GeneratorExit()])
 def test_exits_and_errors_without_words_end_their_own_episode(error: BaseException) -> None:
     policy = Answers(fail(error))
     turns = play(lambda env: see("a" if env.seed % 4 else "b"), end(), groups=20, team=Team(a=Dice(), b=policy))
@@ -690,6 +695,25 @@ def test_half_a_sign_in_a_name_does_not_stop_the_rest() -> None:
     script = functools.partial(Odd, {half: Observation("x")}, end({half: 1.0}))
     turns = rollout(script, Team({"*": Dice("p\ud83d")}), groups=2, run="r\ud83d")
     assert column(turns, "agent", "policy", "run", "reward") == [("a?", "p?", "r?", 1.0)] * 2
+
+
+def test_half_a_sign_may_be_seen() -> None:
+    turns = play({"a": Observation("half \ud83d", messages=({"role": "user", "content": "\ud83d"},))}, end())
+    assert column(turns, "observation", "error") == [("half ?", None)]
+
+
+def test_rewards_of_strangers_are_an_error() -> None:
+    turns = play(see("a"), end({"A": 1.0}))
+    assert column(turns, "error")[0].startswith("env: EnvError: a reward is of 'A', who is not one of the env's agents")
+
+
+def test_a_policy_has_a_name() -> None:
+    class Nameless:
+        def act(self, requests: Sequence[Request]) -> list[Decision]:
+            return []
+
+    with pytest.raises(InputError, match="the policy of 'a', a Nameless, does not say its name"):
+        play(see("a"), end(), team=Team({"*": Nameless()}))  # type: ignore[dict-item]
 
 
 def test_names_of_agents_are_texts() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from quick import QUICK
+from quick import QUICK, validate
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy
 from palaestra.envs import make
 from palaestra.errors import InputError, MissingExtraError, RecipeError
 from palaestra.runs import build
-from palaestra.runs.recipe import PolicyPart, Recipe, alone, override, validate
+from palaestra.runs.recipe import PolicyPart, Recipe, alone, override
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -46,9 +47,12 @@ def test_reasoning_gym_gets_its_split_and_roles() -> None:
 @pytest.mark.parametrize(
     ("part", "complaint"),
     [
-        ({"make": "openspel/kuhn_poker"}, "env: there is no env 'openspel/kuhn_poker'; did you mean 'openspiel'?"),
+        ({"make": "openspel/kuhn_poker"}, "env.make: there is no env 'openspel/kuhn_poker'; did you mean 'openspiel'?"),
         ({"make": "openspiel/kuhn_pocker"}, "env: OpenSpiel has no game 'kuhn_pocker'; did you mean 'kuhn_poker'"),
-        ({"make": "openspiel/kuhn_poker", "options": {"ilegal": 1}}, "env: env 'openspiel/kuhn_poker': got an unexpec"),
+        (
+            {"make": "openspiel/kuhn_poker", "options": {"ilegal": 1}},
+            "env.options: unknown option 'ilegal'; did you mean 'illegal'",
+        ),
         (
             {"make": "signalling:Signaling"},
             "env.make: module:name 'signalling:Signaling': signalling has no ",
@@ -67,7 +71,7 @@ def test_reasoning_gym_gets_its_split_and_roles() -> None:
 def test_envs_that_are_not_there(part: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError) as caught:
         build.env(recipe(env=part).env, "train")
-    assert str(caught.value).startswith(complaint)
+    assert str(caught.value).removeprefix("quick: ").startswith(complaint)
     assert "\n" not in str(caught.value)
 
 
@@ -115,7 +119,7 @@ def test_libraries_that_are_not_installed(
 
 
 def made(kind: str, options: dict[str, Any], *, world: Any = KUHN, seed: int = 0) -> Any:
-    part = PolicyPart.model_validate({"kind": kind, "options": options})
+    part = PolicyPart.model_construct(kind=kind, options=options)
     return build.policy("player", part, factory=world, seed=seed, corpus=["p0 Pass Bet"])
 
 
@@ -158,6 +162,10 @@ def test_policies_that_cannot_be_made(
         made(kind, options)
     assert str(caught.value).startswith(complaint)
     assert "\n" not in str(caught.value)
+    if "unknown" in complaint and "api_key" not in options:  # that is known without making it
+        with pytest.raises(RecipeError) as earlier:
+            validate(QUICK | {"policies": {"player": {"kind": kind, "options": options}}})
+        assert complaint.partition(": ")[2] in str(earlier.value)
 
 
 def test_policies_that_do_not_fit_the_env() -> None:
@@ -178,6 +186,35 @@ def test_policies_of_one_team_start_differently_and_seeds_too() -> None:
 
     assert weights(0) == weights(0)
     assert len({*weights(0), *weights(1)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"lora": {"rank": 8}}, "policies.guide.options: LMPolicy: lora: no field 'rank'"),
+        ({"max_new_tokens": 5000}, "max_new_tokens is 5000, but the model has 2048 positions"),
+        ({"max_new_token": 5}, "policies.guide.options: unknown option 'max_new_token'; did you mean 'max_new_tokens'"),
+        ({"dtype": "bf61"}, "dtype is 'bf61'; did you mean 'bf16'"),
+        ({"device": "cuda:97"}, "CUDA devices here"),
+        ({"model": "nowhere/at/all"}, "cannot load a model and tokenizer from 'nowhere/at/all'"),
+    ],
+)
+def test_models_from_disk_are_looked_at_before_anything_is_played(
+    options: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    LMPolicy.tiny(hidden=16, layers=1, heads=2).save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()  # nobody reads it
+    good = {"kind": "lm", "options": {"model": str(tmp_path), "max_new_tokens": 4}}
+    build.check(build.resolve(recipe(policies={"guide": good})), from_disk=True)
+    bad = {"kind": "lm", "options": good["options"] | options}  # type: ignore[operator]
+    with pytest.raises(RecipeError) as caught:
+        build.check(build.resolve(recipe(policies={"guide": bad})), from_disk=True)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+    other = {"kind": "chat", "options": {"model": "m", "base_url": "http://me:secret@host/v1", "api_key_env": None}}
+    with pytest.raises(RecipeError, match=r"policies\.seeker\..*base_url holds credentials") as caught:
+        build.check(build.resolve(recipe(policies={"guide": good, "seeker": other})), from_disk=True)
+    assert "secret" not in str(caught.value)
 
 
 def test_seats() -> None:

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from quick import QUICK, start
+from quick import QUICK, start, validate
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError, StorageError
@@ -25,7 +25,7 @@ from palaestra.interface import library
 from palaestra.learning import checkpoints
 from palaestra.runs import jobs as run
 from palaestra.runs.proof import summarise
-from palaestra.runs.recipe import Recipe, alone, override, validate
+from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import run_seed
 
 
@@ -75,7 +75,7 @@ def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 def begin(recipe: Recipe, folder: Path) -> tuple[Popen[str], int]:
     """A run in `folder/run`, new or resumed, and the process of its seed, which has begun."""
     (folder / "recipe.yaml").write_text(recipe.dump())
-    process = start("train", "recipe.yaml", "--out", "run", "--jobs", "1", "--resume", cwd=folder)
+    process = start("train", "recipe.yaml", "--trust", "--out", "run", "--jobs", "1", "--resume", cwd=folder)
     until(lambda: (workers(process) and (folder / "run" / "seed-0").exists()) or process.poll() is not None)
     return process, workers(process)[0]
 

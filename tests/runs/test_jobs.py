@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,16 +15,18 @@ from typing import Any
 import pytest
 import stand_ins
 import yaml
-from quick import QUICK, Trained
+from quick import QUICK, Trained, load, validate
 from rich.console import Console
 from stand_ins import Work
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeError, StorageError
 from palaestra.interface.library import compare, train
+from palaestra.learning import lock
+from palaestra.learning.lock import locked
 from palaestra.runs import jobs as run
 from palaestra.runs.jobs import Job, run_jobs
-from palaestra.runs.recipe import Recipe, alone, load, override, validate
-from palaestra.runs.seed import Clock
+from palaestra.runs.recipe import Recipe, alone, override
+from palaestra.runs.seed import Clock, run_seed
 
 
 @pytest.fixture
@@ -94,6 +99,37 @@ def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "summary" / "summary.json").mkdir(parents=True)
     with pytest.raises(StorageError, match=r"summary\.json"):
         train(small(), tmp_path / "summary")
+
+
+def test_a_directory_is_one_command_s_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
+    beginners: dict[str, Callable[[], Any]] = {
+        "run": lambda: train(small(), tmp_path / "run"),
+        "run/variant-1": lambda: compare(
+            "kuhn-selfplay", [], vary="learn.lr=0.1,0.2", seeds=1, directory=tmp_path / "run"
+        ),
+        "run/seed-0": lambda: run_seed(small(), 0, tmp_path / "run" / "seed-0"),
+    }
+    for folder, begin in beginners.items():
+        refused = _beside(tmp_path / folder, begin)
+        assert f"{folder} is in use by process {os.getpid()} on" in refused
+
+
+def _beside(held: Path, begin: Callable[[], Any]) -> str:
+    """What somebody who begins says while another thread holds a directory."""
+    with locked(held):
+        work: list[Any] = []
+
+        def another() -> None:
+            with pytest.raises(InputError) as caught:
+                begin()
+            work.append(str(caught.value))
+
+        thread = threading.Thread(target=another)
+        thread.start()
+        thread.join()
+    return str(work[0])
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -216,7 +252,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
         patch.setattr(run, "run_jobs", serve)
         result = compare(
             str(path), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=out, jobs=1,
-            console=Console(),
+            console=Console(), trust=True,
         )  # fmt: skip
     return path, out, result
 
@@ -258,12 +294,12 @@ def test_a_comparison_goes_on_where_it_stopped(
     (directory / "variant-1" / "seed-1" / "result.json").unlink()
     again = compare(
         str(recipe), ["train.iterations=3"], vary="learn.lr=0.3,1e-2", seeds=2, directory=directory, jobs=1,
-        console=quiet,
+        console=quiet, trust=True,
     )  # fmt: skip
     assert again["pairs"] == result["pairs"]
     assert asked[:2] == ["learn.lr=0.3 seed 0", "learn.lr=1e-2 seed 0"], "one seed of each first"
     with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
-        compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet)
+        compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet, trust=True)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +324,7 @@ def test_values_of_every_type(
 
     monkeypatch.setattr(run, "run_jobs", begun)
     with pytest.raises(KeyboardInterrupt):
-        compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet)
+        compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet, trust=True)
     field = vary.partition("=")[0].removeprefix("learn.")
     recipes = [load(tmp_path / "out" / f"variant-{number}" / "recipe.yaml") for number in (0, 1)]
     assert [getattr(recipe.learn, field) for recipe in recipes] == found
@@ -300,7 +336,7 @@ def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: 
 
     def refused(vary: str) -> str:
         with pytest.raises(RecipeError) as caught:
-            compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet)
+            compare(str(path), [], vary=vary, seeds=1, directory=tmp_path / "out", jobs=1, console=quiet, trust=True)
         assert not list((tmp_path / "out").rglob("metrics.jsonl"))
         return str(caught.value)
 

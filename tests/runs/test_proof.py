@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from quick import QUICK, Trained
+from quick import QUICK, Trained, validate
 from statsmodels.stats.power import TTestPower
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
 from palaestra.runs.proof import evaluate, over_seeds, pairs, summarise, value_of
-from palaestra.runs.recipe import alone, override, validate
+from palaestra.runs.recipe import alone, override
 
 
 def results(directory: Path) -> list[dict[str, Any]]:

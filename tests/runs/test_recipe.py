@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from quick import QUICK
+from quick import QUICK, load, validate
 
 from palaestra.errors import RecipeError
-from palaestra.runs.recipe import Recipe, alone, load, names, override, validate
+from palaestra.runs.recipe import Recipe, alone, names, override
 
 
 def wrong(data: dict[str, Any], *overrides: str, tmp_path: Path) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from quick import QUICK
+from quick import QUICK, validate
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, RecipeError
 from palaestra.learning import Trainer, checkpoints
 from palaestra.runs import build
 from palaestra.runs import seed as experiment
-from palaestra.runs.recipe import Recipe, alone, override, validate
+from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import Clock, Training, run_seed
 
 KUHN: dict[str, Any] = {

@@ -122,7 +122,7 @@ def _request(text: str = "see red") -> Request:
     [
         ("no_such_module:f", r"cannot import 'no_such_module' \(ModuleNotFoundError"),
         ("json:no_such_name", "json has no 'no_such_name'"),
-        (":f", r"cannot import '' \(ValueError"),
+        (":f", "expected module:name"),
         ("broken_module:f", r"cannot import 'broken_module' \(ZeroDivisionError: division by zero"),
     ],
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from palaestra.runs import recipe
+
+load, validate = (functools.partial(function, trust=True) for function in (recipe.load, recipe.validate))
+"""QUICK names modules of the tests, which are our own."""
 
 QUICK: dict[str, Any] = {
     "name": "quick",

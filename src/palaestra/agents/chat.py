@@ -2,7 +2,7 @@
 
 Every request ends as an answer or as a decision with `error`; `act` does not raise for what an endpoint does.
 Configuration holds the name of an environment variable; the key itself is read for each call, kept nowhere and cut out
-of every error text. Left out: streaming, tools, and a cache of answers.
+of every text that an endpoint sends. Left out: streaming, tools, and a cache of answers.
 """
 
 from __future__ import annotations
@@ -12,35 +12,44 @@ import os
 import random
 import re
 import time
+import warnings
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.agents.backends import endpoint
+from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.base import Decision, Request
 from palaestra.algebra.turns import clean
 from palaestra.envs.base import Observation
-from palaestra.errors import InputError, PolicyError, missing_extra
+from palaestra.errors import InputError, missing_extra
 
 if TYPE_CHECKING:
     import openai
     import tenacity
 
-LONGEST_ERROR = 500
+LONGEST_ERROR = 300
+_PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("tokens_out", "price_out")}
 
 
 class ChatPolicy:
-    """A chat model behind `base_url` (None: OpenAI's own).
+    """A chat model behind `base_url` (None: OpenAI's own), which holds no credentials.
 
     api_key_env: NAME of the environment variable with the key; None for endpoints that want none.
-    concurrency: most requests at a time. timeout: seconds for one attempt, from sending to the last byte.
+    concurrency: most requests at a time. timeout: seconds for one attempt, from sending to the last byte; an answer of
+    more than 8 MiB is cut off.
     retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
-    n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer if the endpoint says Retry-After.
+    n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer, up to `longest_wait`, if the
+    endpoint says Retry-After (seconds or a date) or retry-after-ms.
     temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
     honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
-    totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far.
+    Tokens and cost of a decision are those of all its attempts, for answers that nobody could use are billed too; what
+    an endpoint does not say is None, and left out of the sums.
+    totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far, and `unknown`: how many counts
+    of tokens were missing or impossible, such as -1 or 10¹².
     Raises InputError if the variable is not set, or if what is given looks like a key.
     """
 
@@ -78,15 +87,23 @@ class ChatPolicy:
                 f"ChatPolicy: environment variable {api_key_env} is not set:"
                 f" export it, or pass api_key_env=None for an endpoint without keys"
             )
-        if concurrency < 1 or retries < 0 or not timeout > 0:
-            raise InputError(f"ChatPolicy: need {concurrency=} >= 1, {retries=} >= 0, {timeout=} > 0")
+        endpoint.check_address(base_url)
+        _check("concurrency", concurrency, 1, whole=True)
+        _check("retries", retries, 0, whole=True)
+        _check("timeout", timeout, 0, above=True)
+        _check("wait", wait, 0)
+        _check("longest_wait", longest_wait, 0)
+        _check("temperature", temperature, 0, optional=True)
+        _check("max_tokens", max_tokens, 1, whole=True, optional=True)
+        _check("price_in", price_in, 0, optional=True)
+        _check("price_out", price_out, 0, optional=True)
         self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
         self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
         self.wait, self.longest_wait = wait, longest_wait
         self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
         self.price_in, self.price_out = price_in, price_out
         self.totals: dict[str, float] = dict.fromkeys(
-            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost"), 0
+            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown"), 0
         )
         self._jitter = random.Random()
 
@@ -110,13 +127,18 @@ class ChatPolicy:
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         slots = asyncio.Semaphore(self.concurrency)
         async with AsyncOpenAI(
-            api_key=key or "none", base_url=self.base_url, max_retries=0, timeout=self.timeout
+            api_key=key or "none",
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=self.timeout,
+            http_client=endpoint.client_class()(timeout=self.timeout),
         ) as client:
             asked = [
                 self._ask(client, slots, key, request.observation, seed)
                 for request, seed in zip(requests, seeds, strict=True)
             ]
-            return list(await asyncio.gather(*asked))
+            with endpoint.quiet(key):
+                return list(await asyncio.gather(*asked))
 
     async def _ask(
         self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, key: str, observation: Observation, seed: int | None
@@ -139,15 +161,22 @@ class ChatPolicy:
             retry=retry_if_exception(_may_pass),
             reraise=True,
         )
+        decision = Decision("")
         try:
-            answer: Any = await attempts(self._attempt, client, slots, body)
-            decision = self._read(answer)
+            answer: Any = await attempts(self._attempt, client, slots, body, decision)
+            text = clean(answer.choices[0].message.content).strip()
+            decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
+            decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
         except Exception as error:
-            decision = Decision("", error=_describe(error, key))
+            where = f" [model {self.model!r} at {endpoint.address(self.base_url)}]"
+            decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
         return decision
 
-    async def _attempt(self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, body: dict[str, Any]) -> Any:
+    async def _attempt(
+        self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, body: dict[str, Any], decision: Decision
+    ) -> Any:
+        """An answer with a text; what it took is added to the decision, whether there is a text or not."""
         async with slots:
             self.totals["attempts"] += 1
             try:
@@ -158,6 +187,7 @@ class ChatPolicy:
                 raise TimeoutError(f"no whole answer within {self.timeout:g} s") from None
             except ValueError as error:
                 raise UnusableAnswerError(f"not JSON: {error}") from None
+        self._count(getattr(answer, "usage", None), decision)
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
             raise UnusableAnswerError("the answer has no choices")
@@ -165,29 +195,55 @@ class ChatPolicy:
             raise UnusableAnswerError("the answer has no text")
         return answer
 
+    def _count(self, usage: Any, decision: Decision) -> None:
+        """Add what one answer took."""
+        counts = {said: endpoint.count(getattr(usage, said, None)) for said in _PRICED}
+        for said, (field, _) in _PRICED.items():
+            if (number := counts[said]) is not None:
+                setattr(decision, field, (getattr(decision, field) or 0) + number)
+                continue
+            self.totals["unknown"] += 1
+            if (found := getattr(usage, said, None)) is not None:
+                shown = str(found)[:20] if isinstance(found, int | float) else f"a {type(found).__name__}"
+                warnings.warn(
+                    f"ChatPolicy {self.name!r}: {endpoint.address(self.base_url)} says usage.{said} is {shown}; "
+                    f"such counts are taken as unknown (totals['unknown'])",
+                    stacklevel=2,
+                )
+        prices = [(counts[said], getattr(self, price)) for said, (_, price) in _PRICED.items()]
+        prices = [(number, price) for number, price in prices if price is not None]
+        if prices and all(number is not None for number, _ in prices):
+            decision.cost = (decision.cost or 0.0) + sum(number * price for number, price in prices) / 1e6
+
     def _pause(self, state: tenacity.RetryCallState) -> float:
         """Full jitter from a generator of its own: neither the episode's nor the global stream moves."""
         pause = self._jitter.uniform(0, min(self.longest_wait, self.wait * 2 ** (state.attempt_number - 1)))
         error = state.outcome.exception() if state.outcome else None
-        asked = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
-        return max(pause, min(float(asked), self.longest_wait)) if re.fullmatch(r"\d+(\.\d+)?", asked) else pause
-
-    def _read(self, answer: Any) -> Decision:
-        choice = answer.choices[0]
-        decision = Decision(clean(choice.message.content).strip())
-        read, written = (getattr(answer.usage, field, None) for field in ("prompt_tokens", "completion_tokens"))
-        if isinstance(read, int) and isinstance(written, int):
-            decision.tokens_in, decision.tokens_out = read, written
-            if self.price_in is not None or self.price_out is not None:
-                decision.cost = (read * (self.price_in or 0) + written * (self.price_out or 0)) / 1e6
-        content = getattr(getattr(choice, "logprobs", None), "content", None)
-        if self.logprobs and content:
-            decision.logprobs = np.array([token.logprob for token in content], np.float32)
-        return decision
+        asked = endpoint.retry_after(getattr(getattr(error, "response", None), "headers", {}))
+        return pause if asked is None else max(pause, min(asked, self.longest_wait))
 
 
-class UnusableAnswerError(PolicyError):
-    """The endpoint answered with something that is not a chat completion."""
+def _check(
+    name: str, value: Any, least: float, *, whole: bool = False, above: bool = False, optional: bool = False
+) -> None:
+    """Raises InputError for a setting that is no number of this range."""
+    if optional and value is None:
+        return
+    kinds = int if whole else int | float
+    fits = isinstance(value, kinds) and not isinstance(value, bool) and (value > least if above else value >= least)
+    if not fits or value == float("inf"):
+        wanted = f"a {'whole ' * whole}number {'above' if above else 'of at least'} {least}"
+        raise InputError(f"ChatPolicy: {name} is {value!r}, expected {wanted}{' or None' * optional}")
+
+
+def _logprobs(choice: Any) -> np.ndarray | None:
+    """float32[tokens]; None unless there is a finite number for each."""
+    tokens = getattr(getattr(choice, "logprobs", None), "content", None) or []
+    try:
+        found = np.array([token.logprob for token in tokens], np.float32)
+    except (TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    return found if len(found) and np.isfinite(found).all() else None
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -201,11 +257,10 @@ def _may_pass(error: BaseException) -> bool:
     )
 
 
-def _describe(error: Exception, key: str) -> str:
-    """`Type: message (cause)` on one line, without the key."""
+def _describe(error: Exception) -> str:
+    """`Type: message (cause)` on one line."""
     cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
-    text = " ".join(f"{type(error).__name__}: {error}{cause}".split())
-    return (text.replace(key, "***") if key else text)[:LONGEST_ERROR]
+    return " ".join(f"{type(error).__name__}: {error}{cause}".split())
 
 
 def _run(work: Coroutine[Any, Any, list[Decision]]) -> list[Decision]:

@@ -9,14 +9,16 @@ import abc
 import copy
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from palaestra.agents.base import Decision, Request, Scored
+from palaestra.algebra.files import read_object, whole, write_json
 from palaestra.envs.base import Observation
-from palaestra.errors import InputError
+from palaestra.errors import DamagedFileError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +28,11 @@ ILLEGAL = -1e9
 
 
 class DiscretePolicy(abc.ABC):
-    """A softmax over `actions` ids, illegal ones left out. Subclasses say where logits come from."""
+    """A softmax over `actions` ids, illegal ones left out. Subclasses say where logits come from, and their `SETTINGS`:
+    attributes that `__init__` takes under the same names."""
+
+    KIND: ClassVar[str]
+    SETTINGS: ClassVar[tuple[str, ...]]
 
     def __init__(self, module: torch.nn.Module, *, actions: int, name: str) -> None:
         if actions < 1:
@@ -125,3 +131,35 @@ class DiscretePolicy(abc.ABC):
         frozen = copy.deepcopy(self)
         frozen.module.requires_grad_(False)
         return frozen
+
+    def save(self, path: str | Path) -> None:
+        """Write `model.safetensors` and what it is, `palaestra.json`, into a folder."""
+        from safetensors.torch import save_file
+
+        folder = Path(path)
+        with whole(folder / "model.safetensors") as temporary:
+            save_file(
+                {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}, temporary
+            )
+        write_json(
+            folder / "palaestra.json", {"kind": self.KIND} | {name: getattr(self, name) for name in self.SETTINGS}
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Self:
+        """What `save` wrote. Raises InputError if the folder holds none, or one of another kind."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        folder = Path(path)
+        settings = read_object(folder / "palaestra.json")
+        if settings is None or settings.get("kind") != cls.KIND:
+            found = "no palaestra.json" if settings is None else f"a policy of kind {settings.get('kind')!r}"
+            raise InputError(f"{cls.__name__}: {folder} holds {found}, expected what {cls.__name__}.save writes")
+        try:
+            made = cls(**{name: settings[name] for name in cls.SETTINGS})
+            made.load_state_dict(load_file(folder / "model.safetensors"))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise DamagedFileError(f"{folder}: cannot be read: {type(error).__name__}: {error}") from error
+        made.module.to(device)
+        return made

@@ -9,7 +9,7 @@ one), greedy decoding (not a distribution), and constrained decoding (an illegal
 from __future__ import annotations
 
 import copy
-import json
+import inspect
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from palaestra.agents.backends import loading
 from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.base import Decision, Request, Scored
+from palaestra.algebra.files import read_object, write_json
 from palaestra.envs.base import Observation
-from palaestra.errors import InputError, missing_extra
+from palaestra.errors import InputError, nearest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,12 +53,15 @@ class LMPolicy:
         batch_size: int = 256,
         prompt_template: str = "{text}",
     ) -> None:
-        if not temperature > 0:
-            raise InputError(f"LMPolicy: temperature is {temperature}, must be > 0: there is no greedy distribution")
-        if max_new_tokens < 1:
-            raise InputError(f"LMPolicy: max_new_tokens is {max_new_tokens}, must be at least 1")
-        if "{text}" not in prompt_template:
-            raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
+        positions = loading.positions(model.config)
+        _check(max_new_tokens, temperature, batch_size, prompt_template, name, positions)
+        half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
+        if half is not None:
+            raise InputError(
+                f"LMPolicy {name!r}: weights that learn are {half}, in which small updates are lost: call"
+                " model.float(), or from_pretrained(dtype=...), which keeps them in float32; or freeze what is"
+                " only to play: model.requires_grad_(False)"
+            )
         if tokenizer.eos_token_id is None:
             raise InputError("LMPolicy: the tokenizer has no eos token: set tokenizer.eos_token first")
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
@@ -66,7 +71,7 @@ class LMPolicy:
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
         self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
         self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
-        self._limit = getattr(model.config, "max_position_embeddings", None) or 2**31
+        self._limit = positions or 2**31
 
     # Making one
 
@@ -88,30 +93,41 @@ class LMPolicy:
         *,
         lora: Mapping[str, Any] | None = None,
         device: str | torch.device = "cpu",
-        dtype: torch.dtype = torch.float32,
+        dtype: str | torch.dtype = torch.float32,
         **options: Any,
     ) -> LMPolicy:
-        """A pretrained model by folder or hub id; only adapters learn if `lora` (peft's LoraConfig fields) is given."""
-        try:
-            from transformers import AutoModelForCausalLM, AutoTokenizer
-        except ImportError:
-            raise missing_extra("transformers", "train") from None
-        try:
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-            tokenizer = AutoTokenizer.from_pretrained(path)
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"LMPolicy: cannot load a model and tokenizer from {str(path)!r}: {reason}") from error
-        if lora is not None:
-            try:
-                from peft import LoraConfig, get_peft_model
-            except ImportError:
-                raise missing_extra("peft", "train") from None
-            # A LoRA that starts at the same random place for the same model; peft draws from the global generator.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **lora))
-        return cls(model.to(device), tokenizer, **options)
+        """A pretrained model by folder or hub id; only adapters learn if `lora` (peft's LoraConfig fields) is given, or
+        if the folder holds an adapter, which is then loaded on its base.
+
+        dtype: of weights that do not learn, "bf16" for example. Weights that learn are float32, because small updates
+        are lost in 16 bits; with bfloat16 the arithmetic on a GPU has 16 bits all the same.
+        Warns of a model that takes more than a quarter of the memory. Raises InputError for what cannot be loaded.
+        """
+        made = cls.check(path, lora=lora, device=device, dtype=dtype, **options)
+        with _quietly():
+            model, tokenizer = loading.load(made)
+        policy = cls(model, tokenizer, **options)
+        if made.dtype is torch.bfloat16 and made.device.type != "cpu":
+            policy.forward = forward_of(model, made.dtype)
+        return policy
+
+    @staticmethod
+    def check(
+        path: str | Path,
+        *,
+        lora: Mapping[str, Any] | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str | torch.dtype = torch.float32,
+        **options: Any,
+    ) -> loading.Plan:
+        """Whatever can be known of `from_pretrained` without its weights. Raises InputError if it cannot work."""
+        known = [name for name in inspect.signature(LMPolicy).parameters if name not in ("model", "tokenizer")]
+        for name in options:
+            if name not in known:
+                raise InputError(f"LMPolicy: no option {name!r}{nearest(name, [*known, 'lora', 'device', 'dtype'])}")
+        made = loading.plan(path, lora, device, dtype)
+        _check(**options, positions=loading.positions(made.config))
+        return made
 
     def save(self, path: str | Path) -> None:
         """Write model (safetensors; adapters only for LoRA), tokenizer and settings into a folder."""
@@ -120,23 +136,21 @@ class LMPolicy:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         settings = {key: getattr(self, key) for key in SETTINGS}
-        (folder / "palaestra.json").write_text(json.dumps(settings, indent=2) + "\n")
+        write_json(folder / "palaestra.json", {"kind": "lm"} | settings)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> LMPolicy:
-        """What `save` wrote."""
+    def load(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype = torch.float32
+    ) -> LMPolicy:
+        """What `save` wrote; `dtype` as in `from_pretrained`."""
         folder = Path(path)
-        if not (folder / "palaestra.json").exists():
+        found = read_object(folder / "palaestra.json")
+        if found is None:
             raise InputError(f"LMPolicy: {folder} has no palaestra.json: use from_pretrained for foreign models")
-        settings = json.loads((folder / "palaestra.json").read_text())
-        with _quietly():
-            if not (folder / "adapter_config.json").exists():
-                return cls.from_pretrained(folder, device=device, **settings)
-            from peft import AutoPeftModelForCausalLM
-            from transformers import AutoTokenizer
-
-            model = AutoPeftModelForCausalLM.from_pretrained(folder, is_trainable=True).to(device)
-            return cls(model, AutoTokenizer.from_pretrained(folder), **settings)
+        if found.get("kind", "lm") != "lm":
+            raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
+        settings = {key: found[key] for key in SETTINGS if key in found}
+        return cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
 
     # Acting
 
@@ -148,8 +162,8 @@ class LMPolicy:
         room = self._limit - self.max_new_tokens
         fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= room]
         decisions = [
-            Decision("", tokens_in=len(prompt), error=f"InputError: prompt of {len(prompt)} tokens, at most {room} fit")
-            for prompt in prompts
+            Decision("", tokens_in=len(prompt), error=None if len(prompt) <= room else self._too_long(prompt, request))
+            for prompt, request in zip(prompts, requests, strict=True)
         ]
         if fits:
             ids, logprobs, entropies = sample(
@@ -178,6 +192,14 @@ class LMPolicy:
         for decision in decisions:
             decision.duration = seconds
         return decisions
+
+    def _too_long(self, prompt: np.ndarray, request: Request) -> str:
+        room = self._limit - self.max_new_tokens
+        return (
+            f"InputError: what {request.agent!r} sees has {len(prompt)} tokens, at most {room} fit beside"
+            f" max_new_tokens={self.max_new_tokens} in the {self._limit} positions of {self.name!r}: shorten the"
+            f" env's observation, which begins {request.observation.text[:40]!r}"
+        )
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
         """int32 token ids of what the model is shown, equal observations sharing one array."""
@@ -297,7 +319,33 @@ class LMPolicy:
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         frozen = LMPolicy(model, self.tokenizer, **{key: getattr(self, key) for key in SETTINGS})
         frozen._learns = self._learns
+        if (compute := getattr(self.forward, "compute", None)) is not None:
+            frozen.forward = forward_of(model, compute)
         return frozen
+
+
+def _check(
+    max_new_tokens: Any = 1,
+    temperature: Any = 1.0,
+    batch_size: Any = 1,
+    prompt_template: Any = "{text}",
+    name: Any = "lm",
+    positions: int | None = None,
+) -> None:
+    """Raises InputError for settings that cannot work, with a model of so many positions."""
+    for field, value in (("max_new_tokens", max_new_tokens), ("batch_size", batch_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"LMPolicy: {field} is {value!r}, must be a whole number of at least 1")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < float("inf"):
+        raise InputError(f"LMPolicy: temperature is {temperature!r}, must be > 0: there is no greedy distribution")
+    if not isinstance(prompt_template, str) or "{text}" not in prompt_template:
+        raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
+    if not isinstance(name, str):
+        raise InputError(f"LMPolicy: name is {name!r}, expected a text")
+    if positions is not None and max_new_tokens >= positions:
+        raise InputError(
+            f"LMPolicy: max_new_tokens is {max_new_tokens}, but the model has {positions} positions in all"
+        )
 
 
 @contextmanager

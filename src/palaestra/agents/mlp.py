@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class MLPPolicy(DiscretePolicy):
     """tanh layers of sizes `hidden` between `inputs` features and `actions` logits; its start depends on `seed`."""
 
+    KIND = "mlp"
+    SETTINGS = ("inputs", "actions", "hidden", "name")
+
     def __init__(
         self, inputs: int, actions: int, *, hidden: Sequence[int] = (64, 64), name: str = "mlp", seed: int = 0
     ) -> None:
@@ -31,7 +34,7 @@ class MLPPolicy(DiscretePolicy):
                 layers += [torch.nn.Linear(width, following), torch.nn.Tanh()]
             module = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], actions))
         super().__init__(module, actions=actions, name=name)
-        self.inputs, self.width = inputs, sizes[-1]
+        self.inputs, self.hidden, self.width = inputs, tuple(hidden), sizes[-1]
 
     def misfit(self, observation: Observation) -> str | None:
         """Also the wrong number of features."""

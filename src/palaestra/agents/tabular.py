@@ -23,8 +23,12 @@ class TabularPolicy(DiscretePolicy):
     whole, so that an optimiser made before the first state still fits after the last. Raises PolicyError when full.
     """
 
+    KIND = "tabular"
+    SETTINGS = ("actions", "name", "capacity")
+
     def __init__(self, actions: int, *, name: str = "tabular", capacity: int = 4096) -> None:
         super().__init__(torch.nn.Module(), actions=actions, name=name)
+        self.capacity = capacity
         self.module.register_parameter("logits", torch.nn.Parameter(torch.zeros(capacity, actions)))
         self._places: dict[int, int] = {}
 

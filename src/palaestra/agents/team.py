@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from palaestra.agents.base import Learnable, Policy
-from palaestra.errors import InputError, nearest
+from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.registry import load_object
+from palaestra.errors import DamagedFileError, InputError, nearest
+
+_LIST = "team.json"
+_KINDS = {"lm": "LMPolicy", "tabular": "TabularPolicy", "mlp": "MLPPolicy"}
 
 
 class Team(Mapping[str, Policy]):
@@ -73,3 +82,104 @@ class Team(Mapping[str, Policy]):
         copies: dict[str, Policy] = {**self.policies}
         copies.update({name: policy.frozen_copy() for name, policy in self.learnable.items()})
         return Team({agent: copies[policy.name] for agent, policy in self.items()})
+
+    def save(self, path: str | Path, *, others: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
+        """Write a folder per policy that has a `save`, and `team.json`, who fills which seat; returns the folder.
+
+        others: what policies without one are made from, as `load` finds it: `{"kind": "script", "options": {...}}`.
+        """
+        folder, others = Path(path), others or {}
+        parts: dict[str, dict[str, Any] | None] = {}
+        for name, policy in self.policies.items():
+            save = getattr(policy, "save", None)
+            if save is None:
+                parts[name] = dict(others[name]) if name in others else None
+                continue
+            place = folder_name(name)
+            shutil.rmtree(folder / f".{place}.tmp", ignore_errors=True)
+            save(folder / f".{place}.tmp")
+            shutil.rmtree(folder / place, ignore_errors=True)
+            (folder / f".{place}.tmp").rename(folder / place)
+            parts[name] = {"folder": place}
+        agents = {agent: policy.name for agent, policy in self.items()}
+        write_json(folder / _LIST, {"agents": agents, "policies": parts})
+        return folder
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        seed: int | None = None,
+        device: str = "cpu",
+        policies: Mapping[str, Policy] | None = None,
+        trust: bool = False,
+    ) -> Team:
+        """The trained team of a run (what `palaestra train` wrote), or what `save` wrote.
+
+        seed: of the run; default: the first that is finished. policies: used in place of those of the same name.
+        trust: whether code that a script names (`module:function`) may run.
+
+        Raises:
+            InputError: there is no such team; or a policy could not be stored and is not given.
+        """
+        folder = _team_folder(Path(path), seed)
+        stored = read_object(folder / _LIST) or {}
+        try:
+            agents, parts = dict(stored["agents"]), dict(stored["policies"])
+            missing = sorted(set(agents.values()) - parts.keys())
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFileError(f"{folder / _LIST}: it does not say who fills which seat ({error!r})") from error
+        if missing:
+            raise DamagedFileError(f"{folder / _LIST}: no policy {missing[0]!r}{nearest(missing[0], parts)}")
+        given = dict(policies or {})
+        made: dict[str, Policy] = {}
+        for name, part in parts.items():
+            if name in given:
+                made[name] = given[name]
+            elif part is None:
+                raise InputError(f"{folder}: policy {name!r} has no stored form; give it: policies={{{name!r}: ...}}")
+            elif "folder" in part:
+                made[name] = load_policy(folder / folder_name(str(part["folder"])), device=device)
+            else:  # who knows recipes knows how; the seats of scripts and endpoints are made anew
+                made[name] = load_object("palaestra.runs.policies:again", "policy")(name, part, trust=trust)
+        return cls({agent: made[name] for agent, name in agents.items()})
+
+
+def load_policy(folder: str | Path, *, device: str = "cpu") -> Policy:
+    """A policy from the folder that its `save` wrote, whatever its kind.
+
+    Raises:
+        InputError: there is none.
+    """
+    import palaestra.agents
+
+    kind = (read_object(Path(folder) / "palaestra.json") or {}).get("kind", "lm")
+    if kind not in _KINDS:
+        raise InputError(f"{folder}: a policy of kind {kind!r}{nearest(str(kind), _KINDS)}")
+    loaded: Policy = getattr(palaestra.agents, _KINDS[kind]).load(folder, device=device)
+    return loaded
+
+
+def folder_name(name: str) -> str:
+    """The name of a policy as that of one folder: `org/model` is `org%2Fmodel`, and nothing leads elsewhere.
+
+    >>> folder_name("org/model"), folder_name("..")
+    ('org%2Fmodel', '%2E.')
+    """
+    written = quote(name.encode(errors="replace"), safe=" %+@=,")
+    return re.sub(r"^\.", "%2E", written) or "%"
+
+
+def _team_folder(path: Path, seed: int | None) -> Path:
+    """Where `team.json` is: here, in `policies`, or in those of a seed of a run."""
+    if seed is None and (found := next((f for f in (path, path / "policies") if (f / _LIST).exists()), None)):
+        return found
+    there = {int(f.name[5:]): f / "policies" for f in path.glob("seed-*") if f.name[5:].isdigit()}
+    finished = sorted(number for number, folder in there.items() if (folder / _LIST).exists())
+    if seed in finished or (seed is None and finished):
+        return there[finished[0] if seed is None else seed]
+    if there and (seed is None or seed in there):
+        raise InputError(f"{path}: no trained policies there yet; write them with `palaestra export {path}`")
+    known = f"; seeds there: {', '.join(map(str, sorted(there)))}" if there else ": give what `palaestra train` wrote"
+    raise InputError(f"{path}: no team{'' if seed is None else f' of seed {seed}'} there{known}")

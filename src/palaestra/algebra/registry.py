@@ -8,6 +8,7 @@ in a fixed order, so that the same text means the same in every process. A name 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.metadata
 import inspect
@@ -212,8 +213,10 @@ def load_object(path: str, what: str) -> Any:
     """What `module:name` names.
 
     Raises:
-        InputError: the module cannot be imported, or has no such name.
+        InputError: it is no such text, the module cannot be imported, or has no such name.
     """
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", path):  # nothing else is looked for by runs.trust
+        raise InputError(f"{what} {path!r}: expected module:name")
     module, _, name = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -229,13 +232,20 @@ def load_object(path: str, what: str) -> Any:
 _PLUGINS: set[str] = set()
 
 
+@functools.cache
+def _entries() -> list[importlib.metadata.EntryPoint]:
+    """What was installed when this process began: a folder that joins the path later brings no plugins."""
+    found = importlib.metadata.entry_points(group=GROUP)
+    return sorted(found, key=lambda each: (each.name, each.value))
+
+
 def load_plugins() -> None:
     """Import the modules that installed packages name as plugins, each once.
 
     Raises:
         InputError: one cannot be imported; names it.
     """
-    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+    for entry in _entries():
         if entry.value not in _PLUGINS:
             _PLUGINS.add(entry.value)
             try:

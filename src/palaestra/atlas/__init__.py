@@ -11,9 +11,9 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
+from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import InputError
 
 __all__ = ["FAMILIES", "System", "system", "systems"]
@@ -76,7 +76,7 @@ def _all() -> dict[int, System]:
     found: dict[int, System] = {}
     for family in FAMILIES:
         text = files(__package__).joinpath(f"{family}.yaml").read_text(encoding="utf-8")
-        for row in yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        for row in read_yaml(text, fast=True):
             entry = System(family=family, **row)
             if entry.id in found:
                 raise ValueError(f"atlas: id {entry.id} is in {found[entry.id].family}.yaml and in {family}.yaml")

@@ -87,15 +87,7 @@ def make(spec: str, **options: Any) -> EnvFactory:
     >>> make("openspiel/kuhn_poker", illegal="random")().agents
     ('player_0', 'player_1')
     """
-    library, _, name = spec.partition("/")
-    arguments: tuple[str, ...] = ()
-    function: Callable[..., Any]
-    if library in _LIBRARIES:
-        function, arguments = _LIBRARIES[library], (name,) if name else ()
-    elif spec in ENVS:
-        function = ENVS[spec]
-    else:
-        raise InputError(f"there is no env {spec!r}{nearest(spec, [*ENVS, *_LIBRARIES])} (library/name)")
+    function, arguments = find(spec)
     signature = inspect.signature(function)
     try:
         signature.bind(*arguments, **options)
@@ -104,4 +96,19 @@ def make(spec: str, **options: Any) -> EnvFactory:
         wrong = next((option for option in options if option not in named), "")
         raise InputError(f"env {spec!r}: {error}{nearest(wrong, named)}") from error
     factory: Any = functools.partial(function, *arguments, **options)
-    return cast(EnvFactory, factory() if library in _LIBRARIES else factory)  # a library's function returns the factory
+    # a library's function returns the factory
+    return cast(EnvFactory, factory() if function in _LIBRARIES.values() else factory)
+
+
+def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """What makes a registered env or `library/name`, and the arguments that its name says; nothing is imported.
+
+    Raises:
+        InputError: there is no such env; the message gives the nearest.
+    """
+    library, _, name = spec.partition("/")
+    if library in _LIBRARIES:
+        return _LIBRARIES[library], (name,) if name else ()
+    if spec in ENVS:
+        return ENVS[spec], ()
+    raise InputError(f"there is no env {spec!r}{nearest(spec, [*ENVS, *_LIBRARIES])} (library/name)")

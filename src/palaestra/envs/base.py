@@ -61,11 +61,11 @@ class Observation:
 
     def key(self) -> int:
         """64-bit hash of what was seen (the anchor state): equal iff the observation is equal, in every process."""
-        digest = hashlib.blake2b(self.text.encode(), digest_size=8)
+        digest = hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8)
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
         for message in self.messages or ():
-            digest.update(f"\0{message['role']}\0{message['content']}".encode())
+            digest.update(f"\0{message['role']}\0{message['content']}".encode(errors="surrogatepass"))
         return int.from_bytes(digest.digest(), "little")
 
 

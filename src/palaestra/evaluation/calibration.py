@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError
-from palaestra.evaluation.intervals import RESAMPLES, Estimate
+from palaestra.evaluation.intervals import RESAMPLES, Estimate, wilson
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _curve(c: np.ndarray, s: np.ndarray, bins: int, level: float) -> pl.DataFram
     n = np.bincount(which, minlength=bins)
     keep = n > 0
     right, sure = (np.bincount(which, x, minlength=bins)[keep] for x in (s, c))
-    low, high = proportion_confint(right, n[keep], alpha=1 - level, method="wilson")
+    low, high = wilson(right, n[keep], level=level)
     columns = {"confidence": sure / n[keep], "success": right / n[keep], "low": low, "high": high, "n": n[keep]}
     return pl.DataFrame(columns)
 

@@ -291,9 +291,19 @@ def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = No
         effective = min(spread / variance, float(n)) if spread > 0 and math.isfinite(variance) else float(clusters)
         shrink = stats.norm.ppf((1 + level) / 2) / _t(level, freedom)
         effective *= shrink**2 if spread > 0 and math.isfinite(shrink) else 1.0
-    low, high = proportion_confint(mean * effective, effective, alpha=1 - level, method="wilson")
-    low, high = max(float(low), 0.0), min(float(high), 1.0)
+    low, high = map(float, wilson(mean * effective, effective, level=level))
     return Estimate(mean, low, high, n, clusters, runs, _clusters("Wilson", values, groups))
+
+
+def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's interval of hits in n, elementwise; of none it begins at 0 and of all it ends at 1, exactly.
+
+    >>> [end.round(3) for end in wilson([0, 3, 6], 6)]
+    [array([0.   , 0.188, 0.61 ]), array([0.39 , 0.812, 1.   ])]
+    """
+    hits, n = np.asarray(hits, float), np.asarray(n, float)
+    low, high = proportion_confint(hits, n, alpha=1 - level, method="wilson")
+    return np.where(hits <= 0, 0.0, low), np.where(hits >= n, 1.0, high)
 
 
 def pass_at_k(n: Any, c: Any, k: Any) -> np.ndarray:

@@ -16,6 +16,7 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.intervals import wilson
 
 
 def sequence_tests(
@@ -80,7 +81,7 @@ def sequence_tests(
         both = per(group[1:], (change[1:] & change[:-1]).astype(float)) / per(group[1:], ~first[1:] & ~first[:-1])
         spread = q * (1 - q)
         effective = pairs / np.where((spread > 0) & (both >= 0), np.fmax(1 + 2 * (both - q**2) / spread, 0.1), 1.0)
-        around = proportion_confint(q * effective, np.where(pairs > 0, effective, 1), alpha=1 - level, method="wilson")
+        around = wilson(q * effective, np.where(pairs > 0, effective, 1), level=level)
     step = [per(group, (np.roll(x, 1) == i) & (x == j) & ~first) for i in (0, 1) for j in (0, 1)]
     chi2 = _chi2(*step)
     numbers: dict[str, Any] = {

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
+from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import cells, clustered_variance, families, matrix
 
@@ -202,7 +203,7 @@ def price(turns: pl.DataFrame, prices: Prices) -> pl.DataFrame:
 def _load(path: Path) -> Mapping[str, Any]:
     try:
         said = path.read_text(encoding="utf-8")
-        loaded = json.loads(said) if path.suffix == ".json" else yaml.safe_load(said)
+        loaded = json.loads(said) if path.suffix == ".json" else read_yaml(said)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
     if not isinstance(loaded, Mapping):

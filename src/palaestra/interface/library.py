@@ -31,10 +31,12 @@ def train(
     resume: bool = False,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train a team on every seed, compare it with its start, write `summary.json` and `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
+    trust: run the code that a recipe file names; see docs/security.md.
 
     Returns:
         The summary, as in `summary.json`.
@@ -46,7 +48,7 @@ def train(
     need_torch()
     from palaestra.runs import jobs as runs
 
-    made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides)
+    made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, console=console)
     write_report(folder)
@@ -62,10 +64,11 @@ def compare(
     directory: str | Path | None = None,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train variants of a recipe under one budget and the same seeds, and say of each pair which is better.
 
-    vary: `credit=grpo,dr_mas`, a field and its values.
+    vary: `credit=grpo,dr_mas`, a field and its values. trust: as in `train`.
 
     Returns:
         The comparison, as in `comparison.json`.
@@ -74,7 +77,9 @@ def compare(
     from palaestra.runs import jobs as runs
 
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
-    comparison = runs.compare(recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console)
+    comparison = runs.compare(
+        recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console, trust=trust
+    )
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)
@@ -114,17 +119,18 @@ def evaluate(
     return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
 
 
-def rank(matches: str | Path | Matches, *, method: str = "auto", seed: int = 0) -> Ranking:
+def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | None = None, seed: int = 0) -> Ranking:
     """An order of systems from pairwise matches, with intervals of scores and ranks, as `palaestra rank` prints it.
 
     matches: a file, or what `evaluation.ranking.read_matches` gives. method: "auto", "elo", "alpha_rank", "nash" …
+    cluster: a column of the file whose matches are resampled together, in the place of the task.
 
     Raises:
         InputError: the matches cannot be read, or there is no such method.
     """
     from palaestra.evaluation import ranking
 
-    played = matches if isinstance(matches, ranking.Matches) else ranking.read_matches(Path(matches))
+    played = matches if isinstance(matches, ranking.Matches) else ranking.read_matches(Path(matches), cluster=cluster)
     return ranking.rank(played, method, seed=seed)
 
 

@@ -6,11 +6,11 @@ every file, so that one that was damaged later is passed over. Left out: shardin
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +109,18 @@ def iteration_of(path: Path) -> int:
     return int(path.name.removeprefix(_PREFIX))
 
 
+def begun(directory: Path) -> str | None:
+    """The first file of a run in `directory` that would be lost if another one began there.
+
+    A start that failed before anything was learned leaves none.
+    """
+    metrics = directory / "metrics.jsonl"
+    files = [path for path in _stored(directory / "checkpoints") if iteration_of(path)]
+    files += [metrics] if metrics.is_file() and metrics.stat().st_size else []
+    files += sorted((directory / "turns").glob(f"{_PREFIX}*.parquet"))
+    return files[0].relative_to(directory).as_posix() if files else None
+
+
 def prune(directory: Path, keep: int) -> None:
     """Remove what a killed process left half-written, and all checkpoints but the last `keep` and the start (0)."""
     for leftover in directory.glob(f".{_PREFIX}*.tmp"):
@@ -124,15 +136,14 @@ def check_writable(directory: Path, need: int) -> None:
     Raises:
         StorageError: naming the path and what is lacking.
     """
-    probe = directory / f".probe.{os.getpid()}.tmp"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write(probe, b"probe")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=directory) as probe:  # has no name that a killed process could leave behind
+            probe.write(b"probe")
+            probe.flush()
+            os.fsync(probe.fileno())
         free = shutil.disk_usage(directory).free
     except OSError as error:
-        with contextlib.suppress(OSError):
-            probe.unlink()
         reason = error.strerror or str(error)
         raise StorageError(f"cannot write to {directory}: {reason}; choose another directory or make room") from error
     if free < need:

@@ -27,7 +27,7 @@ class Journal:
         self.lines.append(line)
         if self.path is not None:
             try:
-                with self.path.open("a", encoding="utf-8") as file:
+                with self.path.open("a", encoding="utf-8", errors="replace") as file:
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
             except OSError as error:
                 raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
@@ -35,10 +35,11 @@ class Journal:
     def rewind(self, iteration: int) -> None:
         """Read the file and forget, there too, what came after `iteration`.
 
-        A last line that a killed process left half-written goes as well.
+        A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
+        sealed it to say; see `learning.seal`.
 
         Raises:
-            StorageError: the file cannot be read or written.
+            StorageError: the file cannot be read or written, or a line that should stay is none of ours.
         """
         self.lines = []
         if self.path is None or not self.path.exists():
@@ -47,11 +48,19 @@ class Journal:
             written = self.path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise StorageError(f"cannot read {self.path}: {error.strerror or error}") from error
-        for text in written.removesuffix("\n").split("\n"):  # not splitlines: U+2028 may stand in a name
+        kept, last = "", 0
+        for number, text in enumerate(written.split("\n")[:-1], start=1):  # not splitlines: a name may hold U+2028
             try:
                 line = json.loads(text)
-            except ValueError:
-                break
-            if line["iteration"] <= iteration:
+                last = int(line["iteration"])
+            except (ValueError, KeyError, TypeError) as error:
+                if last >= iteration:
+                    break
+                raise StorageError(
+                    f"{self.path}, line {number}: damaged: {error!r}; restore it from a backup"
+                ) from error
+            if last <= iteration:
                 self.lines.append(line)
-        write_text(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self.lines))
+                kept += text + "\n"
+        if kept != written:
+            write_text(self.path, kept)

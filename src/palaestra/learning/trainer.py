@@ -24,9 +24,10 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
-from palaestra.learning import checkpoints
+from palaestra.learning import checkpoints, seal
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.journal import Journal
+from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
 from palaestra.learning.progress import progress_bar
 from palaestra.learning.stages.base import Context, Stage, Stages
@@ -64,6 +65,8 @@ class Trainer:
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
         directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
+        files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
+            and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
@@ -92,6 +95,7 @@ class Trainer:
         directory: str | Path | None = None,
         checkpoint_every: int = 10,
         keep: int = 2,
+        files: Iterable[str] = (),
         save_turns: Literal["none", "last", "all"] = "last",
         incomplete: Literal["drop", "keep"] = "drop",
         run: str | None = None,
@@ -108,6 +112,7 @@ class Trainer:
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns = on_turns
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
+        self.files = tuple(files)
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
@@ -120,13 +125,19 @@ class Trainer:
         resume: go on from the latest checkpoint that is whole; from the beginning if there is none yet.
 
         Raises:
-            InputError: the directory holds a run and `resume` is False, or that run had other settings.
-            StorageError: the directory cannot be written or is too small, before anything is played; or a disk ran
-                full later, then the last checkpoint is whole.
+            InputError: the directory holds a run and `resume` is False, or that run had other settings; or somebody
+                else is training in it.
+            StorageError: the directory cannot be written or is too small, or a file that the checkpoint was made with
+                is no more what it was, before anything is played; or a disk ran full later, then the last checkpoint
+                is whole.
             EnvError: no episode of the first iteration could be played; names the commonest error.
-        RewardError, LearnerError: what was to be learned is not finite; names the rows.
+            RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
-        begin = self._begin(resume)
+        with contextlib.nullcontext() if self.directory is None else locked(self.directory):
+            self._run(self._begin(resume))
+        return self.journal.lines
+
+    def _run(self, begin: int) -> None:
         with progress_bar("train", self.iterations, shown=self.progress) as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
@@ -147,7 +158,6 @@ class Trainer:
                 with self._clock():
                     self._keep(iteration, trained, rest)
                 report(iteration, _note(line), [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]])
-        return self.journal.lines
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 
@@ -254,7 +264,8 @@ class Trainer:
 
     def _checkpoint(self, iteration: int) -> None:
         assert self.directory is not None
-        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration))
+        sealed = seal.seal(self.directory, ("metrics.jsonl", *self.files))
+        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration) | {"files": sealed})
         checkpoints.prune(self.directory / "checkpoints", self.keep)
 
     def _state(self, iteration: int) -> dict[str, Any]:
@@ -291,14 +302,20 @@ class Trainer:
         folder = self.directory / "checkpoints"
         checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))
         found = checkpoints.latest(folder)
-        if found is None:
+        there = checkpoints.begun(self.directory)
+        if there and found is None:
+            raise InputError(
+                f"{self.directory} holds {there}, but no whole checkpoint to go on from: restore checkpoints/, or "
+                "delete the directory to begin again"
+            )
+        if there and not resume:
+            raise InputError(
+                f"{self.directory} holds a run already ({Path(there).name}): resume it, or choose another directory"
+            )
+        if found is None or not resume:
             self._forget_after(0)
             self._checkpoint(0)
             return 1
-        if not resume:
-            raise InputError(
-                f"{self.directory} holds a run already ({found.name}): resume it, or choose another directory"
-            )
         state = checkpoints.load(found)
         for name, value in self._settings().items():
             if state["settings"].get(name) != value:
@@ -306,6 +323,8 @@ class Trainer:
                     f"{self.directory}: the run was made with {name}={state['settings'].get(name)!r}, not {value!r}; "
                     "resume it with the same settings, or choose another directory"
                 )
+        fix = f"delete {self.directory} to begin it again"
+        seal.check(self.directory, state.get("files", {}), found.name, fix)
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
         self.learner.load_state_dict(state["learner"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from palaestra.agents.base import Decision
 from palaestra.algebra.turns import SCHEMA, clean
 from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import Facts, read_facts
-from palaestra.errors import EnvError, PolicyError, RewardError
+from palaestra.errors import EnvError, PolicyError, RewardError, nearest
 from palaestra.play.recording import Row
 from palaestra.play.watchdog import Failure
 
@@ -76,20 +76,29 @@ def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Ou
     result = env.step(actions)
     if not isinstance(result, StepResult):
         raise EnvError(f"step returned {type(result).__name__}, expected StepResult")
-    info = result.info
-    valid, success = info.get("valid") or {}, info.get("success")
+    rewards, info = result.rewards, result.info
+    for name, part in (("rewards", rewards), ("info", info)):
+        if not isinstance(part, Mapping):
+            raise EnvError(f"{name} is {_short(part)}, expected a mapping")
+    valid, success = info.get("valid") or _NOTHING, info.get("success")
     if not isinstance(valid, Mapping):
-        raise EnvError(f"info['valid'] is {valid!r}, expected {{agent: bool}}")
+        raise EnvError(f"info['valid'] is {_short(valid)}, expected {{agent: bool}}")
+    known = env.agents
+    for name, given in (("a reward", rewards), ("info['valid']", valid), ("info['success']", success)):
+        if isinstance(given, Mapping):
+            for agent in given:
+                if agent not in known:
+                    raise _stranger(name, agent, known)
     over = result.terminated or result.truncated or not result.observations
     return Outcome(
         seen=[] if over else _look(env, result.observations),
-        rewards={agent: None if value is None else _finite(agent, value) for agent, value in result.rewards.items()},
+        rewards={agent: None if value is None else _finite(env, agent, value) for agent, value in rewards.items()},
         terminated=bool(result.terminated or (over and not result.truncated)),
         truncated=bool(result.truncated),
-        valid={agent: bool(value) for agent, value in valid.items()},
-        success={agent: _flag(value) for agent, value in success.items()}
+        valid={agent: bool(_flag("valid", value)) for agent, value in valid.items()},
+        success={agent: _flag("success", value) for agent, value in success.items()}
         if isinstance(success, Mapping)
-        else _flag(success),
+        else _flag("success", success),
         metadata=_to_json(info, facts) if info else None,
         facts=read_facts(info, facts, actions, env.agents) if facts else _NOTHING,
     )
@@ -107,9 +116,15 @@ def _look(env: Env, observations: Mapping[str, Observation]) -> list[Seen]:
     return [(agent, observations[agent], _row(agent, observations[agent])) for agent in agents]
 
 
+def _stranger(what: str, agent: Any, agents: Collection[str]) -> EnvError:
+    return EnvError(f"{what} is of {_short(agent)}, who is not one of the env's agents{nearest(str(agent), agents)}")
+
+
 def _row(agent: str, observation: Observation) -> Row:
     if not isinstance(observation, Observation):
         raise EnvError(f"{agent!r} observed {type(observation).__name__}, expected Observation")
+    if not isinstance(observation.text, str):
+        raise EnvError(f"{agent!r} observed the text {_short(observation.text)}, expected a str")
     array, mask = observation.array, observation.mask
     return Row(
         agent,
@@ -120,20 +135,31 @@ def _row(agent: str, observation: Observation) -> Row:
     )
 
 
-def _flag(value: Any) -> bool | None:
-    return None if value is None else bool(value)
+def _flag(name: str, value: Any) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, np.bool_ | int | float | np.number) or value not in (0, 1):  # "no" is true in Python
+        raise EnvError(f"info[{name!r}] says {_short(value)}, expected True, False or None")
+    return bool(value)
 
 
-def _finite(agent: str, value: Any) -> float:
+def _finite(env: Env, agent: str, value: Any) -> float:
     try:
         if isinstance(value, str | bytes):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise RewardError(f"{agent!r} received {value!r}, expected a number or None") from None
+        raise RewardError(
+            f"{agent!r} received {_short(value)} from {type(env).__name__}, expected a number or None"
+        ) from None
     if not math.isfinite(number):
-        raise RewardError(f"{agent!r} received {number}, expected a finite number or None")
+        raise RewardError(f"{agent!r} received {number} from {type(env).__name__}, expected a finite number or None")
     return number
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def _to_json(info: Mapping[str, Any], facts: Facts) -> str | None:
@@ -209,26 +235,31 @@ def _converted(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
         if not fits:
             wanted = "whole numbers of 32 bits" if dtype == np.int32 else "numbers"
             raise PolicyError(f"{name} is {array[:3].tolist()}…, expected {wanted}")
-    return array.astype(dtype)
+    with np.errstate(over="ignore"):  # what is infinite then is refused
+        return array.astype(dtype)
 
 
 _MOST = np.iinfo(np.int32)
+_NUMBERS = (int, float, np.number)
 
 
 def _count(name: str, value: Any) -> int:
-    if not 0 <= value <= _MOST.max or int(value) != value:
+    if not isinstance(value, _NUMBERS) or not 0 <= value <= _MOST.max or int(value) != value:
         raise PolicyError(f"{name} is {value!r}, expected a whole number from 0 to {_MOST.max}")
     return int(value)
 
 
 def _amount(name: str, value: Any) -> float:
-    if not 0 <= value < math.inf:
+    if not isinstance(value, _NUMBERS) or not 0 <= value < math.inf:
         raise PolicyError(f"{name} is {value!r}, expected a finite number of at least 0")
     return float(value)
 
 
 def _aligned(name: str, values: Any, tokens: np.ndarray | None) -> np.ndarray:
     array = _vector(name, values, np.float32)
+    if not math.isfinite(array.dot(array)) and not np.isfinite(array).all():  # the first is the cheaper question
+        where = int(np.flatnonzero(~np.isfinite(array))[0])
+        raise PolicyError(f"{name} is {array[where]} at token {where}, expected finite numbers")
     if tokens is not None and len(array) != len(tokens):
         raise PolicyError(f"{name} has {len(array)} numbers for {len(tokens)} action_ids")
     return array
@@ -262,7 +293,9 @@ def describe_failure(boundary: str, failure: Failure) -> str:
         boundary = "reward"
     try:
         message = str(error)
-    except Exception:  # its own fault
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # its own fault, even if it calls sys.exit()
         message = "(its text cannot be read)"
     else:
         _log.debug("%s failed", boundary, exc_info=error)  # the traceback holds that text

@@ -266,7 +266,12 @@ class Engine:
         shared = next((queue for queue in self._queues.values() if queue.policy is policy), None)
         if shared is None:
             beside = self.policies is not None and getattr(policy, "waits", not isinstance(policy, Learnable))
-            shared = _Queue(policy, str(policy.name), len(self._queues) if beside else None)
+            try:
+                name = str(policy.name)
+            except Exception as error:
+                kind = type(policy).__name__
+                raise InputError(f"the policy of {agent!r}, a {kind}, does not say its name; it needs one") from error
+            shared = _Queue(policy, name, len(self._queues) if beside else None)
         self._queues[agent] = shared
         return shared
 

@@ -55,17 +55,23 @@ class Executor(Protocol):
         """Give back what it holds."""
 
 
+MOST_THREADS = 64
+
 EXECUTORS: Registry[Executor] = Registry("executor", home=("palaestra.play.executors",), example="threads(workers=32)")
 
 
 @EXECUTORS.register("local")
 class Local:
-    """Here, one call after the other: each wave asks each policy once, then steps all envs.
+    """Here: each wave asks each policy once, one after the other, then steps all envs.
+
+    Envs are called one after the other too, in one thread, as long as they compute. Once their calls are seen to wait
+    (2 ms and more on average, for a network or a process) each env goes on in one of 64 threads, so that they wait at
+    the same time. One that waits and can be used in a single thread only wants `threads()` or `timeout=None`.
 
     concurrency: how many episodes are played at once; changes the speed only. timeout: seconds that making and
-    resetting an env, or one step of it, may take; None: no limit, and envs are called in the caller's thread, else in
-    one other thread. retries: how often a failed episode is played again; attempt k of episode e is episode e + k ·
-    size of the group, and the failed ones stay in the table. max_turns: a longer episode is truncated.
+    resetting an env, or one step of it, may take; None: no limit, and envs are called in the caller's thread. retries:
+    how often a failed episode is played again; attempt k of episode e is episode e + k · size of the group, and the
+    failed ones stay in the table. max_turns: a longer episode is truncated.
 
     Raises:
         InputError: a number is out of range.
@@ -121,7 +127,7 @@ class Local:
         """Nothing is held between two plans."""
 
     def _envs(self) -> Watchdog:
-        return Watchdog(self.timeout)
+        return Watchdog(self.timeout, most=MOST_THREADS)
 
     def _policies(self) -> Watchdog | None:
         return None
@@ -131,10 +137,10 @@ class Local:
 class Threads(Local):
     """Here, with what waits made to wait at the same time: for envs and policies behind a network, not for more cores.
 
-    Envs are called in `workers` threads; one env stays in one thread. Policies that wait for somebody are asked beside
-    each other, each still once per wave and by one thread; those that compute (they have parameters) one after the
-    other, for two of them may share a model. A policy can say itself which it is: `waits = True` or `False`. The other
-    options are those of `local`.
+    Envs are called in `workers` threads from the first call on; one env stays in one thread. Policies that wait for
+    somebody are asked beside each other, each still once per wave and by one thread; those that compute (they have
+    parameters) one after the other, for two of them may share a model. A policy can say itself which it is: `waits =
+    True` or `False`. The other options are those of `local`.
 
     Raises:
         InputError: a number is out of range.
@@ -142,7 +148,7 @@ class Threads(Local):
 
     def __init__(
         self,
-        workers: int = 64,
+        workers: int = MOST_THREADS,
         concurrency: int = 256,
         timeout: float | None = 60.0,
         retries: int = 0,

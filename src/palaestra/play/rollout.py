@@ -18,7 +18,8 @@ well. A turn that a failed episode leaves without any reward has null, not 0.
 
 What an env declares as facts is a column of every table it fills, null where it says nothing.
 
-Here everything is called one after the other; `palaestra.play.executors` has what calls more at once.
+Envs that compute are called one after the other, those that are seen to wait beside each other; policies that wait are
+asked beside each other by the executor `threads` (`palaestra.play.executors`).
 """
 
 from __future__ import annotations

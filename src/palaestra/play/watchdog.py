@@ -1,22 +1,33 @@
 """Calls that may hang, or wait: threads make them while the caller watches the clock.
 
-One handover per batch and thread, not per call. A call that takes too long is left behind in its daemon thread, and a
-new thread makes the calls that remain. Python cannot stop a thread, so the abandoned call keeps what it holds until it
-returns; and a call that never releases the interpreter lock cannot be timed out. Left out: processes, which envs would
-have to be pickled for.
+One handover per batch and thread, not per call. Calls that compute are made in one thread, for several would only get
+into each other's way; once calls are seen to wait, those that have not begun are spread over many. A call that takes
+too long is left behind in its daemon thread, and a new thread makes the calls that remain. Python cannot stop a thread,
+so the abandoned call keeps what it holds until it returns; and a call that never releases the interpreter lock cannot
+be timed out. Left out: processes, which envs would have to be pickled for.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from time import perf_counter
-from typing import Any, Generic, TypeVar
+from time import perf_counter, process_time, thread_time
+from typing import Any, Generic, Literal, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+GLANCE = 0.01
+"""Seconds between two looks at calls that may wait; a batch that takes less is not looked at."""
+
+WAITS = 0.002
+"""A call that waits for so many seconds is worth a handover."""
+
+HANGS = 0.25
+"""After so many seconds one call that waits is enough to go by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +43,14 @@ class Watchdog:
 
     threads: how many calls are made at once; what has the same place (modulo `threads`) is called in the same thread,
     one after the other, for some things may be used in one thread only. 0: the caller's own thread, without a limit.
-    Default: 1 if there is a limit, else 0.
+    Default: 1 if there is a limit, else 0. most: the one thread becomes so many, for good, once calls are seen to wait.
     """
 
-    def __init__(self, timeout: float | None, threads: int | None = None) -> None:
+    def __init__(self, timeout: float | None, threads: int | None = None, most: int = 1) -> None:
         self._timeout = timeout
         self._threads = (0 if timeout is None else 1) if threads is None else threads
+        self._most = most
+        self._watch = _Watch()
         self._inboxes: dict[int, SimpleQueue[_Batch[Any, Any] | None]] = {}
         self._workers: dict[int, threading.Thread] = {}
 
@@ -59,30 +72,41 @@ class Watchdog:
             if meanwhile:
                 meanwhile()
             return [_raised(_attempt(call, item)) for item in items]
-        if places is None or self._threads == 1:
-            left = {0: list(range(len(items)))} if items else {}
-        else:
-            left = {}
-            for index, place in enumerate(places):
-                left.setdefault(place % self._threads, []).append(index)
         results: list[Any] = [None] * len(items)
-        while left or meanwhile:
-            batches = {place: _Batch(call, [items[index] for index in indices]) for place, indices in left.items()}
-            for place, batch in batches.items():
-                self._inbox(place).put(batch)
-            if meanwhile:
-                meanwhile()
-                meanwhile = None
-            for place, batch in batches.items():
-                if not batch.wait(self._timeout):
-                    self._inboxes.pop(place).put(None)
-                    self._workers[place].abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
-                    batch.results.append(Failure(TimeoutError(f"no answer within {self._timeout:g} s"), hung=True))
-                indices = left[place]
-                for index, result in zip(indices, batch.results, strict=False):
-                    results[index] = _raised(result)
-                del indices[: len(batch.results)]
-            left = {place: indices for place, indices in left.items() if indices}
+        under_way: deque[tuple[int, _Batch[Item, Result], Sequence[int]]] = deque()
+
+        def hand_out(indices: Sequence[int]) -> None:
+            if places is None or self._threads == 1:
+                lanes = {0: indices} if indices else {}
+            else:
+                lanes = {}
+                for index in indices:
+                    lanes.setdefault(places[index] % self._threads, []).append(index)  # type: ignore[attr-defined]
+            for lane, mine in lanes.items():
+                batch = _Batch(call, [items[index] for index in mine])
+                self._inbox(lane).put(batch)
+                under_way.append((lane, batch, mine))
+
+        hand_out(range(len(items)))
+        if meanwhile:
+            meanwhile()
+        while under_way:
+            lane, batch, indices = under_way.popleft()
+            worker = self._workers[lane]
+            state = batch.wait(self._timeout, self._watch if self._threads == 1 < self._most and places else None)
+            if state == "waiting":
+                self._dismiss(lane)
+                self._threads = self._most
+                hand_out(indices[batch.cut() :])
+                state = batch.wait(self._timeout)
+            if state == "hung":
+                if self._workers.get(lane) is worker:
+                    self._dismiss(lane)
+                worker.abandoned = True  # type: ignore[attr-defined]  # see envs.discrete.isolated
+                batch.results.append(Failure(TimeoutError(f"no answer within {self._timeout:g} s"), hung=True))
+            for index, result in zip(indices, batch.results, strict=False):
+                results[index] = _raised(result)
+            hand_out(indices[len(batch.results) : len(batch.items)])
         return results
 
     def _inbox(self, place: int) -> SimpleQueue[_Batch[Any, Any] | None]:
@@ -92,6 +116,11 @@ class Watchdog:
             self._workers[place].start()
         return self._inboxes[place]
 
+    def _dismiss(self, place: int) -> None:
+        """Let a thread end with the call that it is in."""
+        self._inboxes.pop(place).put(None)
+        del self._workers[place]
+
     def close(self) -> None:
         """Let the threads end."""
         for inbox in self._inboxes.values():
@@ -100,42 +129,84 @@ class Watchdog:
 
 
 class _Batch(Generic[Item, Result]):
-    def __init__(self, call: Callable[[Item], Result], items: Sequence[Item]) -> None:
+    def __init__(self, call: Callable[[Item], Result], items: list[Item]) -> None:
+        self.items = items
         self.results: list[Result | Failure] = []
-        self._call, self._items = call, items
+        self._call = call
         self._began = perf_counter()
         self._position = -1  # not begun
         self._abandoned = False
         self._lock = threading.Lock()
         self._done = threading.Event()
+        self._watch: _Watch | None = None
 
     def run(self) -> bool:
         """In the worker: make the calls; False if the batch was abandoned meanwhile."""
-        for position, item in enumerate(self._items):
+        left = True
+        while left:
+            position = len(self.results)
             # The position last: whoever sees it also sees the time that belongs to it.
             self._began = perf_counter()
             self._position = position
-            result = _attempt(self._call, item)
+            watch = self._watch
+            computed = thread_time() if watch else 0.0
+            result = _attempt(self._call, self.items[position])
+            if watch:
+                watch.note(perf_counter() - self._began, thread_time() - computed)
             with self._lock:
                 if self._abandoned:
                     return False
                 self.results.append(result)
+                left = len(self.results) < len(self.items)
         self._done.set()
         return True
 
-    def wait(self, timeout: float | None) -> bool:
-        """In the caller: True when all is done; False when a call took too long, and the batch is then abandoned."""
+    def cut(self) -> int:
+        """In the caller: only the call that is under way is still made. Returns how many calls there are now."""
+        with self._lock:
+            del self.items[len(self.results) + 1 :]
+            return len(self.items)
+
+    def wait(self, timeout: float | None, watch: _Watch | None = None) -> Literal["done", "hung", "waiting"]:
+        """In the caller: until all is done, or a call took too long, and the batch is then abandoned.
+
+        With a watch only until calls are seen to wait.
+        """
         if timeout is None:
-            return self._done.wait()
+            self._done.wait()
+            return "done"
+        position, computed = self._position, process_time()
         left = timeout - (perf_counter() - self._began)  # it may have begun long ago: others were waited for first
-        while not self._done.wait(max(left, 0.001)):
+        while not self._done.wait(max(min(left, GLANCE) if watch else left, 0.001)):
             with self._lock:  # no call can end now
-                left = timeout - (perf_counter() - self._began)
-                running = len(self.results) == self._position < len(self._items)
+                seconds = perf_counter() - self._began
+                left = timeout - seconds
+                running = len(self.results) == self._position < len(self.items)
                 if running and left <= 0:
                     self._abandoned = True
-                    return False
-        return True
+                    return "hung"
+            if watch:
+                self._watch = watch
+                if position != self._position:
+                    position, computed = self._position, process_time()
+                still = running and seconds > HANGS and process_time() - computed < 0.25 * seconds
+                if still or watch.sees_waiting():
+                    return "waiting"
+        return "done"
+
+
+class _Watch:
+    """Which calls wait. Some say nothing: a busy machine lets any call wait now and then."""
+
+    def __init__(self) -> None:
+        self._calls = self._waiting = 0
+
+    def note(self, seconds: float, computing: float) -> None:
+        self._calls += 1
+        self._waiting += seconds - computing > max(WAITS, 0.75 * seconds)
+
+    def sees_waiting(self) -> bool:
+        return self._waiting > max(2, self._calls / 2)
 
 
 def _work(inbox: SimpleQueue[_Batch[Any, Any] | None]) -> None:

@@ -22,7 +22,7 @@ from palaestra.learning.protocol import LEARNERS, Learner
 from palaestra.learning.stages.base import Stages, missing
 from palaestra.play.executors import EXECUTORS, Executor
 from palaestra.runs.measures import check as check_measures
-from palaestra.runs.policies import POLICIES, Demonstrator, Making
+from palaestra.runs.policies import POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import (
     EnvPart,
     EvaluationPart,
@@ -47,7 +47,7 @@ class Setup:
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
     Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the
-    policies without a seat that stages ask.
+    policies without a seat that stages ask. parts: all policies that the recipe names, those of controls too.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Setup:
     controls: Mapping[str, Callable[[int, Iterable[str]], Team]]
     rivals: Mapping[str, Setup]
     advisers: Callable[[int, Iterable[str]], dict[str, Policy]]
+    parts: tuple[tuple[str, PolicyPart], ...] = ()
 
 
 def resolve(recipe: Recipe) -> Setup:
@@ -107,6 +108,11 @@ def resolve(recipe: Recipe) -> Setup:
         controls=controls,
         rivals=rivals,
         advisers=functools.partial(_advisers, recipe, train),
+        parts=tuple(
+            (name, part)
+            for policies in (recipe.policies, *(each.policies or {} for each in recipe.evaluation.controls.values()))
+            for name, part in policies.items()
+        ),
     )
 
 
@@ -276,7 +282,9 @@ def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] 
 
 
 def check(setup: Setup, *, from_disk: bool = False) -> None:
-    """Make everything once, except models from disk, so that what cannot work is said before anything is played.
+    """Make everything once, so that what cannot work is said before anything is played.
+
+    from_disk: there are models from disk; of those everything but the weights is looked at, and no team is made.
 
     Raises:
         InputError: whatever is asked for that is not there, or does not go together.
@@ -290,7 +298,13 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     setup.executor().close()
     corpus = [observation.text for observation in setup.train().reset(0).values()]
     learner = None
-    if not from_disk:
+    if from_disk:
+        for name, each in setup.parts:
+            if each.kind == "lm":
+                check_from_disk(Making(name, dict(each.options), f"policies.{name}.options", setup.train, 0))
+            else:
+                policy(name, each, factory=setup.train, seed=0, corpus=corpus)
+    else:
         for make_control in setup.controls.values():
             make_control(0, corpus)
         team = setup.team(0, corpus)

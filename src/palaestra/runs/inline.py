@@ -47,17 +47,21 @@ def learn(
     seed: int = 0,
     after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
     on_turns: Callable[[int, Turns], None] | None = None,
+    trust: bool = False,
 ) -> Learned:
     """Train one seed of a recipe as `palaestra train` does, but in memory.
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
     after_iteration: further numbers for the metrics. on_turns: shown every iteration's training turns.
+    trust: run the code that a file or plain data names; see docs/security.md.
 
     Raises:
         InputError: the recipe asks for what is not there, before anything is played.
     """
-    made = recipe if isinstance(recipe, Recipe) else load(recipe) if isinstance(recipe, str | Path) else None
-    made = validate(dict(recipe)) if made is None else made  # type: ignore[arg-type]
+    made = (
+        recipe if isinstance(recipe, Recipe) else load(recipe, trust=trust) if isinstance(recipe, str | Path) else None
+    )
+    made = validate(dict(recipe), trust=trust) if made is None else made  # type: ignore[arg-type]
     setup = resolve(override(made, dict(changes)) if changes else made)
     executor, part, training = setup.executor(), setup.warm_start, setup.training
     corpus: list[str] = []

@@ -15,7 +15,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from palaestra.algebra.files import read_object, read_text, write_json, write_text
-from palaestra.errors import InputError, PalaestraError, RecipeError
+from palaestra.algebra.files import plain, read_text, write_json, write_text
+from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
+from palaestra.learning.lock import locked
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
-from palaestra.runs.seed import Clock, run_seed
+from palaestra.runs.seed import Clock, finished, run_seed
 
 
 class Job(NamedTuple):
@@ -49,43 +50,57 @@ def train(
 ) -> dict[str, Any]:
     """Train every seed, compare with the start and the controls, write the summary, and return it.
 
-    A run that is finished is left as it is.
+    A run that is finished is not played again; its summary is made anew from what its seeds left.
 
     Raises:
-        InputError: the directory holds another run, or a run and `resume` is False; or the recipe asks for something
-            that cannot be made. Nothing was played.
+        InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
+            it; or the recipe asks for something that cannot be made. Nothing was played.
         StorageError: the directory cannot be written.
         PalaestraError: what stopped a seed.
     """
-    _open(recipe, directory, resume)
-    finished = read_object(directory / "summary.json")
-    if finished is not None:
-        return finished
-    clock = Clock(directory / "clock.json", resume=resume)
-    seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
-    results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
-    return _summary(recipe, directory, results, clock.read()["wall_seconds"])
+    _check(recipe)
+    with locked(directory):
+        _open(recipe, directory, resume)
+        clock = Clock(directory / "clock.json", resume=resume)
+        seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
+        there = [finished(recipe, job.seed, job.directory) for job in seeds] if resume else []
+        results = [result for result in there if result is not None]
+        if len(results) < len(seeds):
+            write_json(directory / "environment.json", build.versions())
+            results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
+            clock.keep()
+            clock = Clock(directory / "clock.json", resume=True)
+        seconds = clock.before.get("wall_seconds", sum(result["wall_seconds"] for result in results))
+        return _summary(recipe, directory, results, seconds)
+
+
+def _check(recipe: Recipe) -> None:
+    """What cannot work is said before a directory is made."""
+    kinds = {part.kind for part in recipe.policies.values()}
+    build.check(build.resolve(recipe), from_disk="lm" in kinds)
 
 
 def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
-    """Make the directory ready, or refuse before anything is played."""
+    """Make the directory, which is ours now, ready, or refuse before anything is played."""
     stored = read_text(directory / "recipe.yaml")
     if stored is not None:
         if not resume:
             raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
         if stored != recipe.dump():
             raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
-    kinds = {part.kind for part in recipe.policies.values()}
-    build.check(build.resolve(recipe), from_disk="lm" in kinds)
+    for name in ("summary.json", "environment.json", "report.html"):
+        if (directory / name).is_dir():
+            raise StorageError(f"{directory / name} is a directory, where a file is to be written")
     checkpoints.check_writable(directory, 0)
     write_text(directory / "recipe.yaml", recipe.dump())
-    write_json(directory / "environment.json", build.versions())
 
 
 def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    summary = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": build.versions()}
+    versions = results[-1]["versions"]
+    write_json(directory / "environment.json", versions)
+    summary = plain(summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions})
     write_json(directory / "summary.json", summary)
-    return summary
+    return summary  # type: ignore[no-any-return]
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -102,10 +117,10 @@ def run_jobs(
     jobs = min(jobs or os.cpu_count() or 1, len(work))
     others = set(multiprocessing.active_children())
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
+        TextColumn("{task.fields[now]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console or Console(stderr=True)) as bars:
@@ -220,14 +235,34 @@ def compare(
     directory: Path,
     jobs: int | None = None,
     console: Console | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Train every variant under the same budget and seeds, and say of each pair which is better.
 
     What is there already is not done again.
     """
     field, values = _variants(vary)
-    recipes = {value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"])) for value in values}
+    recipes = {
+        value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values
+    }
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
+    for recipe in recipes.values():
+        _check(recipe)
+    with contextlib.ExitStack() as stack:
+        for folder in (directory, *(directory / name for name in folders.values())):
+            stack.enter_context(locked(folder))
+        return _compare(recipes, field, directory, folders, seeds, jobs, console)
+
+
+def _compare(
+    recipes: Mapping[str, Recipe],
+    field: str,
+    directory: Path,
+    folders: dict[str, str],
+    seeds: int,
+    jobs: int | None,
+    console: Console | None,
+) -> dict[str, Any]:
     for value, recipe in recipes.items():
         _open(recipe, directory / folders[value], resume=True)
     work = [
@@ -242,7 +277,7 @@ def compare(
     for value, recipe in recipes.items():
         own = results[value]
         _summary(recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own))
-    first = recipes[values[0]]
+    first = next(iter(recipes.values()))
     comparison = {
         "recipe": first.name,
         "description": first.description,

@@ -90,15 +90,25 @@ def lower_is_better(name: str) -> bool:
     return name.removeprefix(AVERAGE) in ("exploitability", "nash_conv")
 
 
-def measure(name: str, game: str, tables: Sequence[Table]) -> float:
-    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 …
+def named(name: str) -> str:
+    """The measure that is meant, without `average_`.
 
     Raises:
         RecipeError: there is no measure of that name.
     """
     bare = name.removeprefix(AVERAGE)
     if bare not in MEASURES:
-        raise RecipeError(f"evaluation.metrics: unknown measure {name!r}{nearest(bare, MEASURES)}")
+        raise RecipeError(f"unknown measure {name!r}{nearest(bare, MEASURES)}")
+    return bare
+
+
+def measure(name: str, game: str, tables: Sequence[Table]) -> float:
+    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 …
+
+    Raises:
+        RecipeError: there is no measure of that name.
+    """
+    bare = named(name)
     if name.startswith(AVERAGE) and len(tables) > 1:
         return MEASURES[bare](game, average_policy(game, tables, [float(n) for n in range(1, len(tables) + 1)]))
     return MEASURES[bare](game, tables[-1])

@@ -5,18 +5,18 @@ What needs torch is imported by the functions, so that recipes can be read witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy
 from palaestra.agents.base import Decision, Policy, Request
-from palaestra.algebra.registry import Registry
+from palaestra.algebra.registry import Registry, load_object
 from palaestra.envs.base import EnvFactory
-from palaestra.errors import RecipeError
-from palaestra.runs.teachers import call
+from palaestra.errors import InputError, RecipeError
+from palaestra.runs.teachers import call, check, check_teacher, naming
 from palaestra.runs.teachers import make as make_teacher
 
 
@@ -67,6 +67,13 @@ def lm(made: Making) -> Policy:
     return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
 
 
+def check_from_disk(made: Making) -> None:
+    """What can be known of kind `lm` without reading the model. Raises RecipeError if it cannot be made."""
+    from palaestra.agents import LMPolicy
+
+    made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
+
+
 @POLICIES.register("chat")
 def chat(made: Making) -> Policy:
     """A model behind an OpenAI-compatible endpoint; options.model says which."""
@@ -109,6 +116,66 @@ def script(made: Making) -> Policy:
     """Scripted play: options.teacher names a teacher, or module:function."""
     play = make_teacher(made.take("teacher"), made.options, made.field, seed=made.seed)
     return ScriptedPolicy(play, name=made.name)
+
+
+class Takes(NamedTuple):
+    """What takes the options of a kind: a function, how many arguments and which options it gets otherwise, and to what
+    it passes its options on. `module:name` each, because some need torch."""
+
+    function: str
+    fixed: int = 0
+    given: tuple[str, ...] = ("name",)
+    accepts: tuple[str, ...] = ()
+
+
+_LM = "palaestra.agents:LMPolicy"
+TAKES = {
+    "tiny": Takes(f"{_LM}.tiny", 1, ("name", "seed"), ("palaestra.agents.tiny:build", f"{_LM}.__init__")),
+    "lm": Takes(f"{_LM}.from_pretrained", 1, accepts=(f"{_LM}.__init__",)),
+    "chat": Takes("palaestra.agents:ChatPolicy", 1),
+    "tabular": Takes("palaestra.agents:TabularPolicy"),
+    "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
+}
+
+
+def check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """See whether a kind of this package takes these options, before anything is made.
+
+    Raises:
+        RecipeError: one that is needed is missing, is unknown, or is of another type.
+    """
+    needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(kind)
+    if needed and needed not in options:
+        raise RecipeError(f"kind {kind!r} needs options.{needed}")
+    rest = {name: value for name, value in options.items() if name != needed}
+    if kind in ("script", "random"):
+        check_teacher(str(options.get("teacher", "random")), rest, ".options")
+    elif kind in TAKES:
+        function, fixed, given, accepts = TAKES[kind]
+        try:
+            found = [load_object(each, kind) for each in (function, *accepts)]
+        except InputError:  # a recipe can be read where torch is not
+            return
+        check(found[0], rest, ".options", fixed, accepts=found[1:], given=given)
+
+
+def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
+    """A policy that has no parameters, from what a stored team says of it: `{"kind", "options", "seed"}`.
+
+    Raises:
+        RecipeError: it cannot be made; or it names code, and is not trusted.
+    """
+    kind, options = str(part.get("kind")), dict(part.get("options") or {})
+    named = [text for text in (kind, str(options.get("teacher", ""))) if ":" in text]
+    if named and not trust:
+        raise RecipeError(f"policy {name!r} is {named[0]!r}, code that would run: read it, then say trust=True")
+    with naming(f"policies.{name}"):
+        make = POLICIES.find(kind)
+    return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))  # type: ignore[call-arg]
+
+
+def _no_env() -> Any:
+    raise RecipeError("this kind of policy looks at the env; it is stored with its parameters, or not at all")
 
 
 def _first(made: Making) -> Any:

@@ -19,16 +19,20 @@ from scipy import stats
 
 from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, nearest
+from palaestra.errors import InputError, StorageError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
+from palaestra.learning import seal
 from palaestra.runs.measures import lower_is_better
-from palaestra.runs.recipe import EvaluationPart, Recipe, load
+from palaestra.runs.recipe import EvaluationPart, Recipe, look
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
 
 ALPHA = 0.05
+
+RESULT = frozenset({"seed", "metrics", "seconds_to_proof", "errors", "cpu_seconds", "wall_seconds", "versions"})
+"""What a summary needs of `result.json`."""
 
 Results = Sequence[Mapping[str, Any]]
 """`result.json` of every seed."""
@@ -50,7 +54,7 @@ def value_of(measure: str, table: pl.DataFrame) -> str:
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
     """What `summary.json` holds, but for the time of day and the versions."""
-    played = [Turns.load(directory / f"seed-{result['seed']}" / "evaluation.parquet") for result in results]
+    played = [_evaluation(directory / f"seed-{result['seed']}") for result in results]
     table = trials(Turns.concat(played), where=judged(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
     measure = value if recipe.evaluation.measure in PLAYED else recipe.evaluation.measure
@@ -236,7 +240,29 @@ def _evaluations(directory: Path) -> Turns:
     files = sorted(directory.glob("seed-*/evaluation.parquet"))
     if not files:
         raise InputError(f"{directory}: the run has no evaluation yet; finish it with `palaestra train … --resume`")
-    return Turns.concat(Turns.load(path) for path in files)
+    return Turns.concat(_evaluation(path.parent) for path in files)
+
+
+def _evaluation(seed: Path) -> Turns:
+    """The final play of a seed, which is what its result was made with."""
+    result = read_object(seed / "result.json")
+    if result is not None:
+        check_result(seed, result)
+    return Turns.load(seed / "evaluation.parquet")
+
+
+def check_result(seed: Path, result: Mapping[str, Any]) -> None:
+    """A seed's `result.json` and the files that it was made with are whole and belong together.
+
+    Raises:
+        StorageError: names the file and what to do.
+    """
+    path = seed / "result.json"
+    lacking = RESULT - result.keys()
+    if lacking:
+        raise StorageError(f"{path}: damaged: {min(lacking)!r} is missing; delete it, and --resume writes it again")
+    fix = f"delete {seed} and let --resume train it again (for evaluation.parquet, deleting result.json is enough)"
+    seal.check(seed, result.get("files", {}), path.name, fix)
 
 
 # -- any table --------------------------------------------------------------------------------------------------------
@@ -250,13 +276,17 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
     """
     measure, where = "success", None
     if (path / "comparison.json").exists():
-        turns = _after_training(path, (read_object(path / "comparison.json") or {})["variants"])
+        variants = (read_object(path / "comparison.json") or {}).get("variants")
+        if not isinstance(variants, dict):
+            raise StorageError(
+                f"{path / 'comparison.json'}: damaged: it names no variants; run `palaestra compare` again"
+            )
+        turns = _after_training(path, variants)
     elif (path / "recipe.yaml").exists():
-        recipe = load(path / "recipe.yaml")
+        recipe = look(path / "recipe.yaml")
         turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
     else:
-        seed = path / "evaluation.parquet"
-        turns = Turns.load(seed if seed.exists() else path)
+        turns = _evaluation(path) if (path / "evaluation.parquet").exists() else Turns.load(path)
     if not len(turns):
         raise InputError(f"{path}: a table without turns; nothing can be compared")
     table = trials(turns, where=where)

@@ -5,6 +5,7 @@ A recipe is validated before anything runs. Every field can be overridden on the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import textwrap
@@ -12,90 +13,148 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call, split_calls
+from palaestra.algebra.yaml import read as read_yaml
+from palaestra.envs import find as find_env
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
+from palaestra.learning.protocol import LEARNERS
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
-from palaestra.runs.policies import POLICIES
-from palaestra.teams import WORKFLOWS
+from palaestra.runs.policies import POLICIES, check_options
+from palaestra.runs.secrets import refuse_secrets
+from palaestra.runs.teachers import check, check_teacher, naming
+from palaestra.runs.trust import code_in, refuse
+from palaestra.teams import WORKFLOWS, pipeline
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _holds_no_secret(cls, data: Any) -> Any:
+        refuse_secrets(data)
+        return data
+
+
+Texts = Annotated[
+    tuple[str, ...], WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+]
+"""A list of texts, or one text that says them with commas."""
+
+Seeds = Annotated[
+    tuple[int, ...],
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+"""A list of seeds, or their number."""
 
 
 class EnvPart(_Part):
     """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
 
-    make: str
-    options: dict[str, Any] = {}
+    make: str = Field(
+        description="a name of `palaestra names env`, library/name, or module:name of a class or function"
+    )
+    options: dict[str, Any] = Field({}, description="arguments of the env")
     roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
-    pipeline: dict[str, Any] = Field({}, description="options of the pipeline")
+    pipeline: dict[str, Any] = Field({}, description="options of the pipeline, see `palaestra.teams.pipeline`")
     workflow: str | None = Field(None, description="a team procedure over the env: self_summary(…), module:name(…)")
 
     @field_validator("workflow")
     @classmethod
-    def _is_a_call(cls, value: str | None) -> str | None:
+    def _is_a_call(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and ":" not in (name := _checked(read_call, value)[0]):
-            _checked(WORKFLOWS.find, name)
+            _named(WORKFLOWS.find, name, info)
         return value
+
+    @model_validator(mode="after")
+    def _takes_its_options(self, info: ValidationInfo) -> EnvPart:
+        if not _unknown(info):
+            _checked(self._check, None)
+        return self
+
+    def _check(self, _: None) -> None:
+        if ":" not in self.make:
+            with naming(".make"):
+                function, arguments = find_env(self.make)
+            check(function, self.options, ".options", len(arguments))
+        check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
+        if self.workflow is not None and not code_in(self.workflow):
+            name, values, options = read_call(self.workflow)
+            check(WORKFLOWS.find(name), options, f".workflow {name!r}", 1 + len(values))
 
 
 class PolicyPart(_Part):
     """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
 
     kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field({}, description="arguments of the kind, see docs/recipes.md")
 
     @field_validator("kind")
     @classmethod
-    def _is_known(cls, value: str) -> str:
-        if value not in POLICIES and ":" not in value:
+    def _is_known(cls, value: str, info: ValidationInfo) -> str:
+        if value not in POLICIES and ":" not in value and not _unknown(info):
             raise ValueError(f"no {value!r} here{nearest(value, POLICIES)}")
         return value
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> PolicyPart:
-        needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(self.kind)
-        if needed and needed not in self.options:
-            raise ValueError(f"kind {self.kind!r} needs options.{needed}")
+    def _has_what_it_needs(self, info: ValidationInfo) -> PolicyPart:
+        if not _unknown(info):
+            _checked(lambda kind: check_options(kind, self.options), self.kind)
         return self
 
 
 class WarmStartPart(_Part):
     """Supervised learning on scripted play before reinforcement learning."""
 
-    teacher: str = Field("random", description="a registered teacher, or module:function")
-    options: dict[str, Any] = {}
+    teacher: str = Field("random", description="who is imitated: a registered teacher, or module:function, a factory")
+    options: dict[str, Any] = Field({}, description="arguments of the factory")
     groups: int = Field(256, ge=1, description="episodes of scripted play")
-    steps: int = Field(300, ge=0)
-    batch: int = Field(64, ge=1)
-    lr: float = Field(3e-3, gt=0)
+    steps: int = Field(300, ge=0, description="updates; 0 only makes the tokenizer's corpus")
+    batch: int = Field(64, ge=1, description="turns per update")
+    lr: float = Field(3e-3, gt=0, description="learning rate of the imitation")
+
+    @model_validator(mode="after")
+    def _is_known(self, info: ValidationInfo) -> WarmStartPart:
+        if not _unknown(info):
+            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
+        return self
 
 
 class LearnPart(_Part):
     """How an advantage moves a policy; see `palaestra.learning.PolicyGradient` and docs/learning.md."""
 
     kind: str = Field("policy_gradient", description="a registered learner, or module:name")
-    terms: tuple[str, ...] = Field(
+    terms: Texts = Field(
         ("surrogate()",), description="the objective, a sum: surrogate(clip=(.2, .28)), kl(.05); a list or one text"
     )
-    lr: float | dict[str, float] = 1e-3
+    lr: float | dict[str, float] = Field(1e-3, description="learning rate (AdamW), or one for each policy by name")
     sequential: Literal["turn", "agent"] | None = Field(
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
     )
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
-    epochs: int = Field(1, ge=1)
-    minibatch: int | None = Field(None, ge=1)
-    max_grad_norm: float = Field(1.0, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    epochs: int = Field(1, ge=1, description="times that each batch is learned from")
+    minibatch: int | None = Field(None, ge=1, description="rows per step of the optimiser; null: the whole batch")
+    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients of a policy are shortened to this")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="of the learning rate over the iterations"
+    )
     transaction: Literal["update", "step"] = Field(
         "update", description="what a failure undoes; step needs no copy of a model that takes several steps"
     )
@@ -116,15 +175,22 @@ class LearnPart(_Part):
 
     @field_validator("terms")
     @classmethod
-    def _are_terms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_terms(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         try:
             from palaestra.learning.terms import objective
         except ImportError:  # nothing can be trained without torch, but a recipe can be read
             return value
-        try:
-            objective(value)
-        except InputError as error:
-            raise ValueError(str(error)) from error
+        known = _own(value, info)
+        if known or not value:
+            _named(objective, known, info)
+        return value
+
+    @field_validator("kind")
+    @classmethod
+    def _is_a_learner(cls, value: str, info: ValidationInfo) -> str:
+        if ":" not in value:
+            with contextlib.suppress(ImportError):  # as above
+                _named(LEARNERS.find, value, info)
         return value
 
     @field_validator("lr")
@@ -138,12 +204,12 @@ class LearnPart(_Part):
 class TrainPart(_Part):
     """How much is played and how often one looks."""
 
-    iterations: int = Field(50, ge=0)
+    iterations: int = Field(50, ge=0, description="times of play, credit, update")
     groups: int = Field(16, ge=1, description="tasks per iteration")
     group_size: int = Field(8, ge=1, description="episodes per task")
-    evaluate_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(10, ge=1)
-    save_turns: Literal["none", "last", "all"] = "last"
+    evaluate_every: int = Field(10, ge=1, description="iterations between looks at held-out tasks")
+    checkpoint_every: int = Field(10, ge=1, description="iterations between checkpoints, from which --resume goes on")
+    save_turns: Literal["none", "last", "all"] = Field("last", description="iterations whose turns are kept as Parquet")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
 
@@ -158,66 +224,78 @@ class PlayPart(_Part):
 
     @field_validator("executor")
     @classmethod
-    def _is_known(cls, value: str) -> str:
-        name = _checked(read_call, value)[0]
-        if ":" not in name:
-            _checked(EXECUTORS.find, name)
+    def _is_known(cls, value: str, info: ValidationInfo) -> str:
+        name, values, options = _checked(read_call, value)
+        if ":" not in name and not _unknown(info):
+            _checked(lambda name: check(EXECUTORS.find(name), options, repr(name), len(values)), name)
         return value
 
 
 class ControlPart(_Part):
     """A system that the trained team is compared with: other policies in the same seats, or a training of its own."""
 
-    policies: dict[str, PolicyPart] | None = None
-    teacher: str | None = Field(None, description="the scripted team of a warm start")
-    options: dict[str, Any] = {}
+    policies: dict[str, PolicyPart] | None = Field(None, description="other policies under names of `policies`")
+    teacher: str | None = Field(None, description="scripted play in every seat, as in warm_start")
+    options: dict[str, Any] = Field({}, description="arguments of that teacher")
     train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
-    note: str = ""
+    note: str = Field("", description="what the report says of it")
 
     @model_validator(mode="after")
-    def _is_one_thing(self) -> ControlPart:
+    def _is_one_thing(self, info: ValidationInfo) -> ControlPart:
         if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
             raise ValueError("give one of policies, teacher and train")
+        if self.teacher is not None and not _unknown(info):
+            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
         return self
 
 
 class EvaluationPart(_Part):
     """How the difference is proved: the same held-out tasks for every system, several trials each."""
 
-    tasks: int = Field(200, ge=2)
-    trials: int = Field(4, ge=1)
+    tasks: int = Field(200, ge=2, description="held-out tasks of the final comparison, the same for every system")
+    trials: int = Field(4, ge=1, description="episodes per task")
     look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
-    look_trials: int = Field(2, ge=1)
+    look_trials: int = Field(2, ge=1, description="episodes per task of each look")
     agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
-    controls: dict[str, ControlPart] = {}
+    controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_measures(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        from palaestra.runs.measures import named  # brings SciPy
+
+        for name in value:
+            if ":" not in name:
+                _named(named, name, info)
+        return value
 
 
 class Recipe(_Part):
     """A run, whole."""
 
-    name: str
-    description: str = ""
-    imports: tuple[str, ...] = Field((), description="your modules that register signals, envs or teachers")
-    env: EnvPart
-    policies: dict[str, PolicyPart]
+    name: str = Field(description="of the run, and of its folder under runs/")
+    description: str = Field("", description="what it trains and proves, for `palaestra recipes` and the report")
+    imports: Texts = Field((), description="your modules that register signals, envs or teachers; asks for --trust")
+    env: EnvPart = Field(description="what is played")
+    policies: dict[str, PolicyPart] = Field(description="who can play, by name")
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")
-    warm_start: WarmStartPart | None = None
+    warm_start: WarmStartPart | None = Field(None, description="imitation of scripted play before training")
     reward: str | dict[str, str] | None = Field(
         None,
         description="replaces the env's reward: a signal, or signals by name, whose sum is the reward; each stays in "
         "the table as r_<name>",
     )
-    stages: tuple[str, ...] = Field(
+    stages: Texts = Field(
         (), description="what stands between play and learning, in order: critic(), replay(k=1), module:name(…)"
     )
-    credit: str = "grpo()"
-    learn: LearnPart = LearnPart()
-    train: TrainPart = TrainPart()
-    play: PlayPart = PlayPart()
-    evaluation: EvaluationPart = EvaluationPart()
-    seeds: tuple[int, ...] = (0,)
+    credit: str = Field("grpo()", description="the advantage of every turn: a signal, see docs/credit.md")
+    learn: LearnPart = Field(LearnPart(), description="how an advantage moves a policy")
+    train: TrainPart = Field(TrainPart(), description="how much is played, and how often one looks")
+    play: PlayPart = Field(PlayPart(), description="how play is spread")
+    evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
+    seeds: Seeds = Field((0,), description="independent trainings: a list, or their number (5 is 0 to 4)")
 
     @field_validator("name")
     @classmethod
@@ -251,20 +329,20 @@ class Recipe(_Part):
 
     @field_validator("stages")
     @classmethod
-    def _are_stages(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        _checked(build_stages, value)
+    def _are_stages(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        _named(build_stages, _own(value, info), info)
         return value
 
     @field_validator("credit", "reward")
     @classmethod
-    def _is_signal(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
+    def _is_signal(cls, value: str | dict[str, str] | None, info: ValidationInfo) -> str | dict[str, str] | None:
         if value == {}:
             raise ValueError("no components; give a signal, or signals by name")
         for name, text in value.items() if isinstance(value, dict) else [("", value)]:
             if not re.fullmatch(r"\w*", name):
                 raise ValueError(f"component {name!r}: name it with letters, digits and _; its column is r_<name>")
             try:
-                if text is not None:
+                if text is not None and not _unknown(info):
                     parse(text)
             except ExpressionError as error:
                 raise ValueError(f"{name}: {error}" if name else str(error)) from error
@@ -289,6 +367,15 @@ class Recipe(_Part):
         if measure not in measures:
             raise ValueError(f"evaluation.measure: unknown measure {measure!r}{nearest(measure, measures)}")
         return self
+
+    @classmethod
+    def load(cls, source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+        """A shipped recipe by name, or a file; `trust` runs the code that a file names. See docs/security.md.
+
+        Raises:
+            RecipeError: something is wrong in it, or it names code and is not trusted.
+        """
+        return load(source, overrides, trust=trust)
 
     def dump(self) -> str:
         """The resolved recipe as YAML, which `load` reads back."""
@@ -316,21 +403,74 @@ def _checked(function: Callable[[Any], Any], value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _unknown(info: ValidationInfo) -> bool:
+    """Is the recipe only read, so that modules which may bring its names are not imported?"""
+    return bool(info.context and info.context["only_read"])
+
+
+def _named(function: Callable[[Any], Any], value: Any, info: ValidationInfo) -> None:
+    """Look a name up, if it can be known."""
+    if not _unknown(info):
+        _checked(function, value)
+
+
+def _own(calls: Sequence[str], info: ValidationInfo) -> list[str]:
+    """Calls that can be made without importing what nobody trusts yet."""
+    return [call for call in calls if info.context or not code_in(call)]
+
+
 def names() -> list[str]:
     """Recipes that ship with the package."""
     files = resources.files("palaestra.runs.recipes").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Recipe:
     """A shipped recipe by name, or a file, with overrides such as `train.iterations=20`.
 
+    trust: run the code that a file names (`module:name`, `imports`); what overrides name is the caller's own.
+
     Raises:
-        RecipeError: the file, a field, a type or a name is wrong; the message names the field and the fix.
+        RecipeError: the file, a field, a type or a name is wrong; the message names the field and the fix. Or the file
+            names code and is not trusted; nothing was imported.
     """
-    text, where = _read(source)
+    data, where, shipped = _data(source, overrides)
+    if not (trust or shipped):
+        refuse(data, where, typed=_typed(overrides))
+    return validate(data, where, trust=True)
+
+
+def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe to be read, not run: nothing that it names is imported, so names from its own modules stay unchecked."""
+    data, where, shipped = _data(source, overrides)
+    return _validated(data, where, only_read=not shipped and bool(code_in(data)))
+
+
+def validate(data: dict[str, Any], where: str = "recipe", *, trust: bool = False) -> Recipe:
+    """A recipe from plain data; `trust` as in `load`."""
+    if not trust:
+        refuse(data, where)
+    modules = data.get("imports")
+    modules = [modules] if isinstance(modules, str) else modules
+    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
+    return _validated(data, where, only_read=False)
+
+
+def _validated(data: dict[str, Any], where: str, *, only_read: bool) -> Recipe:
+    """only_read: import nothing; names may be from modules that are not imported."""
     try:
-        data = yaml.safe_load(text)
+        return Recipe.model_validate(data, context={"only_read": only_read})
+    except ValidationError as error:
+        # A field that is missing often is one that is misspelt: the wrong name says more.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise RecipeError(f"{where}: {_sentence(first)}") from error
+
+
+def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any], str, bool]:
+    """The plain data, where it is from, and whether that is this package."""
+    text, where, shipped = _read(source)
+    try:
+        data = read_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"{where}: not YAML: {_fault(error)}") from error
     if not isinstance(data, dict):
@@ -338,20 +478,14 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
     for override in overrides:
         _override(data, override)
-    return validate(data, where)
+    return data, where, shipped
 
 
-def validate(data: dict[str, Any], where: str = "recipe") -> Recipe:
-    """A recipe from plain data."""
-    modules = data.get("imports")
-    modules = [modules] if isinstance(modules, str) else modules
-    import_modules(modules if isinstance(modules, list | tuple) else ())  # their signals may be named further down
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        # A field that is missing often is one that is misspelt: the wrong name says more.
-        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        raise RecipeError(f"{where}: {_sentence(first)}") from error
+def _typed(overrides: Sequence[str]) -> dict[str, Any]:
+    typed: dict[str, Any] = {}
+    for override in overrides:
+        _override(typed, override)
+    return typed
 
 
 def import_modules(modules: Iterable[Any]) -> None:
@@ -369,7 +503,7 @@ def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe
     for field in ("team", "policies"):
         if isinstance(data[field], dict):
             data[field] = {name: value for name, value in data[field].items() if value is not None}
-    return validate(data, where or recipe.name)
+    return validate(data, where or recipe.name, trust=True)  # the recipe is, and so are the caller's changes
 
 
 def alone(recipe: Recipe) -> Recipe:
@@ -383,11 +517,11 @@ def _merge(base: Any, changes: Any) -> Any:
     return base | {key: _merge(base.get(key), value) for key, value in changes.items()}
 
 
-def _read(source: str | Path) -> tuple[str, str]:
+def _read(source: str | Path) -> tuple[str, str, bool]:
     path = Path(source)
     if path.suffix in (".yaml", ".yml"):
         try:
-            return path.read_text(encoding="utf-8"), str(path)
+            return path.read_text(encoding="utf-8"), str(path), False
         except OSError as error:
             raise RecipeError(f"{path}: cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -395,7 +529,7 @@ def _read(source: str | Path) -> tuple[str, str]:
     if str(source) not in names():
         raise RecipeError(f"no recipe {str(source)!r}{nearest(str(source), names())} (or give a .yaml file)")
     text = resources.files("palaestra.runs.recipes").joinpath(f"{source}.yaml").read_text(encoding="utf-8")
-    return text, f"recipe {source}"
+    return text, f"recipe {source}", True
 
 
 def _fault(error: Exception) -> str:
@@ -426,7 +560,7 @@ def _override(data: dict[str, Any], text: str) -> None:
         target[last] = value  # its quotes, colons and braces are its own
         return
     try:
-        target[last] = yaml.safe_load(value)
+        target[last] = read_yaml(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RecipeError(f"override {text!r}: the value is not YAML: {_fault(error)}; put it in quotes") from error
 
@@ -443,7 +577,9 @@ def _sentence(error: Any) -> str:
         case "missing":
             return f"{field}: this field is required"
         case "value_error":
-            return (f"{field}: " if field else "") + str(error["ctx"]["error"])
+            said = str(error["ctx"]["error"])
+            inside = said.startswith(".")  # a field of this part, whose name goes on with it
+            return f"{field}{said}".removeprefix(".") if inside or not field else f"{field}: {said}"
         case "model_type" | "model_attributes_type" | "dict_type":
             expected = "expected a mapping of fields"
         case "literal_error":

@@ -7,8 +7,9 @@ the seed's directory as it comes, so that an interrupted seed goes on where it s
 from __future__ import annotations
 
 import gc
-import json
+import hashlib
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,20 @@ from typing import Any
 import polars as pl
 
 from palaestra.agents import Team
-from palaestra.algebra.files import write_json
+from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
+from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_proof, success_interval, trials
-from palaestra.learning import Trainer, checkpoints, demonstrations, supervised_warm_start
+from palaestra.learning import Trainer, checkpoints, demonstrations, seal, supervised_warm_start
 from palaestra.learning.journal import Journal
+from palaestra.learning.lock import locked
 from palaestra.play.executors import Executor, Plan
-from palaestra.runs.build import Setup, resolve, scripted_team
+from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
-from palaestra.runs.proof import judged, value_of
+from palaestra.runs.proof import check_result, judged, value_of
 from palaestra.runs.recipe import EvaluationPart, Recipe, import_modules
+from palaestra.runs.trained import keep
 
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
@@ -35,18 +39,33 @@ FINAL, LOOK = 0, 1
 def run_seed(
     recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: bool = False
 ) -> dict[str, Any]:
-    """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it."""
-    finished = directory / "result.json"
-    if resume and finished.exists():
-        return json.loads(finished.read_text())  # type: ignore[no-any-return]
+    """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it.
+
+    Raises:
+        InputError: somebody else writes to that directory.
+    """
+    with locked(directory):
+        return _run_seed(recipe, seed, directory, resume=resume, progress=progress)
+
+
+def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progress: bool) -> dict[str, Any]:
+    there = finished(recipe, seed, directory) if resume else None
+    if there is not None:
+        return there
+    begun = checkpoints.begun(directory)
+    if begun and not resume:
+        raise InputError(f"{directory} holds a run already ({begun}): resume it, or choose another directory")
     checkpoints.check_writable(directory, 0)
     import_modules(recipe.imports)
     setup = resolve(recipe)
     clock = Clock(directory / "clock.json", resume=resume)
+    if begun and not clock.before:
+        warnings.warn(f"{clock.path} is gone, and with it the time that was spent before", stacklevel=2)
     trained = Training(setup, seed, directory, clock=clock, resume=resume, progress=progress)
     gc.collect()
     gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
     lines = trained.run()
+    keep(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     for name in setup.proof.controls:
         if name in setup.rivals:
@@ -69,8 +88,37 @@ def run_seed(
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
         "errors": dict(sum((Counter(line["errors"]) for line in lines), Counter())),
         **clock.read(),
+        "versions": versions(),
+        "recipe": digest(recipe),
+        "files": seal.seal(directory, (*SEALED, *RESULTS)),
     }
-    write_json(finished, result)
+    write_json(directory / "result.json", result)
+    return result
+
+
+SEALED = ("start/*/manifest.json", "look-*.parquet", "tables.jsonl")
+"""What a checkpoint must find as it was, beside the metrics: the summary is read from it."""
+
+RESULTS = ("evaluation.parquet", "metrics.jsonl", "contributions.json")
+"""What `result.json` must find as it was, beside that."""
+
+
+def digest(recipe: Recipe) -> str:
+    """Of all that a seed's result depends on."""
+    return hashlib.sha256(recipe.model_copy(update={"seeds": (0,)}).dump().encode()).hexdigest()
+
+
+def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
+    """The result of a seed that has nothing left to do; None if there is something.
+
+    Raises:
+        StorageError: it is damaged, or what it was made from is no more what it was.
+    """
+    path = directory / "result.json"
+    result = read_object(path)
+    if result is None or result.get("recipe") != digest(recipe) or result.get("seed") != seed:
+        return None
+    check_result(directory, result)
     return result
 
 
@@ -79,7 +127,11 @@ class Clock:
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
-        self.before = json.loads(path.read_text()) if resume and path.exists() else {}
+        self.before = (read_object(path) or {}) if resume else {}
+        if not all(isinstance(self.before.get(name, 0.0), int | float) for name in ("wall_seconds", "cpu_seconds")):
+            raise StorageError(
+                f"{path}: damaged: wall_seconds and cpu_seconds are numbers; delete it, the time is lost"
+            )
         self.began = {"wall_seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
 
     def read(self) -> dict[str, float]:
@@ -132,7 +184,6 @@ class Training:
         self._warm_up(played)
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
-        self.tables.rewind(setup.training.iterations if resume else 0)
 
     def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
@@ -152,7 +203,8 @@ class Training:
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
         part, learner = self.setup.training, self.setup.learner(self.team)
-        self._look_at(self.start, 0)
+        if not (self.resume and self._look(0).exists()):
+            self._look_at(self.start, 0)
         trainer = Trainer(
             self.train,
             self.team,
@@ -171,12 +223,15 @@ class Training:
             after_iteration=self._measure,
             directory=self.directory,
             checkpoint_every=part.checkpoint_every,
+            files=SEALED,
             save_turns=part.save_turns,
             incomplete=part.incomplete,
             run=str(self.seed),
             progress=self.progress,
         )
-        return trainer.run(resume=self.resume)
+        lines = trainer.run(resume=self.resume)
+        self.tables.rewind(part.iterations)
+        return lines
 
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
@@ -215,12 +270,15 @@ class Training:
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
         means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
-        Turns(means).save(self.directory / f"look-{iteration:06d}.parquet")
+        Turns(means).save(self._look(iteration))
         look = {"success": None, "low": None, "high": None, "score": table["score"].mean(), "n": len(table)}
         if value == "success":
             estimate = success_interval(table)
             look |= {"success": estimate.mean, "low": estimate.low, "high": estimate.high}
         return look
+
+    def _look(self, iteration: int) -> Path:
+        return self.directory / f"look-{iteration:06d}.parquet"
 
     def seconds_to_proof(self, lines: list[dict[str, Any]]) -> float | None:
         """Training CPU-seconds until the improvement was significant at 5 %, corrected for the looks.
@@ -229,10 +287,10 @@ class Training:
         """
         if lower_is_better(self.proof.measure):
             return None
-        before = pl.read_parquet(self.directory / "look-000000.parquet", glob=False)
+        before = pl.read_parquet(self._look(0), glob=False)
         looks = []
         for line in lines:
-            path = self.directory / f"look-{line['iteration']:06d}.parquet"
+            path = self._look(line["iteration"])
             if line["evaluation"] and path.exists():
                 pair = before.join(pl.read_parquet(path, glob=False), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,18 @@ def make(name: str, options: dict[str, Any], field: str = "teacher", *, seed: in
     return play
 
 
+def check_teacher(name: str, options: Mapping[str, Any], field: str) -> None:
+    """See whether there is such a teacher and it takes these options; one of your own is looked at when it is made.
+
+    Raises:
+        RecipeError: it is unknown, or an option is.
+    """
+    if ":" not in name:
+        with naming(field):
+            factory = TEACHERS.find(name)
+        check(factory, options, f"{field} of {name!r}")
+
+
 def call(
     function: Callable[..., Any],
     options: dict[str, Any],
@@ -52,18 +64,60 @@ def call(
     Raises:
         RecipeError: `options`, which stand in `field` of a recipe, are not what the function takes.
     """
-    own = list(inspect.signature(function).parameters.values())[len(arguments) :]
-    others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known = [p.name for p in (*own, *others) if p.kind is not p.VAR_KEYWORD and p.name not in given]
-    takes_any = not accepts and any(p.kind is p.VAR_KEYWORD for p in own)
-    for option in options:
-        if option not in known and not takes_any:
-            raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
+    check(function, options, field, len(arguments), accepts=accepts, given=given)
     try:
         with naming(field):
             return function(*arguments, **given, **options)
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{field}: {error}") from error
+
+
+def parameters(
+    function: Callable[..., Any],
+    given: Collection[str] = (),
+    fixed: int = 0,
+    accepts: Sequence[Callable[..., Any]] = (),
+) -> dict[str, inspect.Parameter]:
+    """What options a function takes, and those to which it passes its options on: without the first `fixed` arguments
+    and those that are given otherwise."""
+    own = list(inspect.signature(function).parameters.values())[fixed:]
+    others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    found = [p for p in (*own, *others) if p.name not in given]
+    return {p.name: p for p in found if not (accepts and p.kind is p.VAR_KEYWORD)}
+
+
+def check(
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    field: str,
+    fixed: int = 0,
+    *,
+    accepts: Sequence[Callable[..., Any]] = (),
+    given: Collection[str] = (),
+) -> None:
+    """See whether a function takes these options, without calling it; arguments as in `parameters`.
+
+    Raises:
+        RecipeError: an option is unknown, or is no plain value of the type that stands beside it.
+    """
+    takes = parameters(function, given, fixed, accepts)
+    known = [name for name, each in takes.items() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+    for option, value in options.items():
+        if option not in known and not anything:
+            raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
+        wanted = str(takes[option].annotation).split(" | ") if option in known else []
+        if wanted and _PLAIN.keys() >= set(wanted) and not any(_is(value, _PLAIN[each]) for each in wanted):
+            expected = " or ".join("null" if each == "None" else each for each in wanted)
+            raise RecipeError(f"{field}.{option}: expected {expected}, found {value!r} ({type(value).__name__})")
+
+
+_PLAIN: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool, "None": type(None)}
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    """A plain value of this type; true is no number."""
+    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
 
 
 @contextlib.contextmanager

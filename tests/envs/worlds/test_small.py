@@ -63,6 +63,21 @@ def test_a_lock_opens_for_the_whole_combination_only() -> None:
     assert [each.info["right"] for each in shut] == [True] * 7 + [False]
 
 
+def test_a_lock_can_end_at_the_first_wrong_number_and_pay_for_the_way() -> None:
+    options = {"steps": 4, "ends": True, "gamma": 0.4}
+    right = envs.make("native/lock", steps=4)().right[0].tolist()
+    wrong = [(number + 1) % 4 for number in right]
+    for tries, paid in (([*right[:3], wrong[3]], 0.624), ([*right[:2], wrong[2]], 0.224), ([wrong[0]], 0.0)):
+        _, ended = episode("native/lock", *tries, **options)
+        assert ended[-1].rewards["opener"] == pytest.approx(paid)
+        assert ended[-1].terminated
+        assert not ended[-1].info["success"]
+    _, opened = episode("native/lock", *right, **options)
+    assert opened[-1].rewards["opener"] == 1.0
+    _, silent = episode("native/lock", *right[:2], wrong[2], **{**options, "gamma": 0.0})
+    assert silent[-1].rewards["opener"] == 0.0
+
+
 def test_a_forced_beginning_is_what_happens() -> None:
     env, _ = episode("native/lock")
     names = [f"turn to {number}" for number in env.right[0]]

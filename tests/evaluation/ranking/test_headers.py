@@ -11,7 +11,8 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError, StorageError
 from palaestra.evaluation.ranking import read_matches
-from palaestra.evaluation.ranking.headers import PAIRS, plain
+from palaestra.evaluation.ranking.headers import NUMBERS, PAIRS, plain
+from palaestra.evaluation.ranking.matches import matches_from_trials
 from palaestra.interface import cli
 
 X, Y = ["x"] * 6, ["y"] * 6
@@ -35,6 +36,15 @@ FILES: dict[str, dict[str, list[Any]]] = {
     "left and right": pair("left", "right", winner=words("left", "right", "both")),
     "winner and loser": {"winner": ["x", "x", "x", "y", "y", "x"], "loser": ["y", "y", "y", "x", "x", "y"],
                          "draw": [False] * 5 + [True]},
+    "winner and loser, draws in words": {"Winner Name": ["x", "x", "x", "y", "y", "x"],
+                                         "Loser Name": ["y", "y", "y", "x", "x", "y"],
+                                         "result": ["won"] * 5 + ["draw"]},
+    "chosen": {"chosen_model": ["x", "x", "x", "y", "y", "x"], "rejected_model": ["y", "y", "y", "x", "x", "y"],
+               "tie": [0] * 5 + [1]},
+    "assistants": pair("assistant_a", "assistant_b", winner=words("assistant_a", "assistant_b", "tie")),
+    "opponents": pair("team", "opponent", outcome=words("win", "loss", "draw")),
+    "ids beside names": {"id_a": [1] * 6, "id_b": [2] * 6} | pair("model_a", "model_b", winner=words("a", "b")),
+    "ids": {"id_a": X, "id_b": Y, "winner_id": words("x", "y")},
     "chess": {"White": X, "Black": Y, "Result": words("1-0", "0-1", "1/2-1/2"), "WhiteElo": [1] * 6},
     "chess, words": {"White": X, "Black": Y, "Winner": words("white", "black", "draw")},
     "goals": {"home_team": X, "away_team": Y, "home_score": GOALS["home"], "away_score": GOALS["away"]},
@@ -89,7 +99,40 @@ def test_every_file_says_the_same(tmp_path: Path, name: str, suffix: str) -> Non
     assert str(play.counts) == "6 of 6 rows used, 1 of them ties; 0 dropped"
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+def test_winner_and_loser_need_nothing_else(tmp_path: Path) -> None:
+    columns = {"winner": ["x", "x", "y"], "loser": ["y", "y", "x"]}
+    for suffix in (".csv", ".json", ".parquet"):
+        assert read_matches(write(tmp_path / f"m{suffix}", columns)).wins().tolist() == [[0, 2], [1, 0]]
+
+
+def test_matches_under_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    rows = [{"model_a": "x", "model_b": "y", "winner": "model_b"}] * 2
+    path.write_text(json.dumps({"version": 1, "battles": rows}))
+    assert read_matches(path).wins().tolist() == [[0, 0], [2, 0]]
+
+
+def test_a_cluster_takes_the_place_of_the_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pl.DataFrame({"winner": ["x", "y"] * 6, "loser": ["y", "x"] * 6, "task": range(12),
+                          "passage": [n // 4 for n in range(12)]})  # fmt: skip
+    assert read_matches(frame).cluster.max() == 11
+    assert read_matches(frame, cluster="passage").cluster.tolist() == [n // 4 for n in range(12)]
+    with pytest.raises(MissingColumnError, match="--cluster pasage: no such column; did you mean 'passage'"):
+        read_matches(frame, cluster="pasage")
+    frame.write_csv(tmp_path / "m.csv")
+    with pytest.raises(SystemExit):
+        cli.main(["rank", str(tmp_path / "m.csv"), "--resamples", "100", "--cluster", "passage"])
+    assert capsys.readouterr().out.startswith("12 of 12 rows used")
+
+
+def test_trials_of_one_cluster_are_drawn_together() -> None:
+    keys = {"system": ["a", "b"] * 4, "run": "run", "task": [f"t{n // 2}" for n in range(8)], "success": [1, 0] * 4}
+    trials = pl.DataFrame(keys).with_columns(cluster=pl.Series(["p", "p", "p", "p", "q", "q", "q", "q"]))
+    assert matches_from_trials(trials.drop("cluster")).cluster.tolist() == [0, 1, 2, 3]
+    assert matches_from_trials(trials).cluster.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("pair", dict.fromkeys((*PAIRS, *NUMBERS)))
 def test_every_pair_of_the_table(pair: tuple[str, str]) -> None:
     assert pair == tuple(map(plain, pair))
     frame = pl.DataFrame({pair[0].title(): ["x", "x"], pair[1].title(): ["y", "z"], "winner": ["x", "z"]})

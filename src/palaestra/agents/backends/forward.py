@@ -8,6 +8,7 @@ of 40 tokens: a ninth of the time). Left out: tensor parallelism, quantised cach
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -28,9 +29,13 @@ class State(Protocol):
 
 
 class Forward(Protocol):
-    """A model as two functions. Logits are float, [rows, tokens, vocabulary], not yet divided by a temperature."""
+    """A model as two functions. Logits are float, [rows, tokens, vocabulary], not yet divided by a temperature.
+
+    compute: the type in which matrices are multiplied, if not that of the weights; see `precision`.
+    """
 
     device: torch.device
+    compute: torch.dtype | None
 
     def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
         """Read `prompts` (ascending in length); row i continues `prompts[rows[i]]` by at most `room` tokens.
@@ -42,9 +47,15 @@ class Forward(Protocol):
         """Append `ids` [rows, tokens] and return the logits after each of them."""
 
 
-def forward_of(model: torch.nn.Module) -> Forward:
+def forward_of(model: torch.nn.Module, compute: torch.dtype | None = None) -> Forward:
     """The fastest way through `model`."""
-    return Llama(model) if Llama.fits(model) else Generic(model)
+    return Llama(model) if compute is None and Llama.fits(model) else Generic(model, compute)
+
+
+def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
+    """Around all calls that belong together: weights are then converted once, not for every token."""
+    compute = getattr(forward, "compute", None)
+    return contextlib.nullcontext() if compute is None else torch.autocast(forward.device.type, compute)
 
 
 def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,9 +70,9 @@ def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tup
 class Generic:
     """Any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.device
-        inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    def __init__(self, model: Any, compute: torch.dtype | None = None) -> None:
+        self.model, self.device, self.compute = model, model.device, compute
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.accepted = set(inspect.signature(inner.forward).parameters)
 
     def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
@@ -101,6 +112,8 @@ class _GenericState:
 
 class Llama:
     """A Hugging Face `LlamaForCausalLM` without its modules; reads the live weights, so training needs no copy."""
+
+    compute: torch.dtype | None = None
 
     @staticmethod
     def fits(model: Any) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from palaestra.agents.backends.forward import Forward
+from palaestra.agents.backends.forward import Forward, precision
 
 
 def sample(
@@ -30,7 +30,7 @@ def sample(
     """
     ids = torch.zeros(uniforms.shape, dtype=torch.long, device=forward.device)
     logprobs, entropies = (torch.zeros(uniforms.shape, device=forward.device) for _ in range(2))
-    with torch.inference_mode():
+    with torch.inference_mode(), precision(forward):
         thresholds, stops = torch.from_numpy(uniforms).to(forward.device), torch.from_numpy(ends).to(forward.device)
         for chunk in chunks(prompts, batch_size):
             unique, rows = distinct([prompts[i] for i in chunk])
@@ -71,9 +71,10 @@ def evaluate(
     padded[mask] = np.concatenate(actions)
     ids = torch.from_numpy(padded).to(forward.device)
     unique, rows = distinct(prompts)
-    logits, state = forward.read(unique, rows.to(forward.device), ids.shape[1] - 1)
-    if ids.shape[1] > 1:
-        logits = torch.cat([logits, forward.extend(state, ids[:, :-1])], 1)
+    with precision(forward):
+        logits, state = forward.read(unique, rows.to(forward.device), ids.shape[1] - 1)
+        if ids.shape[1] > 1:
+            logits = torch.cat([logits, forward.extend(state, ids[:, :-1])], 1)
     return torch.log_softmax(logits / temperature, -1), ids, torch.from_numpy(mask).to(forward.device)
 
 

@@ -23,17 +23,24 @@ class _State:
 class Lock(NativeEnv):
     """`locks` locks with a combination of `steps` numbers below `numbers` each, drawn from `draw`; reward 1 if all fit.
 
-    Nothing is said before the last step. With the defaults chance opens one in 65,536. facts: reference, the
-    combination as names of actions; right, whether this step was.
+    Nothing is said before the last step. With the defaults chance opens one in 65,536. ends: the first wrong number
+    ends the episode, as a wrong lead ends a search for evidence. gamma: what the way pays where the lock stays shut,
+    `palaestra.evaluation.rubric.path_credit` of the steps (ExCyTIn-Bench [187] has .4); 0 pays nothing for it.
+    facts: reference, the combination as names of actions; right, whether this step was.
     """
 
     agents: tuple[str, ...] = ("opener",)
     facts = {"reference": list[str], "right": bool}
 
-    def __init__(self, *, locks: int = 1, steps: int = 8, numbers: int = 4, draw: int = 0) -> None:
-        if locks < 1 or steps < 1 or numbers < 2:
-            raise InputError(f"Lock: locks={locks} and steps={steps} must be at least 1, numbers={numbers} at least 2")
-        self.locks, self.steps = locks, steps
+    def __init__(
+        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0, draw: int = 0
+    ) -> None:
+        if locks < 1 or steps < 1 or numbers < 2 or not 0 <= gamma <= 1:
+            raise InputError(
+                f"Lock: locks={locks} and steps={steps} must be at least 1, numbers={numbers} at least 2, "
+                f"gamma={gamma} in [0, 1]"
+            )
+        self.locks, self.steps, self.ends, self.gamma = locks, steps, ends, float(gamma)
         self.right = np.random.default_rng(draw).integers(numbers, size=(locks, steps))
         self.choices = tuple(f"turn to {number}" for number in range(numbers))
 
@@ -45,7 +52,7 @@ class Lock(NativeEnv):
     def look(self) -> dict[str, Observation]:
         """Which step of which lock."""
         step = len(self.state.turned)
-        if step == self.steps:
+        if step == self.steps or (self.ends and self.state.turned != self.right[self.state.lock].tolist()[:step]):
             return {}
         return {"opener": Observation(f"lock {self.state.lock}, step {step}", choices=self.choices)}
 
@@ -58,7 +65,15 @@ class Lock(NativeEnv):
             "reference": [self.choices[each] for each in right],
             "right": state.turned[last] == right[last],
         }
-        if last + 1 < self.steps:
-            return {}, info
         opened = state.turned == right
-        return {"opener": float(opened)}, info | {"success": opened}
+        if last + 1 < self.steps and not (self.ends and not info["right"]):
+            return {}, info
+        return {"opener": float(opened) if opened or not self.gamma else self._way()}, info | {"success": opened}
+
+    def _way(self) -> float:
+        """What the right steps of a lock that stays shut are worth."""
+        from palaestra.evaluation.rubric import path_credit  # brings statistics that a world can do without
+
+        turned = [*self.state.turned, *[None] * (self.steps - len(self.state.turned))]
+        right = [one == other for one, other in zip(turned, self.right[self.state.lock].tolist(), strict=True)]
+        return float(path_credit([*right[:-1], False], self.gamma))

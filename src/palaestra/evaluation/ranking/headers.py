@@ -13,20 +13,35 @@ import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 
-_NOUNS = ("model", "player", "system", "agent", "team", "name", "bot", "policy")
+_NOUNS = (
+    "model", "player", "system", "agent", "team", "name", "bot", "policy", "assistant", "engine", "llm",
+    "competitor", "contestant", "entrant", "fighter", "participant",
+)  # fmt: skip
 PAIRS: tuple[tuple[str, str], ...] = (
     ("a", "b"), ("x", "y"), ("left", "right"), ("white", "black"), ("home", "away"), ("first", "second"),
     ("p1", "p2"), ("hometeam", "awayteam"), ("home_team", "away_team"), ("home_player", "away_player"),
     ("white_player", "black_player"), ("red", "blue"), ("team_home", "team_away"), ("challenger", "opponent"),
-    *((f"{noun}_{x}", f"{noun}_{y}") for noun in _NOUNS for x, y in (("a", "b"), ("1", "2"), ("x", "y"))),
+    *((f"{noun}_{x}", f"{noun}_{y}") for noun in _NOUNS
+      for x, y in (("a", "b"), ("1", "2"), ("x", "y"), ("one", "two"))),
+    *((f"{x}_{noun}", f"{y}_{noun}") for noun in _NOUNS
+      for x, y in (("a", "b"), ("white", "black"), ("home", "away"))),
     *((f"{noun}{x}", f"{noun}{y}") for noun in _NOUNS for x, y in (("a", "b"), ("1", "2"))),
     *((f"{x}_{noun}", f"{y}_{noun}") for noun in _NOUNS for x, y in (("left", "right"), ("first", "second"))),
-    ("player", "opponent"), ("model", "opponent"), ("model", "baseline"),
+    *((noun, "opponent") for noun in _NOUNS), ("model", "baseline"),
 )  # fmt: skip
 """Columns that name the two of a match."""
+NUMBERS = (("id_a", "id_b"), ("id_1", "id_2"), ("id1", "id2"), *((f"{x}_id", f"{y}_id") for x, y in PAIRS[:8]))
+"""The same, where no others do."""
+WON = (
+    ("winner", "loser"), ("winning", "losing"), ("winner_name", "loser_name"), ("winner_id", "loser_id"),
+    *((f"{x}_{noun}", f"{y}_{noun}") for noun in _NOUNS
+      for x, y in (("winner", "loser"), ("winning", "losing"), ("chosen", "rejected"), ("preferred", "rejected"))),
+)  # fmt: skip
+"""The same where the first is who won."""
 OUTCOMES = (
-    "winner", "result", "outcome", "winner_name", "winning_model", "preference", "preferred", "verdict", "ftr",
-    "chosen", "label", "vote", "judgment", "judgement", "annotator_preference",
+    "winner", "result", "outcome", "winner_name", "winner_id", "winner_model", "winning_model", "winning_player",
+    "winning_team", "winning_system", "preference", "preferred", "verdict", "ftr", "chosen", "label", "vote",
+    "judgment", "judgement", "annotator_preference",
 )  # fmt: skip
 """Columns that say in words who won."""
 SCORES = ("score", "s", "points")
@@ -87,10 +102,12 @@ def layout(
     by = {plain(name): name for name in reversed(columns)}
     if a is not None and b is not None:
         return _outcome(Layout(a, b, "", ()), by, what, winner)
-    pairs = [(by[x], by[y]) for x, y in PAIRS if x in by and y in by]
-    if not pairs and winner is None and {"winner", "loser"} <= by.keys():
+    named, numbered = ([(by[x], by[y]) for x, y in some if x in by and y in by] for some in (PAIRS, NUMBERS))
+    pairs = list(dict.fromkeys(named or numbered))
+    won = [(by[x], by[y]) for x, y in WON if x in by and y in by]
+    if not pairs and winner is None and won:
         ties = tuple(by[name] for name in ("tie", "draw", "tied", "result", "outcome") if name in by)[:1]
-        return Layout(by["winner"], by["loser"], "loser", ties)
+        return Layout(*won[0], "loser", ties)
     if len(pairs) == 1:
         return _outcome(Layout(*pairs[0], "", ()), by, what, winner)
     if pairs:
@@ -147,9 +164,9 @@ def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
         InputError: a value that says something else; names the row.
     """
     if how.kind == "loser":
-        tied = pl.lit(False)
-        if how.outcome:
-            tied = _plain(how.outcome[0]).is_in([*TIES, "1", "true", "yes"]).fill_null(False)
+        if not how.outcome:
+            return pl.Series([1.0] * len(table), dtype=pl.Float64)
+        tied = _plain(how.outcome[0]).is_in([*TIES, "1", "true", "yes"]).fill_null(False)
         return table.select(pl.when(tied).then(0.5).otherwise(1.0)).to_series()
     numbers = [table[name].str.strip_chars().cast(pl.Float64, strict=False) for name in how.outcome]
     if how.kind == "one of three":

@@ -14,7 +14,7 @@ import polars as pl
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from palaestra.errors import InputError, StorageError
+from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
 from palaestra.evaluation.ranking import headers
 from palaestra.evaluation.ranking.voting import widest_paths
 
@@ -135,7 +135,12 @@ class Matches:
 
 
 def read_matches(
-    source: str | Path | pl.DataFrame, *, a: str | None = None, b: str | None = None, winner: str | None = None
+    source: str | Path | pl.DataFrame,
+    *,
+    a: str | None = None,
+    b: str | None = None,
+    winner: str | None = None,
+    cluster: str | None = None,
 ) -> Matches:
     """A CSV, TSV, Parquet, JSON or JSONL file, or a table, a row per match.
 
@@ -145,7 +150,8 @@ def read_matches(
     row counts.
 
     Args:
-        a, b, winner: columns, where the names are others.
+        a, b, winner: columns, where the names are others. cluster: one whose matches are resampled together, in the
+            place of the task: a passage, a template, a tournament.
 
     Raises:
         InputError: a value that cannot be read, or that could mean two things; names the row.
@@ -155,9 +161,12 @@ def read_matches(
     frame = source if isinstance(source, pl.DataFrame) else _read(Path(source))
     what = "matches" if isinstance(source, pl.DataFrame) else str(source)
     how = headers.layout(frame.columns, what, a, b, winner)
+    if cluster is not None and cluster not in frame.columns:
+        raise MissingColumnError(f"{what}: --cluster {cluster}: no such column{nearest(cluster, frame.columns)}")
     by = {headers.plain(name): name for name in reversed(frame.columns)}
     extra = {key: next((by[n] for n in names if n in by), None)
              for key, names in (("task", headers.TASKS), ("weight", headers.WEIGHTS))}  # fmt: skip
+    extra["task"] = cluster or extra["task"]
     columns = [_text(frame[how.a]).alias("a"), _text(frame[how.b]).alias("b"), *(_text(frame[n]) for n in how.outcome)]
     table = pl.DataFrame(columns).with_row_index("row")
     table = table.with_columns(_text(frame[name]).alias(f"_{key}") for key, name in extra.items() if name is not None)
@@ -207,15 +216,16 @@ def matches(
 def matches_from_trials(trials: pl.DataFrame, *, value: str = "success", tie: float = 0.0) -> Matches:
     """Every pair of systems meets once per (run, task) that both have: the larger mean of `value` wins.
 
-    Means that differ by no more than `tie` draw. The task is the cluster.
+    Means that differ by no more than `tie` draw. The task is the cluster, or `cluster` if the trials have it.
     """
     x = pl.col(value).cast(pl.Float64).fill_nan(None)
-    cell = trials.group_by("system", "run", "task").agg(x=x.mean()).drop_nulls()
+    family = pl.col("cluster" if "cluster" in trials.columns else "task").first().alias("family")
+    cell = trials.group_by("system", "run", "task").agg(family, x=x.mean()).drop_nulls()
     pairs = cell.join(cell, on=["run", "task"], suffix="_b").filter(pl.col("system") < pl.col("system_b"))
     pairs = pairs.sort("system", "system_b", "run", "task")
     gap = (pairs["x"] - pairs["x_b"]).to_numpy()
     score = np.where(np.abs(gap) <= tie + 1e-12, 0.5, gap > 0)
-    return matches(pairs["system"].to_list(), pairs["system_b"].to_list(), score, task=pairs["task"])
+    return matches(pairs["system"].to_list(), pairs["system_b"].to_list(), score, task=pairs["family"])
 
 
 def _text(column: pl.Series) -> pl.Series:
@@ -252,7 +262,9 @@ def _objects(data: bytes, path: Path) -> pl.DataFrame:
     text = data.decode("utf-8-sig")
     try:
         found = json.loads(text)
-        found = [found] if isinstance(found, dict) else found
+        if isinstance(found, dict):  # one match, or matches under a name
+            lists = [each for each in found.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
+            found = lists[0] if len(lists) == 1 else [found]
         places = [f"entry {n}" for n in range(len(found))] if isinstance(found, list) else []
     except RecursionError:
         raise StorageError(f"{path}: cannot be read: nested too deeply") from None

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.intervals import RESAMPLES
+from palaestra.evaluation.intervals import RESAMPLES, wilson
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry
 from palaestra.evaluation.ranking.elo import elo, elo_resampled
@@ -200,7 +199,7 @@ def win_table(matches: Matches) -> pl.DataFrame:
     points = matches.wins() + matches.ties() / 2
     games = points + points.T
     i, j = np.nonzero(games > 0)
-    low, high = proportion_confint(points[i, j], games[i, j], method="wilson")
+    low, high = wilson(points[i, j], games[i, j])
     names = np.array(matches.names)
     columns = {"system": names[i], "opponent": names[j], "share": points[i, j] / games[i, j], "low": low, "high": high}
     return pl.DataFrame(columns | {"n": games[i, j]})

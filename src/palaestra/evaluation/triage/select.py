@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
+from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.triage.detection import SCHEMA
 from palaestra.evaluation.triage.execution import execution
 from palaestra.evaluation.triage.interaction import interaction
@@ -146,7 +146,7 @@ def sampling_gain(informative: Mapping[str, Sequence[bool]], baseline: str = "ra
         if not len(labels):
             raise InputError(f"sampling_gain: {name!r} chose no episode")
         hits = int(np.sum(labels))
-        rows.append((name, len(labels), hits / len(labels), *proportion_confint(hits, len(labels), method="wilson")))
+        rows.append((name, len(labels), hits / len(labels), *map(float, wilson(hits, len(labels)))))
     table = pl.DataFrame(rows, schema=["way", "n", "informative", "low", "high"], orient="row")
     base = float(table.filter(pl.col("way") == baseline)["informative"][0])
     return table.with_columns(gain=pl.col("informative") / base if base else pl.lit(None, pl.Float64))

@@ -29,12 +29,13 @@ class _InOrder(typer.core.TyperGroup):
     """Commands in the order in which one meets them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "triage", "apply", "audit")
+        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "study", "triage", "apply", "audit")
         return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
 
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal obeys or hides: control bytes (all but tab and end of line), line separators, turns of direction."""
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys or hides: control bytes (all but tab and end of line), line separators, turns of direction; and
+halves of signs, which it cannot spell."""
 
 
 def visible(text: str) -> str:
@@ -72,6 +73,20 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped rec
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+Trust = Annotated[
+    bool, typer.Option("--trust", help="run the code that a recipe file names (module:name, imports); read it first")
+]
+
+
+def modules_here() -> None:
+    """Find modules in the current folder: for code that the user named or trusts, and for nothing else.
+
+    Last, so that they hide nothing; and never sooner, because a folder from elsewhere may hold a module of any name.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def load_turns(path: Path) -> Turns:
@@ -136,8 +151,6 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where `module:name` of a recipe is likely to be; last, so that it hides nothing
     try:
         load_plugins()  # they may bring commands
         code = app(arguments, standalone_mode=False)

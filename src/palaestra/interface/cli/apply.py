@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import app, load_turns
+from palaestra.interface.cli.app import app, load_turns, modules_here, say
 
 
 @app.command()
@@ -36,6 +36,8 @@ def apply(
         raise InputError("--name: give the new column a name")
     if name in SCHEMA and SCHEMA[name].dtype not in (pl.Float64, pl.Boolean):
         raise InputError(f"--name {name}: that column says {SCHEMA[name].meaning}; give the new one another name")
+    if modules:
+        modules_here()
     for module in modules or ():
         try:
             importlib.import_module(module)
@@ -46,6 +48,6 @@ def apply(
     table = load_turns(turns)
     signal = parse(expression, columns=table.columns)
     if explain:
-        print(signal.explain(table))
+        say(signal.explain(table))
     table.with_column(**{name: signal}).save(out)
-    print(f"{out}: {len(table)} turns, column {name!r}")
+    say(f"{out}: {len(table)} turns, column {name!r}")

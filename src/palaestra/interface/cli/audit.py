@@ -45,7 +45,7 @@ def audit(
     if as_json:
         show([finding.to_dict() for finding in findings])
     else:
-        say = partial(out.print, markup=False, highlight=False, soft_wrap=True)
+        say = partial(out.print, soft_wrap=True)
         say(f"{reward or signal} on {len(table):,} turns")
         for finding in findings:
             say(f"{finding.verdict:>11}", style=STYLES[finding.verdict], end="  ")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from palaestra.algebra.registry import REGISTRIES
 from palaestra.errors import InputError, nearest
@@ -25,6 +24,7 @@ HOMES = (
     "palaestra.runs.measures",
     "palaestra.play.executors",
     "palaestra.evaluation.logs",
+    "palaestra.evaluation.studies",
 )
 """Modules that make the registries."""
 
@@ -64,6 +64,6 @@ def names(
     for each, entries in found.items():
         table = Table(each, "", box=None, pad_edge=False)
         for name, text in sorted(entries.items()):
-            table.add_row(Text(name), Text(text))
+            table.add_row(name, text)
         out.print(table)
         out.print()

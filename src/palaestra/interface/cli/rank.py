@@ -28,6 +28,9 @@ def rank(
     a: Annotated[str | None, typer.Option("--a", metavar="COLUMN", help="the first of the two")] = None,
     b: Annotated[str | None, typer.Option("--b", metavar="COLUMN", help="the second")] = None,
     winner: Annotated[str | None, typer.Option(metavar="COLUMN", help="who won: a name, a, b, tie")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="what matches have in common: a passage, a template")
+    ] = None,
     resamples: Annotated[int, typer.Option(min=100, help="bootstrap draws")] = 2000,
     seed: Annotated[int, typer.Option(help="of the bootstrap")] = 0,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
@@ -37,7 +40,7 @@ def rank(
     from palaestra.evaluation import ranking
 
     with naming([matches]):
-        played = ranking.read_matches(matches, a=a, b=b, winner=winner)
+        played = ranking.read_matches(matches, a=a, b=b, winner=winner, cluster=cluster)
         found = ranking.rank(played, method, resamples=resamples, seed=seed)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation

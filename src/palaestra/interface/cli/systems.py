@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from palaestra.errors import InputError
 from palaestra.interface.cli.app import Json, app, err, out, show
@@ -43,14 +44,14 @@ def reproduce(
         raise InputError("reproduce: give the id of one system, or --all")
     results = []
     for each in [system(identity).id] if identity is not None else all_ids():
-        with err.status(f"reproducing [{each}]"):
+        with err.status(Text(f"reproducing [{each}]")):
             results.append(run_one(each))
         if not as_json:
             row = results[-1].to_dict()
-            out.print(f"[{row['id']}] {row['claim']}", markup=False, highlight=False)
+            out.print(f"[{row['id']}] {row['claim']}")
             for field in ("baseline", "measured", "criterion"):
-                out.print(f"    {field}: {row[field]}", markup=False, highlight=False)
-            out.print(f"    {'holds' if row['holds'] else 'does NOT hold'} ({row['seconds']:.1f} s)", markup=False)
+                out.print(f"    {field}: {row[field]}")
+            out.print(f"    {'holds' if row['holds'] else 'does NOT hold'} ({row['seconds']:.1f} s)")
     if as_json:
         show([r.to_dict() for r in results] if everything else results[0].to_dict())
     if not all(result.holds for result in results):

@@ -8,8 +8,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, app, err, show
+from palaestra.errors import InputError
+from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, say, show
 from palaestra.interface.cli.app import out as console
+
+
+def modules_of(typed: list[str] | None, trust: bool) -> None:
+    """Look for modules here if there is code to run that is trusted, or that the user typed."""
+    if trust or any(":" in text for text in typed or ()):
+        modules_here()
 
 
 @app.command(short_help="Train a team and compare it with its start.")
@@ -19,12 +26,14 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
     jobs: Jobs = None,
+    trust: Trust = False,
 ) -> None:
     """Train a team, compare it with the team it started from, write the report."""
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    loaded = load(recipe, overrides or [])
+    modules_of(overrides, trust)
+    loaded = load(recipe, overrides or [], trust=trust)
     need_torch()
     from palaestra.interface.library import (
         train as run_train,
@@ -32,8 +41,8 @@ def train(
 
     directory = out or Path("runs") / loaded.name
     summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
-    print(summary["verdict"])
-    print(f"report: {directory / 'report.html'}")
+    say(summary["verdict"])
+    say(f"report: {directory / 'report.html'}")
 
 
 @app.command(short_help="Train variants of a recipe side by side.")
@@ -44,6 +53,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
     jobs: Jobs = None,
+    trust: Trust = False,
 ) -> None:
     """Train variants of a recipe under one budget and say which differences are real.
 
@@ -52,15 +62,18 @@ def compare(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    load(recipe, overrides or [])
+    modules_of([*(overrides or []), vary], trust)
+    load(recipe, overrides or [], trust=trust)
     need_torch()
     from palaestra.interface.library import compare as run_compare
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
-    result = run_compare(recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err)
+    result = run_compare(
+        recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
+    )
     for pair in result["pairs"]:
-        print(pair["verdict"])
-    print(f"report: {directory / 'report.html'}")
+        say(pair["verdict"])
+    say(f"report: {directory / 'report.html'}")
 
 
 @app.command(short_help="Write the page of a run or a comparison.")
@@ -78,25 +91,41 @@ def report(
         from palaestra.interface.cli.evaluate import evaluation_page
 
         folder = directory if directory.is_dir() else directory.parent
-        print(evaluation_page([str(directory)], folder / "report.html"))
+        say(str(evaluation_page([str(directory)], folder / "report.html")))
         return
     write = write_comparison if (directory / "comparison.json").exists() else write_report
-    print(write(directory))
+    say(str(write(directory)))
 
 
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
+    explained: Annotated[bool, typer.Option("--explain", help="with what each field means, and its default")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema, for editors")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the recipes that ship, or print one."""
-    from palaestra.runs.recipe import load, names
+    """List the recipes that ship, or print one; nothing that a recipe names is run."""
+    from palaestra.runs.recipe import look, names
 
-    if name:
-        recipe = load(name)
-        show(recipe.model_dump(mode="json")) if as_json else print(recipe.dump(), end="")
+    if schema:
+        from palaestra.runs.reference import schema as schema_of
+
+        show(schema_of())
         return
-    rows = [(each, load(each).description) for each in names()]
+    if name:
+        recipe = look(name)
+        if as_json:
+            show(recipe.model_dump(mode="json"))
+        elif explained:
+            from palaestra.runs.reference import explain
+
+            say(explain(recipe).removesuffix("\n"))
+        else:
+            say(recipe.dump().removesuffix("\n"))
+        return
+    if explained:
+        raise InputError("recipes --explain: name the recipe, e.g. palaestra recipes corridor --explain")
+    rows = [(each, look(each).description) for each in names()]
     if as_json:
         show([{"name": each, "description": text} for each, text in rows])
         return

@@ -15,6 +15,7 @@ from palaestra.algebra.files import read_text
 from palaestra.algebra.keys import is_last
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
+from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import InputError, StorageError, nearest
 from palaestra.judges import Item, MessageLabels, vote_columns, weights_of
 from palaestra.judges import judge as ask_judge
@@ -146,7 +147,7 @@ def _items(given: Items) -> list[Item]:
 def _read(path: str) -> Any:
     text = read_text(Path(path))
     try:
-        found = None if text is None else yaml.safe_load(text)
+        found = None if text is None else read_yaml(text)
     except yaml.YAMLError as error:
         raise StorageError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(found, list | dict):

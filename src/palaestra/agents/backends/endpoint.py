@@ -1,0 +1,149 @@
+"""What an endpoint may send that nobody asked for: bodies without end, counts that are none, an echo of the key.
+
+Left out: nothing of it is trusted, so nothing is validated either; what cannot be used counts as not said.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import logging
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from palaestra.errors import InputError, PolicyError
+
+LARGEST = 8 * 2**20
+"""Bytes of an answer, unpacked. The longest ones, with the log-probability of every token, have a tenth of it."""
+MOST_TOKENS = 10**7
+"""More than any model reads or writes in one call: a count above it is a mistake. A table holds sums up to 2³¹ - 1."""
+SHORTEST_KEY = 8
+"""A placeholder such as EMPTY is no secret, and a word that a model may say."""
+_KEPT = ("content-type", "retry-after", "retry-after-ms")
+_LOGGERS = ("openai._base_client", "httpx", "httpx2", "httpcore.http11", "httpcore2.http11", "httpcore2.http2")
+
+
+class UnusableAnswerError(PolicyError):
+    """The endpoint answered with something that is not a chat completion."""
+
+
+def client_class() -> Any:
+    """The `openai` package's HTTP client; answers end at `LARGEST` bytes, and headers that nobody reads are dropped."""
+    from openai import DefaultAsyncHttpxClient
+
+    class Bounded(DefaultAsyncHttpxClient):  # type: ignore[misc, unused-ignore]
+        async def send(self, request: Any, **options: Any) -> Any:
+            response = await super().send(request, **options | {"stream": True})
+            body = bytearray()
+            try:
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > LARGEST:
+                        raise UnusableAnswerError(f"the answer is longer than {LARGEST / 2**20:g} MiB")
+            finally:
+                await response.aclose()
+            headers = {name: response.headers[name] for name in _KEPT if name in response.headers}
+            return type(response)(response.status_code, headers=headers, content=bytes(body), request=response.request)
+
+    return Bounded
+
+
+def address(base_url: str | None) -> str:
+    """Where an endpoint is, for messages: neither credentials nor query.
+
+    >>> address("https://example.org:8000/v1?key=abc")
+    'https://example.org:8000/v1'
+    """
+    if base_url is None:
+        return "OpenAI's own endpoint"
+    parts = urlsplit(base_url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def check_address(base_url: str | None) -> None:
+    """Raises InputError for a base_url that is none, or that holds credentials, which it does not repeat."""
+    if base_url is None:
+        return
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port
+    except (ValueError, TypeError, AttributeError):
+        parts, port = urlsplit(""), None
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise InputError(
+            f"ChatPolicy: base_url holds credentials: write {address(base_url)!r}, put the key into an environment"
+            f" variable and give its NAME as api_key_env"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        shown = address(base_url) if isinstance(base_url, str) else type(base_url).__name__
+        raise InputError(f"ChatPolicy: base_url is {shown!r}, expected something like 'http://localhost:8000/v1'")
+
+
+def count(value: Any) -> int | None:
+    """A number of tokens, or None for what cannot be one.
+
+    >>> [count(value) for value in (12, 12.0, "12", -1, 10**12, 1.5, None, True, float("nan"))]
+    [12, 12, 12, None, None, None, None, None, None]
+    """
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_TOKENS:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an endpoint asks to wait: `retry-after-ms`, or `Retry-After` as seconds or an HTTP date (RFC 9110).
+
+    >>> retry_after({"retry-after-ms": "250", "retry-after": "9"}), retry_after({"retry-after": "soon"})
+    (0.25, None)
+    """
+    for name, unit in (("retry-after-ms", 1e3), ("retry-after", 1.0)):
+        if re.fullmatch(r"\d{1,12}(\.\d{0,9})?", text := headers.get(name, "").strip()):
+            return float(text) / unit
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def without(key: str, text: str, *, shortest: int = 1) -> str:
+    """The text with the key, however it is written in it, as ***; keys below `shortest` letters stay.
+
+    >>> without("sk/secret+1", "Bearer SK/secret+1, sk%2Fsecret%2B1, c2svc2VjcmV0KzE=")
+    'Bearer ***, ***, ***'
+    """
+    key = key.strip()
+    if len(key) < shortest or not key:
+        return text
+    forms = {
+        key,
+        repr(key)[1:-1],
+        json.dumps(key)[1:-1],
+        quote(key, safe=""),
+        base64.b64encode(key.encode(errors="replace")).decode(),
+    }
+    return re.sub("|".join(map(re.escape, sorted(forms, key=len, reverse=True))), "***", text, flags=re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def quiet(key: str) -> Iterator[None]:
+    """Meanwhile the HTTP libraries log what an endpoint sends, headers for example, without the key."""
+
+    def hide(record: logging.LogRecord) -> bool:
+        record.msg, record.args = without(key, record.getMessage()), ()
+        return True
+
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(hide)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(hide)

@@ -1,0 +1,75 @@
+"""`palaestra export`, `play`: what a run has trained, as a folder that others load, and at work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaestra.errors import InputError
+from palaestra.interface.cli.app import app, err, say
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="what `train` wrote")]
+Seed = Annotated[int | None, typer.Option("--seed", help="of the run [default: its first]")]
+
+
+@app.command(short_help="Write a trained policy as a folder that others load.")
+def export(
+    run: Run,
+    seed: Seed = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="only this one [default: all]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="folder [default: RUN/seed-N/policies]")] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="the kept checkpoint whose look was best, not the last; it flatters")
+    ] = False,
+    push: Annotated[str | None, typer.Option("--push", metavar="OWNER/NAME", help="also upload it to a hub")] = None,
+) -> None:
+    """Write the trained policies: language models for transformers and peft, tables and networks as safetensors.
+
+    `LMPolicy.load(FOLDER)` and `Team.load(RUN)` read them back.
+    """
+    from palaestra.learning import need_torch
+
+    need_torch()
+    from palaestra.runs import trained
+
+    folders = trained.export(run, seed=seed, policy=policy, out=out, best=best)
+    for folder in folders.values():
+        say(str(folder))
+    if push is not None:
+        if len(folders) != 1:
+            raise InputError(f"--push: a repository holds one policy: add --policy, one of {', '.join(folders)}")
+        say(trained.push(next(iter(folders.values())), push))
+
+
+@app.command(short_help="Watch a trained team play, or take a seat.")
+def play(
+    run: Run,
+    seed: Seed = None,
+    human: Annotated[str | None, typer.Option("--human", metavar="AGENT", help="take this seat yourself")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="how many")] = 1,
+    task: Annotated[int, typer.Option(min=0, help="number of the first held-out task")] = 0,
+) -> None:
+    """Play held-out tasks turn by turn: what each agent sees, what it does, what it receives.
+
+    With --human you see what that agent sees, and nothing else.
+    """
+    from palaestra.learning import need_torch
+
+    need_torch()
+    from palaestra.agents import Team
+    from palaestra.runs import build, trained, watch
+
+    recipe, _ = trained.load_run(run)
+    factory = build.env(recipe.env, "test")
+    team = Team.load(run, seed=seed, trust=True)  # the recipe, which has been loaded, names the same code
+
+    def ask(prompt: str) -> str | None:
+        err.print(prompt, end="", soft_wrap=True)
+        line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
+
+    for number in range(episodes):
+        watch.episode(factory, team, seed=task + number, say=say, human=human, ask=ask)

@@ -1,0 +1,42 @@
+"""`palaestra study`: a question to a file, by name."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from palaestra.interface.cli.app import Json, app, naming, out, show
+
+
+@app.command(short_help="Ask a file a question by name.")
+def study(
+    question: Annotated[
+        str, typer.Argument(metavar="STUDY", help="e.g. 'rubric(\"net\")' or swiss; `names study` lists all")
+    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="tables: .csv, .parquet, .jsonl …")],
+    as_json: Json = False,
+) -> None:
+    """Ask files what is neither a comparison nor a ranking: rubrics, picked seeds, sequences, suites, tournaments."""
+    from palaestra.evaluation.studies import study as answer
+
+    with naming(files):
+        rows = answer(question, *files).to_dicts()
+    if as_json:
+        show([{name: _plain(x) for name, x in row.items()} for row in rows])
+        return
+    shown = Table(*rows[0] if rows else ["nothing"], box=None)
+    for row in rows:
+        shown.add_row(*map(_text, row.values()))
+    out.print(shown)
+
+
+def _plain(x: Any) -> Any:
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def _text(x: Any) -> str:
+    return "–" if _plain(x) is None else f"{x:.4g}" if isinstance(x, float) else str(x)

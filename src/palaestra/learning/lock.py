@@ -1,0 +1,104 @@
+"""A run directory belongs to one process at a time: a lock of the operating system, which dies with its process.
+
+Where files cannot be locked (some network drives) the run goes on with a warning. Left out: locks between machines
+beyond what the file system offers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import IO
+
+from palaestra.errors import InputError, StorageError
+
+NAME = ".lock"
+PATIENCE = 1.0
+"""Seconds for a process that was just killed to be gone, with those that it started."""
+
+_held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Nobody else writes to `directory`, which is made, while this lasts. Whoever holds it may ask again.
+
+    Raises:
+        InputError: another process, or another thread of this one, does; names both.
+        StorageError: nothing can be written there.
+    """
+    path = directory.resolve() / NAME
+    if path in _held.get():
+        yield
+        return
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {directory}: {error.strerror or error}; choose another directory or make room"
+        ) from error
+    with file:
+        try:
+            _wait_for(file)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise InputError(
+                f"{directory} is in use by {owner}: wait until it ends, stop it, or choose another directory"
+            ) from None
+        except OSError as error:
+            warnings.warn(f"{directory} cannot be locked ({error}): let nobody else write to it", stacklevel=3)
+        with contextlib.suppress(OSError):  # a full disk: what is in the lock is only for people
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+        _sweep(directory)
+        token = _held.set(_held.get() | {path})
+        try:
+            yield
+        finally:
+            _held.reset(token)
+
+
+def _sweep(directory: Path) -> None:
+    """What a killed process was writing when it was killed (see `algebra.files.whole`); nobody writes there now."""
+    for path in (*directory.glob(".*.tmp"), *directory.glob("turns/.*.tmp")):
+        if re.fullmatch(r"\..+\.\d+\.tmp", path.name) and path.is_file():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _wait_for(file: IO[str]) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _take(file)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+try:
+    import fcntl
+
+    def _take(file: IO[str]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+except ImportError:  # Windows
+    import msvcrt
+
+    def _take(file: IO[str]) -> None:
+        file.seek(2**30)  # a byte that is never written, so that everybody may read who holds the lock
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        except PermissionError as error:
+            raise BlockingIOError(*error.args) from error

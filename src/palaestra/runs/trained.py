@@ -1,0 +1,139 @@
+"""The trained team of a run: kept beside its checkpoints, brought back, handed to others.
+
+`RUN/seed-N/policies/NAME/` is what `transformers` (`peft` for adapters) and `Team.load` read; a table or a small
+network is a safetensors file and its settings. Left out: optimisers, which are in the checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from palaestra.agents import Team
+from palaestra.agents.team import folder_name
+from palaestra.algebra.files import read_text
+from palaestra.errors import InputError, MissingExtraError, StorageError, nearest
+from palaestra.learning import checkpoints
+from palaestra.play.executors import Plan
+from palaestra.runs.build import Setup, resolve, scripted_team
+from palaestra.runs.measures import lower_is_better
+from palaestra.runs.recipe import Recipe, alone, load
+
+
+def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
+    """Write a trained team; of policies without parameters the recipe says what they are."""
+    others = {
+        name: {"kind": part.kind, "options": part.options, "seed": seed * 1000 + number}
+        for number, (name, part) in enumerate(recipe.policies.items())
+    }
+    return team.save(folder, others=others)
+
+
+def export(
+    run: Path, *, seed: int | None = None, policy: str | None = None, out: Path | None = None, best: bool = False
+) -> dict[str, Path]:
+    """Write the policies of a run from its last checkpoint; returns the folder of each.
+
+    seed: default: the first. policy: only this one. out: default RUN/seed-N/policies. best: of the checkpoints that
+    were kept, the one whose look at held-out tasks was best, not the last.
+
+    Raises:
+        InputError: there is no such run, seed or policy, or no checkpoint that is whole.
+    """
+    recipe, seeds = load_run(run)
+    seed = seeds[0] if seed is None else seed
+    if seed not in seeds:
+        raise InputError(f"{run}: no seed {seed} there; its seeds: {', '.join(map(str, seeds))}")
+    directory = run / f"seed-{seed}"
+    found = checkpoints.latest(directory / "checkpoints")
+    if found is None:
+        raise InputError(f"{directory}: no checkpoint that is whole; go on with `palaestra train … --resume`")
+    if best:
+        found = _best(directory, recipe.evaluation.measure) or found
+    team = _untrained(resolve(alone(recipe)), seed, directory)
+    state = checkpoints.load(found)["policies"]
+    for name, learned in team.learnable.items():
+        if name in state:
+            learned.load_state_dict(state[name])
+    stored = {name: each for name, each in team.policies.items() if hasattr(each, "save")}
+    if policy is not None:
+        if policy not in stored:
+            raise InputError(f"{run}: no policy {policy!r} with parameters{nearest(policy, stored)}")
+        folder = (out or directory / "policies") / folder_name(policy)
+        stored[policy].save(folder)  # type: ignore[attr-defined]
+        return {policy: folder}
+    folder = keep(recipe, seed, team, out or directory / "policies")
+    return {name: folder / folder_name(name) for name in stored}
+
+
+def load_run(run: Path) -> tuple[Recipe, list[int]]:
+    """The recipe of a run, and the seeds that have begun.
+
+    Raises:
+        InputError: the directory holds no run.
+    """
+    if not (run / "recipe.yaml").exists():
+        raise InputError(f"{run}: no recipe.yaml: give a directory that `palaestra train` wrote")
+    seeds = sorted(int(path.name[5:]) for path in run.glob("seed-*") if path.name[5:].isdigit())
+    if not seeds:
+        raise InputError(f"{run}: no seed has begun there yet")
+    return load(run / "recipe.yaml"), seeds
+
+
+def push(folder: Path, repository: str, *, upload: Callable[[Path, str], str] | None = None) -> str:
+    """Upload the folder of a policy to a model repository of the hub, made private if it is new; returns its address.
+
+    upload: does it; default: `huggingface_hub`, with the login that it knows.
+
+    Raises:
+        StorageError: the hub cannot be reached, or refuses.
+    """
+    try:
+        return (upload or _upload)(folder, repository)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # a hub, a proxy or a login may fail in any way
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise StorageError(f"cannot push {folder} to {repository!r}: {said}; the folder is whole") from error
+
+
+def _upload(folder: Path, repository: str) -> str:
+    from huggingface_hub import HfApi
+
+    hub = HfApi()
+    address = hub.create_repo(repository, exist_ok=True, private=True)
+    hub.upload_folder(repo_id=repository, folder_path=folder)
+    return str(address)
+
+
+def _untrained(setup: Setup, seed: int, directory: Path) -> Team:
+    """The team with parameters of some kind: as stored, or made anew as training makes it."""
+    if (directory / "policies" / "team.json").exists():
+        return Team.load(directory / "policies", trust=True)  # its recipe has been loaded already
+    part = setup.warm_start
+    name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, 64)
+    script = scripted_team(name, options, setup.train, "warm_start.teacher", seed=seed)
+    executor = setup.executor()
+    try:
+        played = executor.play(setup.train, script, Plan(groups=groups, seed=seed, run=str(seed), retries=0))
+    finally:
+        executor.close()
+    return setup.team(seed, [*played["observation"].drop_nulls(), *played["action"].drop_nulls()])
+
+
+def _best(directory: Path, measure: str) -> Path | None:
+    """Of the checkpoints that are whole, the one with the best look; None if there was none at any."""
+    sign = -1 if lower_is_better(measure) else 1
+    values: dict[int, float] = {}
+    for text in (read_text(directory / "metrics.jsonl") or "").split("\n"):
+        with contextlib.suppress(ValueError):  # a last line that is not whole
+            line = json.loads(text)
+            look: dict[str, Any] = (line["evaluation"] or {}) | line["metrics"]
+            if look.get(measure) is not None:
+                values[line["iteration"]] = sign * look[measure]
+    kept = [path for path in sorted((directory / "checkpoints").glob("iteration-*")) if not checkpoints.damage(path)]
+    looked = [path for path in kept if checkpoints.iteration_of(path) in values]
+    return max(looked, key=lambda path: (values[checkpoints.iteration_of(path)], path.name), default=None)

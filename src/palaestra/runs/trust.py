@@ -1,0 +1,118 @@
+"""What a recipe would make Python import, found by reading alone; see docs/security.md.
+
+Whoever runs a recipe runs the code that it names. So a file that names any is refused until somebody says that he has
+read it. Every text of a recipe is looked at, whatever field it stands in: what looks like `module:name` counts, because
+options of a stage or an env may be loaded, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from palaestra.algebra.registry import read_call, split_calls
+from palaestra.errors import ExpressionError, RecipeError
+
+OPEN = re.compile(r"palaestra\.(?:judges\.scripted|envs\.worlds\.\w+)")
+"""Modules of this package whose functions recipes may name without asking: scripted play."""
+
+_CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
+"""`module:name`; also Gymnasium's `module:Env-v0`, which Gymnasium imports."""
+
+
+class Named(NamedTuple):
+    """Code that a recipe names: in which field, as what, of which module."""
+
+    field: str
+    text: str
+    module: str
+
+
+def code_in(data: Any) -> list[Named]:
+    """All code that a recipe (plain data, or a part of it) names and that is not this package's own scripted play.
+
+    >>> code_in({"env": {"make": "os:system"}, "stages": ["embed(model='my.net:small')"], "imports": ["mine"]})
+    [Named(field='env.make', text='os:system', module='os'),
+     Named(field='stages', text='my.net:small', module='my.net'),
+     Named(field='imports', text='mine', module='mine')]
+    """
+    found = {(each.field, each.text): each for each in _walk(data, ()) if not _is_open(each.text)}
+    return list(found.values())
+
+
+def refuse(data: Any, where: str, *, typed: Any = ()) -> None:
+    """Stop at a recipe that names code. typed: data that the user wrote himself; what it names is his own.
+
+    Raises:
+        RecipeError: names the fields, the modules, and how to go on.
+    """
+    own = {named.text for named in code_in(typed)}
+    found = [named for named in code_in(data) if named.text not in own]
+    if found:
+        shown = ", ".join(f"{named.field} {named.text!r}" for named in found[:4])
+        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        modules = ", ".join(dict.fromkeys(named.module for named in found))
+        raise RecipeError(
+            f"{where} names code ({shown}{more}), which would run with your rights: read {modules}, then add --trust "
+            "(in Python trust=True)"
+        )
+
+
+def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Named]:
+    field = ".".join(path)
+    if isinstance(value, Mapping):
+        for key, inner in _without_words(value, path).items():
+            yield from _walk(str(key), path)
+            yield from _walk(inner, (*path, str(key)))
+    elif isinstance(value, str):
+        if path[-1:] == ("imports",):
+            yield Named(field, value, value)
+        yield from (Named(field, text, module) for text, module in _said(value))
+    elif isinstance(value, Iterable):
+        values = list(value)
+        if path[-1:] != ("imports",) and values and all(isinstance(each, str) for each in values):
+            yield from _walk(", ".join(values), path)  # a call that YAML cut at its commas
+        for each in values:
+            yield from _walk(each, path)
+
+
+def _said(text: str) -> Iterator[tuple[str, str]]:
+    """Code that a text names as a whole, as one of several calls, or as an argument of a call."""
+    for part in dict.fromkeys((text, *split_calls(text))):
+        if match := _CODE.fullmatch(part.strip()):
+            yield part.strip(), match["module"]
+        try:
+            name, values, options = read_call(part)
+        except ExpressionError:
+            continue
+        if ":" in name:
+            yield name, name.partition(":")[0]
+        given = [*values, *options.values()]
+        if name == "tournament":  # its judge may be policy:NAME, of the team
+            given = [each for each in given if not str(each).startswith("policy:")]
+        for each in given:
+            yield from ((named.text, named.module) for named in _walk(each, ("argument",)))
+
+
+def _without_words(part: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    """A part of a recipe without what is never looked up as code: words for people, seats, a hub's qwen3:latest."""
+    if part.get("kind") in ("lm", "chat") and isinstance(options := part.get("options"), Mapping):
+        part = {**part, "options": {key: value for key, value in options.items() if key != "model"}}
+    words = ("name", "description", "team") if not path else ("note",) if path[-2:-1] == ("controls",) else ()
+    return {key: value for key, value in part.items() if key not in words}
+
+
+@functools.cache
+def _is_open(text: str) -> bool:
+    """A function that is written in one of the open modules, not one that it imports."""
+    module, colon, name = text.partition(":")
+    if not OPEN.fullmatch(module):
+        return False
+    try:
+        loaded = importlib.import_module(module)
+    except ImportError:
+        return False
+    return not colon or getattr(getattr(loaded, name, None), "__module__", "") == module

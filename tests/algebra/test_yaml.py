@@ -1,0 +1,34 @@
+"""A key that stands twice is an error that names it and its lines, whichever loader reads."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from palaestra.algebra.yaml import read
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "'a'", (1, 3)),
+        ("a:\n  x: {k: 1, k: 1}\n", "'k'", (2, 2)),
+        ("- b: 1\n- {c: 1,\n   'c': 2}\n", "'c'", (2, 3)),
+        ("1: a\ntrue: b\n", "True", (1, 2)),
+    ],
+)
+def test_keys_stand_once(text: str, key: str, lines: tuple[int, int], fast: bool) -> None:
+    with pytest.raises(yaml.YAMLError) as caught:
+        read(text, fast=fast)
+    assert caught.value.problem == f"key {key} stands twice, in lines {lines[0]} and {lines[1]}; keep one"
+    assert caught.value.problem_mark.line == lines[1] - 1
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_all_else_is_as_the_safe_loader_reads_it(fast: bool) -> None:
+    text = "base: &b {x: 1, y: [2, null]}\nmore: {<<: *b, x: 5}\nday: 2020-01-02\n"
+    assert read(text, fast=fast) == yaml.safe_load(text)
+    assert read(text, fast=fast)["more"]["x"] == 5
+    with pytest.raises(yaml.YAMLError):
+        read("!!python/object/apply:os.system [true]", fast=fast)

@@ -1,0 +1,212 @@
+"""Recipes are code: what a file names runs only when somebody said so, and nothing runs by reading."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from quick import QUICK
+
+from palaestra.errors import InputError, RecipeError
+from palaestra.runs import build
+from palaestra.runs.inline import learn
+from palaestra.runs.recipe import Recipe, load, look, names, validate
+from palaestra.runs.trust import code_in
+
+PLAIN: dict[str, Any] = {
+    "name": "plain",
+    "env": {"make": "native/corridor"},
+    "policies": {"one": {"kind": "tabular"}},
+    "team": {"*": "one"},
+    "train": {"iterations": 1, "groups": 2, "group_size": 2},
+    "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+}
+BOOM = "boom:make"
+
+PLACES: dict[str, Any] = {
+    "imports": {"imports": "boom"},
+    "imports, several": {"imports": ["boom"]},
+    "env": {"env": {"make": BOOM}},
+    "workflow": {"env": {"make": "native/corridor", "workflow": "boom:make(1)"}},
+    "Gymnasium": {"env": {"make": "gymnasium/boom:Thing-v0"}},
+    "Gymnasium's option": {"env": {"make": "gymnasium", "options": {"name": "boom:Thing-v0"}}},
+    "an env in options": {"env": {"make": "faulty", "options": {"env": BOOM}}},
+    "policy": {"policies": {"one": {"kind": BOOM}}},
+    "script": {"policies": {"one": {"kind": "script", "options": {"teacher": BOOM}}}},
+    "warm start": {"warm_start": {"teacher": BOOM}},
+    "stage": {"stages": "boom:make()"},
+    "second stage": {"stages": "replay(k=1), boom:make"},
+    "stage cut by YAML": {"stages": ["boom:make(1", "2)"]},
+    "option of a stage": {"stages": ["embed(model='boom:make')"]},
+    "judge": {"stages": ["tournament(judge='boom:make')"]},
+    "deep in a stage": {"stages": ["judge('x', items={'a': ['boom:make']})"]},
+    "escaped": {"stages": ["embed(model='boom\\x3amake')"]},
+    "in two pieces": {"stages": ["embed(model='boom:' 'make')"]},
+    "term": {"learn": {"terms": "surrogate(), boom:make(.1)"}},
+    "learner": {"learn": {"kind": BOOM}},
+    "option of a learner": {"learn": {"options": {"critic": {"net": BOOM}}}},
+    "executor": {"play": {"executor": "boom:make(workers=2)"}},
+    "metric": {"evaluation": {"metrics": [BOOM], "measure": BOOM}},
+    "control's policy": {"evaluation": {"controls": {"c": {"policies": {"one": {"kind": BOOM}}}}}},
+    "control's teacher": {"evaluation": {"controls": {"c": {"teacher": BOOM}}}},
+    "control's training": {"evaluation": {"controls": {"c": {"train": {"env": {"make": BOOM}}}}}},
+    "control's imports": {"evaluation": {"controls": {"c": {"train": {"imports": ["boom"]}}}}},
+}
+
+
+@pytest.fixture
+def boom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module that leaves a file when it is imported."""
+    (tmp_path / "boom.py").write_text(
+        f"from pathlib import Path\nPath({str(tmp_path / 'went off')!r}).touch()\ndef make(*a, **k): raise ValueError\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path / "went off"
+    sys.modules.pop("boom", None)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_that_a_file_names_runs_by_itself(place: str, boom: Path, tmp_path: Path) -> None:
+    data = PLAIN | PLACES[place]
+    path = tmp_path / "evil.yaml"
+    path.write_text(yaml.safe_dump(data))
+    assert look(path).name == "plain", "it can be read"
+    with pytest.raises(RecipeError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path} names code (")
+    assert "read boom, then add --trust" in message
+    assert "\n" not in message
+    with pytest.raises(RecipeError, match="names code"):
+        validate(data)
+    with pytest.raises(RecipeError, match="names code"):
+        learn(data)
+    Recipe.model_validate(data | {"evaluation": {}} if "metric" in place else data)
+    assert not boom.exists()
+    assert "boom" not in sys.modules
+
+
+@pytest.mark.parametrize("place", ["imports", "stage", "term", "env"])
+def test_what_is_trusted_runs(place: str, boom: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(PLAIN | PLACES[place]))
+    with contextlib.suppress(InputError):  # it is no env, no stage, no term
+        build.resolve(load(path, trust=True))
+    assert boom.exists()
+
+
+def test_what_the_user_types_is_his_own(boom: Path, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.yaml"
+    path.write_text(yaml.safe_dump(PLAIN | PLACES["env"]))
+    assert load(path, ["env.make=native/corridor"]).env.make == "native/corridor", "what is replaced is not asked for"
+    assert load(path, [f"env.make={BOOM}"]).env.make == BOOM
+    with pytest.raises(RecipeError, match=r"names code \(env.make 'boom:make'\)"):
+        load(path, ["warm_start.teacher=random"])
+    assert load("corridor", [f"env.make={BOOM}"]).env.make == BOOM
+
+
+def leaves(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every place of a recipe where a text may stand."""
+    for name, field in model.model_fields.items():
+        yield from _of(field.annotation, (*path, name))
+
+
+def _of(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield from leaves(annotation, path)
+    elif origin in (Union, types.UnionType):
+        for each in inside:
+            yield from _of(each, path)
+    elif origin is dict:
+        yield from _of(inside[1], (*path, "x"))
+    elif origin is tuple:
+        yield from _of(inside[0], (*path, "[]"))
+    elif annotation in (str, Any):
+        yield path
+
+
+def test_every_text_of_the_model_is_looked_at() -> None:
+    """A field that is added later is covered, unless it is written down as words here and in `trust`."""
+    words = {("name",), ("description",), ("team", "x"), ("evaluation", "controls", "x", "note")}
+    places = set(leaves(Recipe))
+    assert words < places
+    assert len(places) > 25
+    for place in places:
+        data: Any = "my.own:thing"
+        for part in reversed(place):
+            data = [data] if part == "[]" else {part: data}
+        assert bool(code_in(data)) == (place not in words), place
+
+
+def test_names_of_models_seats_and_judges_of_the_team_are_no_code() -> None:
+    policies = {"one": {"kind": "chat", "options": {"model": "qwen3:latest", "base_url": "http://localhost:8000/v1"}}}
+    stages = "tournament(judge='policy:one'), judge('a', question='Is it so: yes?')"
+    assert code_in({"policies": policies, "stages": stages, "description": "see:this"}) == []
+
+
+def test_own_scripted_play_may_be_named_and_nothing_else_of_the_package() -> None:
+    """Much of the package would run whatever its options say."""
+    assert code_in({"warm_start": {"teacher": "palaestra.judges.scripted:mentions"}}) == []
+    for each in (
+        "palaestra.runs.jobs:os.system",
+        "palaestra.algebra.registry:load_object",
+        "palaestra.algebra.files:write_text",
+        "palaestra.judges.scripted:re.compile",
+        "palaestra.judges.scripted:Callable",
+        "palaestra.envs.worlds.market:np.save",
+    ):
+        assert code_in({"env": {"make": each}}), each
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_ships_may_be_copied_and_needs_no_trust(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(look(name).dump())
+    assert load(path) == load(name)
+
+
+def say(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """As the installed command runs: the current folder is not on Python's path."""
+    program = "import sys; from palaestra.interface.cli import main; main(sys.argv[1:])"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-P", "-c", program, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+
+
+def test_a_folder_from_elsewhere_runs_nothing_either(tmp_path: Path) -> None:
+    """Neither as a plugin nor in the place of a library that is not installed."""
+    (tmp_path / "evil.yaml").write_text(yaml.safe_dump(PLAIN | PLACES["imports"]))
+    (tmp_path / "boom.py").write_text("from pathlib import Path\nPath('went off').touch()\n")
+    (tmp_path / "boom-1.0.dist-info").mkdir()
+    (tmp_path / "boom-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: boom\nVersion: 1.0\n")
+    (tmp_path / "boom-1.0.dist-info" / "entry_points.txt").write_text("[palaestra.plugins]\nboom = boom\n")
+    shown = say("recipes", "evil.yaml", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "imports:\n- boom" in shown.stdout
+    refused = say("train", "evil.yaml", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "evil.yaml names code (imports 'boom'), which would run with your rights: read boom" in refused.stderr
+    assert not (tmp_path / "went off").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_read_again_without_running_its_code(tmp_path: Path, trained: Any) -> None:
+    assert "signalling" in (trained.directory / "recipe.yaml").read_text()
+    command = say("evaluate", str(trained.directory), cwd=tmp_path)
+    assert command.returncode == 0, command.stderr
+    resumed = say(
+        "train", str(trained.directory / "recipe.yaml"), "--out", str(trained.directory), "--resume", cwd=tmp_path
+    )
+    assert "names code (env.make 'signalling:Signalling'" in resumed.stderr
+    assert QUICK["env"]["make"] in resumed.stderr
