@@ -148,7 +148,7 @@ def clustered_variance(values: np.ndarray, groups: np.ndarray | None = None) -> 
 
 
 def studentised(
-    values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int = 0
+    values: np.ndarray, groups: np.ndarray | None = None, *, resamples: int = RESAMPLES, seed: int
 ) -> np.ndarray:
     """Draws of (mean - true mean) / standard error, float64[<= resamples], sorted: clusters are drawn with replacement.
 
