@@ -92,7 +92,7 @@ def test_other_runs_are_refused(trained: Trained) -> None:
 
 
 def test_a_recipe_that_cannot_work_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"^policies\.guide\.options: unknown option 'capasity'"):
+    with pytest.raises(RecipeError, match=r"^quick: policies\.guide\.options: unknown option 'capasity'"):
         train(small(policies={"guide": {"options": {"capasity": 1}}}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

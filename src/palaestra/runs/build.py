@@ -48,9 +48,9 @@ class Setup:
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
-    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the
-    policies without a seat that stages ask. parts: all policies that the recipe names, those of controls too. track: who
-    is told the metrics. recipe: all of it as plain data.
+    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the policies without a seat that stages
+    ask. parts: all policies that the recipe names, those of controls too. track: who is told the metrics. recipe: all
+    of it as plain data.
     """
 
     name: str

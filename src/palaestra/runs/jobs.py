@@ -212,7 +212,8 @@ class _Watched:
         self.read = len(lines)
         total = self.job.recipe.train.iterations
         if future.done():
-            self.report("done", total, total)
+            failed = future.cancelled() or future.exception() is not None
+            self.report("stopped" if failed else "done", self.read if failed else total, total)
         else:
             self.report(*(noted(self.job.directory / NOTE) or ("starting", 0, total, "")))
 
