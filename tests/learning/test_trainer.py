@@ -371,7 +371,14 @@ def test_progress_goes_to_stderr(matching: ModuleType, capsys: pytest.CaptureFix
 
 def line_of(**policy: Any) -> dict[str, Any]:
     healthy = {"entropy": 1.0, "distinct_actions": 0.5, "zero_credit": 0.1, "illegal": 0.05, "kl": 0.1}
-    return {"errors": {}, "turns": 8, "groups": 4, "incomplete_groups": 0, "policies": {"p": healthy | policy}}
+    return {
+        "errors": {},
+        "reward": 0.5,
+        "turns": 8,
+        "groups": 4,
+        "incomplete_groups": 0,
+        "policies": {"p": healthy | policy},
+    }
 
 
 @pytest.mark.parametrize(
@@ -396,3 +403,9 @@ def test_no_alarm_without_a_reason() -> None:
     assert alarms(line_of(), []) == []
     assert alarms(line_of(illegal=0.4), [line_of(illegal=0.6)]) == []  # it falls
     assert alarms(line_of(entropy=None, kl=None, zero_credit=None, illegal=None), [line_of()]) == []
+
+
+def test_rewards_that_are_all_missing_raise_an_alarm() -> None:
+    assert alarms(line_of() | {"reward": None}, [line_of()]) == [
+        "no turn of those who learn was scored: every reward is null; nothing can be learned from it"
+    ]

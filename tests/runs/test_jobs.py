@@ -73,14 +73,26 @@ def test_other_runs_are_refused(trained: Trained) -> None:
     recipe = load(trained.recipe)
     with pytest.raises(InputError, match="holds a run already: go on with --resume, or choose another --out"):
         train(recipe, trained.directory)
-    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
-        train(load(trained.recipe, ["train.iterations=7"]), trained.directory, resume=True)
-    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
-        train(load(trained.recipe, ["seeds=3"]), trained.directory, resume=True)
+    for overrides, said in (
+        (["train.iterations=5"], r"train\.iterations=6, not 5; choose another --out \(only train\.iterations, seeds,"),
+        (["seeds=1"], r"seeds=\[0, 1\], not \[0\]"),
+        (["evaluation.tasks=11", "credit=rloo()"], r"credit='grpo.*', not 'rloo\(\)'; evaluation\.tasks=12, not 11"),
+        (
+            ["evaluation.controls.random.note=bad", "learn.lr=1.0"],
+            r"learn\.lr=0\.2, not 1\.0; evaluation\.controls\.random=",
+        ),
+        (
+            ["train.iterations=7", "learn.schedule=linear"],
+            "learn.schedule='linear' was planned for 6 iterations, not 7",
+        ),
+    ):
+        with pytest.raises(InputError, match=rf"recipe\.yaml: the run was made with another .*{said}") as caught:
+            train(load(trained.recipe, overrides), trained.directory, resume=True)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_recipe_that_cannot_work_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"^policies\.guide\.options: unknown option 'capasity'"):
+    with pytest.raises(RecipeError, match=r"^quick: policies\.guide\.options: unknown option 'capasity'"):
         train(small(policies={"guide": {"options": {"capasity": 1}}}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -130,6 +142,41 @@ def _beside(held: Path, begin: Callable[[], Any]) -> str:
         thread.start()
         thread.join()
     return str(work[0])
+
+
+def test_a_finished_run_is_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same end as if more had been asked for at once."""
+    monkeypatch.setattr(run, "run_jobs", serve)
+    part = {"tasks": 4, "trials": 1, "look_tasks": 2}
+    train(small(train={"iterations": 4}, seeds=1, evaluation=part), tmp_path / "run")
+    more = small(
+        train={"iterations": 6}, seeds=2, evaluation=part | {"tasks": 6, "controls": QUICK["evaluation"]["controls"]}
+    )
+    extended = train(more, tmp_path / "run", resume=True)
+    whole = train(more, tmp_path / "whole")
+    for name in ("before", "after", "difference", "per_seed", "controls", "n_tasks", "seeds", "verdict"):
+        assert extended[name] == whole[name], name
+    assert (extended["seeds"], extended["n_tasks"]) == ([0, 1], 6)
+    assert len((tmp_path / "run" / "seed-0" / "metrics.jsonl").read_text().splitlines()) == 6
+    assert load(tmp_path / "run" / "recipe.yaml") == more
+
+
+def test_a_start_that_failed_is_in_nobody_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that of a command that was wrong, nor the warm start of the one that is repeated."""
+    monkeypatch.setattr(run, "run_jobs", serve)
+    broken = small(env={"options": {"failing": 1.0}})
+    for resume in (False, True):
+        with pytest.raises(PalaestraError, match="no episode of the first iteration could be played"):
+            train(broken, tmp_path / "run", resume=resume)
+    assert (tmp_path / "run" / "recipe.yaml").exists()
+    for resume in (True, False):
+        with pytest.raises(PalaestraError, match="divides by zero"):
+            train(small(reward="reward / (reward - reward)"), tmp_path / "run", resume=resume)
+    part = {"tasks": 4, "trials": 1, "look_tasks": 2}
+    summary = train(small(seeds=1, evaluation=part), tmp_path / "run")
+    assert summary["verdict"] == train(small(seeds=1, evaluation=part), tmp_path / "other")["verdict"]
+    with pytest.raises(InputError, match="holds a run already"):
+        train(small(seeds=1, evaluation=part), tmp_path / "run")
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------
@@ -298,7 +345,7 @@ def test_a_comparison_goes_on_where_it_stopped(
     )  # fmt: skip
     assert again["pairs"] == result["pairs"]
     assert asked[:2] == ["learn.lr=0.3 seed 0", "learn.lr=1e-2 seed 0"], "one seed of each first"
-    with pytest.raises(InputError, match="holds a run of another recipe or other overrides"):
+    with pytest.raises(InputError, match=r"learn\.lr=0\.01, not 0"):
         compare(str(recipe), [], vary="learn.lr=0.3,0", seeds=2, directory=directory, jobs=1, console=quiet, trust=True)
 
 

@@ -17,6 +17,7 @@ from statsmodels.stats.power import TTestPower
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
+from palaestra.runs import proof
 from palaestra.runs.proof import evaluate, over_seeds, pairs, summarise, value_of
 from palaestra.runs.recipe import alone, override
 
@@ -225,6 +226,34 @@ def test_evaluate_judges_a_run_by_its_recipe(trained: Trained, tmp_path: Path) -
     assert after["value"] == "score"
     assert after["success"]["mean"] == pytest.approx(0.8)
     assert after["score"]["mean"] == pytest.approx(0.8)
+
+
+def test_a_run_of_ours_counts_errors_as_asked(tmp_path: Path) -> None:
+    """An outage is nobody's failure in the summary, and in `evaluate`, unless one asks for it."""
+    recipe = validate(QUICK)
+    frame = pl.DataFrame({
+        "system": ["before"] * 20 + ["after"] * 20, "run": ["0"] * 40, "group": [*range(20)] * 2,
+        "task": [f"t{n}" for n in range(20)] * 2, "family": [f"f{n // 2}" for n in range(20)] * 2,
+        "episode": [0] * 40, "turn": [0] * 40, "agent": ["seeker"] * 40, "reward": [1.0] * 40,
+        "success": [None, *[True] * 19] + [True] * 20,
+        "error": ["policy: APIConnectionError: down", *[None] * 39],
+    })  # fmt: skip
+    (tmp_path / "seed-0").mkdir()
+    Turns(frame).save(tmp_path / "seed-0" / "evaluation.parquet")
+    (tmp_path / "recipe.yaml").write_text(recipe.dump())
+    before, after = evaluate(tmp_path)
+    assert (before["success"]["mean"], after["success"]["mean"]) == (1.0, 1.0)
+    assert "1 of 20" in after["verdict"]
+    before, after = evaluate(tmp_path, errors="count")
+    assert (before["success"]["mean"], after["success"]["mean"]) == (0.95, 1.0)
+    plain, clustered = evaluate(tmp_path)[1], evaluate(tmp_path, cluster="family")[1]
+    assert clustered["difference"] != plain["difference"]
+
+
+def test_held_out_tasks_that_were_trained_on_are_counted_once() -> None:
+    assert proof._met([{"met_in_training": ["a", "b"]}, {"met_in_training": ["b"]}]) == 2
+    assert proof._met([{"met_in_training": []}]) == 0
+    assert proof._met([{"met_in_training": []}, {}]) is None, "a result of before it was counted"
 
 
 def test_what_cannot_be_evaluated(trained: Trained, tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ BROKEN = {
     RejectsLegalActions: "the legal action .* of 'ann' is called invalid",
     JudgesOthers: r"info\['valid'\] is \{'eve': True\}, but \['ann', 'bob'\] acted",
     SucceedsByHalf: r"info\['success'\] must be a bool",
-    ReturnsATuple: "step returned tuple, not StepResult",
+    ReturnsATuple: "step returned tuple, expected palaestra.envs.StepResult",
     HasAListOfAgents: "env.agents is .*; it must be a tuple",
     HasTwins: "env.agents is .*; it must be a tuple of different names",
     HasNoAgents: "HasNoAgents lacks one of: agents, task, reset, step",

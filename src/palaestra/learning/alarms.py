@@ -22,7 +22,7 @@ INCOMPLETE = 0.2
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
     """What is worrying about `line`, given the lines before it."""
-    found = list(_of_the_rollout(line))
+    found = [*_of_the_rollout(line), *_of_the_rewards(line)]
     for name, now in line["policies"].items():
         start = next((before["policies"][name] for before in history if name in before["policies"]), now)
         found += [f"policy {name!r}: {sentence}" for sentence in _of_a_policy(now, start)]
@@ -35,6 +35,11 @@ def _of_the_rollout(line: Line) -> Iterator[str]:
         yield f"nothing was learned: {line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
     elif line["incomplete_groups"] > INCOMPLETE * line["groups"]:
         yield f"{line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
+
+
+def _of_the_rewards(line: Line) -> Iterator[str]:
+    if line["reward"] is None and line["policies"]:
+        yield "no turn of those who learn was scored: every reward is null; nothing can be learned from it"
 
 
 def _of_a_policy(now: Line, start: Line) -> Iterator[str]:

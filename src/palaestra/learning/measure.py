@@ -35,17 +35,20 @@ def measure(
 ) -> dict[str, Any]:
     """The fields of a line of metrics that come from the table and the update.
 
-    reward, success: mean over good episodes and the agents that learn, of an agent's return and success. errors: failed
-    episodes by boundary. components: total absolute value per episode of each component r_<name> of the reward.
+    reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
+    that an episode counts once however many take part. errors: failed episodes by boundary. components: total absolute
+    value per episode of each component r_<name> of the reward.
     policies: what the learner said, with the share of illegal and of distinct actions.
     """
     frame = turns.frame
     mine = pl.col("policy").cast(pl.String).is_in(list(learners))
     scored = pl.col("reward").count() > 0
-    agents = (
+    played = (
         frame.filter(GOOD & mine)
         .group_by("group", "episode", "agent", maintain_order=True)
         .agg(pl.when(scored).then(pl.col("reward").sum()).alias("reward"), pl.col("success").first())
+        .group_by("group", "episode", maintain_order=True)
+        .agg(pl.col("reward").mean(), pl.col("success").cast(pl.Float64).mean())
     )
     episodes = frame.unique(["group", "episode"])
     failures = episodes["error"].drop_nulls().str.split(":").list.first().value_counts(sort=True)
@@ -56,8 +59,8 @@ def measure(
         "groups": groups,
         "incomplete_groups": groups - len(_complete(turns, group_size)),
         "errors": dict(failures.iter_rows()),
-        "reward": agents["reward"].mean(),
-        "success": agents["success"].mean(),
+        "reward": played["reward"].mean(),
+        "success": played["success"].mean(),
         "components": {
             name.removeprefix("r_"): float(np.nansum(np.abs(per_turn(turns, col(name))))) / max(1, episodes.height)
             for name in component_columns(turns)

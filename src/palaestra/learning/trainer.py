@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from palaestra.algebra.files import write_json
+from palaestra.algebra.progress import Report, reporting
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
@@ -29,8 +30,8 @@ from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
-from palaestra.learning.progress import progress_bar
 from palaestra.learning.stages.base import Context, Stage, Stages
+from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
 from palaestra.rewards import components
 
@@ -70,7 +71,8 @@ class Trainer:
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
-        run: name of the run in the tables. progress: a bar on stderr.
+        track: called with the last iteration that stays, returns who is told the metrics; see `learning.trackers`.
+        run: name of the run in the tables. progress: shown on stderr, or reported to whom is given.
     """
 
     def __init__(
@@ -99,7 +101,8 @@ class Trainer:
         save_turns: Literal["none", "last", "all"] = "last",
         incomplete: Literal["drop", "keep"] = "drop",
         run: str | None = None,
-        progress: bool = False,
+        track: Callable[[int], Sequence[Tracker]] | None = None,
+        progress: bool | Report = False,
     ) -> None:
         counts = {"groups": groups, "group_size": group_size, "evaluate_every": evaluate_every}
         for name, value in (counts | {"checkpoint_every": checkpoint_every, "keep": keep}).items():
@@ -112,7 +115,7 @@ class Trainer:
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns = on_turns
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
-        self.files = tuple(files)
+        self.files, self.track = tuple(files), track
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
@@ -134,11 +137,16 @@ class Trainer:
             RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
         with contextlib.nullcontext() if self.directory is None else locked(self.directory):
-            self._run(self._begin(resume))
+            begin = self._begin(resume)
+            trackers = Trackers(self.track(begin - 1) if self.track is not None and begin <= self.iterations else ())
+            try:
+                self._run(begin, trackers)
+            finally:
+                trackers.close()
         return self.journal.lines
 
-    def _run(self, begin: int) -> None:
-        with progress_bar("train", self.iterations, shown=self.progress) as report:
+    def _run(self, begin: int, trackers: Trackers) -> None:
+        with reporting(self.progress, "train") as report:
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
                     plan, turns = self._play(iteration)
@@ -155,9 +163,11 @@ class Trainer:
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
                 self.journal.append(line)
+                trackers.log(self.journal.lines[-1])
                 with self._clock():
                     self._keep(iteration, trained, rest)
-                report(iteration, _note(line), [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]])
+                warned = [f"iteration {iteration}: {alarm}" for alarm in line["alarms"]]
+                report("training", iteration, self.iterations, _note(line), warned)
 
     # -- one iteration ------------------------------------------------------------------------------------------------
 

@@ -17,11 +17,11 @@ import polars as pl
 import torch
 
 from palaestra.agents.base import Learnable
+from palaestra.algebra.progress import Report, reporting
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, LearnerError, nearest
 from palaestra.learning.learner import Schedule, decay
 from palaestra.learning.losses import aggregate
-from palaestra.learning.progress import Report, progress_bar
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -75,7 +75,7 @@ def supervised_warm_start(
     schedule: Schedule = "cosine",
     max_grad_norm: float = 1.0,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | Report = False,
 ) -> dict[str, Metrics]:
     """Minimise the mean over action tokens of -log π, `steps` batches per policy of `examples`, by AdamW.
 
@@ -103,7 +103,7 @@ def supervised_warm_start(
     metrics = {}
     for stream, (name, rows) in enumerate(examples.items()):
         chosen = _batches(rows, batch, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,))))
-        with progress_bar(f"warm start of {name}", steps, shown=progress) as report:
+        with reporting(progress, f"warm start of {name}") as report:
             metrics[name] = _imitate(
                 policies[name], rows, itertools.islice(chosen, steps), rates, max_grad_norm, report
             )
@@ -136,7 +136,7 @@ def _imitate(
             )
         optimiser.step()
         tokens += int(scored.mask.sum())
-        report(step + 1, f"loss {losses[-1]:.2f}", ())
+        report(f"warming up {policy.name}", step + 1, len(rates), f"loss {losses[-1]:.2f}")
     tenth = max(len(losses) // 10, 1)
     return {
         "loss_before": float(np.mean(losses[:tenth])) if losses else math.nan,

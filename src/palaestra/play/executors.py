@@ -17,10 +17,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import polars as pl
 
+from palaestra.algebra.progress import reporting
 from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory, Observation
@@ -192,25 +193,11 @@ class _Openings:
 
 @contextlib.contextmanager
 def _progress_bar(shown: bool) -> Iterator[Report]:
-    if not shown:
-        yield lambda done, planned, turns, errors: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (
-        TextColumn("rollout"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("episodes  {task.fields[speed]:,.0f} turns/s  {task.fields[errors]} errors"),
-        TimeRemainingColumn(),
-    )
     began = perf_counter()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("rollout", speed=0.0, errors=0)
+    with reporting(shown, "rollout") as say:
 
         def report(done: int, planned: int, turns: int, errors: int) -> None:
             speed = turns / (perf_counter() - began)
-            bar.update(task, completed=done, total=planned, speed=speed, errors=errors)
+            say("episodes", done, planned, f"{speed:,.0f} turns/s  {errors} errors")
 
-        yield report
+        yield report if shown else lambda done, planned, turns, errors: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.agents import Team
@@ -20,6 +20,7 @@ from palaestra.envs.facts import facts_of
 from palaestra.errors import PalaestraError, RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, Learner
 from palaestra.learning.stages.base import Stages, missing
+from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
 from palaestra.runs.measures import check as check_measures
 from palaestra.runs.policies import POLICIES, Demonstrator, Making, check_from_disk
@@ -38,6 +39,7 @@ from palaestra.runs.recipe import (
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.teams import WORKFLOWS, pipeline
+from palaestra.testing import check_episode
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Setup:
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
-    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the
-    policies without a seat that stages ask. parts: all policies that the recipe names, those of controls too.
+    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the policies without a seat that stages
+    ask. parts: all policies that the recipe names, those of controls too. track: who is told the metrics. recipe: all
+    of it as plain data.
     """
 
     name: str
@@ -67,6 +70,8 @@ class Setup:
     rivals: Mapping[str, Setup]
     advisers: Callable[[int, Iterable[str]], dict[str, Policy]]
     parts: tuple[tuple[str, PolicyPart], ...] = ()
+    track: tuple[str, ...] = ()
+    recipe: dict[str, Any] = field(default_factory=dict)
 
 
 def resolve(recipe: Recipe) -> Setup:
@@ -113,6 +118,8 @@ def resolve(recipe: Recipe) -> Setup:
             for policies in (recipe.policies, *(each.policies or {} for each in recipe.evaluation.controls.values()))
             for name, part in policies.items()
         ),
+        track=recipe.track,
+        recipe=recipe.model_dump(mode="json"),
     )
 
 
@@ -153,6 +160,11 @@ def try_env(factory: EnvFactory, name: str) -> None:
         missing = [each for each in ("agents", "reset", "step") if not hasattr(made, each)]
         if missing:
             raise RecipeError(f"env.make: {name!r} made {type(made).__name__}, which is no env: it lacks {missing[0]}")
+        if not isinstance(made.agents, Iterable) or isinstance(made.agents, str):
+            raise RecipeError(
+                f"env.make: {name!r} made {type(made).__name__}, whose agents are {made.agents!r}; "
+                "expected a tuple of their names"
+            )
         made.reset(0)
     except PalaestraError:
         raise
@@ -295,6 +307,12 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     if setup.warm_start is not None:
         part = setup.warm_start
         scripted_team(part.teacher, part.options, setup.train, "warm_start.teacher")
+    try:
+        check_episode(setup.train)
+    except AssertionError as error:
+        raise RecipeError(f"env: {error} (palaestra.testing.check_env checks all of the protocol)") from error
+    with naming("track"):
+        check_trackers(setup.track)
     setup.executor().close()
     corpus = [observation.text for observation in setup.train().reset(0).values()]
     learner = None

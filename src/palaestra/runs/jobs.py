@@ -18,19 +18,21 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-from palaestra.algebra.files import plain, read_text, write_json, write_text
-from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError
+from palaestra.algebra.files import plain, write_json, write_text
+from palaestra.algebra.progress import Bars, noted, noting
+from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
 from palaestra.runs.seed import Clock, finished, run_seed
+from palaestra.runs.stored import admit
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Job(NamedTuple):
@@ -50,7 +52,8 @@ def train(
 ) -> dict[str, Any]:
     """Train every seed, compare with the start and the controls, write the summary, and return it.
 
-    A run that is finished is not played again; its summary is made anew from what its seeds left.
+    A run that is finished is not played again; its summary is made anew from what its seeds left. With `resume` it may
+    be asked for more of the same: more iterations, seeds, held-out tasks, trials or controls.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
@@ -60,7 +63,8 @@ def train(
     """
     _check(recipe)
     with locked(directory):
-        _open(recipe, directory, resume)
+        resume = admit(recipe, directory, resume=resume)
+        _open(recipe, directory)
         clock = Clock(directory / "clock.json", resume=resume)
         seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
         there = [finished(recipe, job.seed, job.directory) for job in seeds] if resume else []
@@ -70,8 +74,16 @@ def train(
             results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
             clock.keep()
             clock = Clock(directory / "clock.json", resume=True)
+        say = Bars(console).say
         seconds = clock.before.get("wall_seconds", sum(result["wall_seconds"] for result in results))
-        return _summary(recipe, directory, results, seconds)
+        summary = _summary(recipe, directory, results, seconds)
+        if summary["n_tasks"] > 1 and summary["met_in_training"]:  # a game that always starts alike has one
+            say(
+                f"{summary['met_in_training']} of the {summary['n_tasks']} held-out tasks were trained on as well: "
+                "the comparison says little about new ones",
+                "yellow",
+            )
+        return summary
 
 
 def _check(recipe: Recipe) -> None:
@@ -80,14 +92,8 @@ def _check(recipe: Recipe) -> None:
     build.check(build.resolve(recipe), from_disk="lm" in kinds)
 
 
-def _open(recipe: Recipe, directory: Path, resume: bool) -> None:
-    """Make the directory, which is ours now, ready, or refuse before anything is played."""
-    stored = read_text(directory / "recipe.yaml")
-    if stored is not None:
-        if not resume:
-            raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
-        if stored != recipe.dump():
-            raise InputError(f"{directory} holds a run of another recipe or other overrides: choose another --out")
+def _open(recipe: Recipe, directory: Path) -> None:
+    """Make the directory, which is ours now, ready."""
     for name in ("summary.json", "environment.json", "report.html"):
         if (directory / name).is_dir():
             raise StorageError(f"{directory / name} is a directory, where a file is to be written")
@@ -109,25 +115,15 @@ def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], sec
 def run_jobs(
     work: Sequence[Job], *, resume: bool, jobs: int | None, console: Console | None, clock: Clock | None = None
 ) -> list[dict[str, Any]]:
-    """Run every job, as many at once as there are cores, with one progress bar each.
+    """Run every job, as many at once as there are cores, with one line of progress each.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
     jobs = min(jobs or os.cpu_count() or 1, len(work))
     others = set(multiprocessing.active_children())
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console or Console(stderr=True)) as bars:
-        tasks = [
-            bars.add_task(job.title, total=job.recipe.train.iterations, now="waiting", warned=set(), start=False)
-            for job in work
-        ]
+    with Bars(console) as bars:
+        tasks = [_Watched(job, bars) for job in work]
         with _pool(jobs) as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
             for job in work:
@@ -136,8 +132,8 @@ def run_jobs(
             pending = set(futures)
             while pending:
                 done, pending = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_EXCEPTION)
-                for job, task, future in zip(work, tasks, futures):
-                    _show(bars, task, job, future)
+                for task, future in zip(tasks, futures):
+                    task.show(future)
                 if clock is not None:
                     clock.keep()
                 for future in done:
@@ -188,39 +184,46 @@ def _run_job(job: Job, resume: bool) -> dict[str, Any]:
 
     torch.set_num_threads(job.recipe.train.threads)
     try:
-        return run_seed(job.recipe, job.seed, job.directory, resume=resume)
+        with noting(job.directory / NOTE) as progress:
+            return run_seed(job.recipe, job.seed, job.directory, resume=resume, progress=progress)
     except PalaestraError as error:
         raise type(error)(f"{job.title}: {error}") from error
     except Exception as error:  # as text, for not every exception finds its way from one process to another
         raise PalaestraError(f"{job.title}: {type(error).__name__}: {error}") from error
 
 
-def _show(bars: Progress, task: TaskID, job: Job, future: concurrent.futures.Future[Any]) -> None:
-    if not future.running() and not future.done():
-        return
-    bars.start_task(task)
-    path = job.directory / "metrics.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    shown = bars.tasks[task]
-    _warn(bars.console, job.title, lines[int(shown.completed) :], shown.fields["warned"])
-    if future.done():
-        now = "done"
-    elif not lines:
-        now = "warming up"
-    else:
-        now = "training" if len(lines) < job.recipe.train.iterations else "comparing"
-    bars.update(task, completed=len(lines), now=now)
+NOTE = ".progress.json"
+"""Where a seed says how far it is, for the process that shows it."""
 
 
-def _warn(console: Console, title: str, lines: list[bytes], kinds: set[str]) -> None:
-    """Print the alarms of new lines, each kind once; the report counts them all."""
-    for line in map(json.loads, lines):
-        for alarm in line.get("alarms", []):
-            kind = re.sub(r"[\d.]+", "", alarm)
-            if kind not in kinds:
-                said = f"{title}, iteration {line['iteration']}: {alarm}"
-                console.print(said, markup=False, highlight=False, soft_wrap=True)
-            kinds.add(kind)
+class _Watched:
+    """What is shown of a job: its phase, and its alarms, each kind once; the report counts them all."""
+
+    def __init__(self, job: Job, bars: Bars) -> None:
+        self.job, self.bars, self.report = job, bars, bars.task(job.title)
+        self.read, self.kinds = 0, set[str]()
+
+    def show(self, future: concurrent.futures.Future[Any]) -> None:
+        if not future.running() and not future.done():
+            return
+        path = self.job.directory / "metrics.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        self._warn(lines[self.read :])
+        self.read = len(lines)
+        total = self.job.recipe.train.iterations
+        if future.done():
+            failed = future.cancelled() or future.exception() is not None
+            self.report("stopped" if failed else "done", self.read if failed else total, total)
+        else:
+            self.report(*(noted(self.job.directory / NOTE) or ("starting", 0, total, "")))
+
+    def _warn(self, lines: list[bytes]) -> None:
+        for line in map(json.loads, lines):
+            for alarm in line.get("alarms", []):
+                kind = re.sub(r"[\d.]+", "", alarm)
+                if kind not in self.kinds:
+                    self.bars.say(f"{self.job.title}, iteration {line['iteration']}: {alarm}")
+                self.kinds.add(kind)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------
@@ -264,7 +267,9 @@ def _compare(
     console: Console | None,
 ) -> dict[str, Any]:
     for value, recipe in recipes.items():
-        _open(recipe, directory / folders[value], resume=True)
+        admit(recipe, directory / folders[value], resume=True)
+    for value, recipe in recipes.items():
+        _open(recipe, directory / folders[value])
     work = [
         Job(recipe, seed, directory / folders[value] / f"seed-{seed}", f"{field}={value} seed {seed}")
         for seed in range(seeds)

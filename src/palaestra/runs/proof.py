@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -80,6 +80,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "seeds": list(recipe.seeds),
         "n_tasks": by_name["after"].tasks,
         "trials": by_name["after"].trials,
+        "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,
         "table": [row.to_dict() | {"verdict": verdict(row)} for row in rows],
@@ -92,6 +93,13 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "cpu_seconds": sum(result["cpu_seconds"] for result in results),
         "seconds_to_proof": {str(result["seed"]): result["seconds_to_proof"] for result in results},
     }
+
+
+def _met(results: Results) -> int | None:
+    """How many of the held-out tasks some seed had trained on; None where that is not known."""
+    if any("met_in_training" not in result for result in results):
+        return None
+    return len({task for result in results for task in result["met_in_training"]})
 
 
 def _against(table: pl.DataFrame, a: str, b: str, value: str) -> SystemResult:
@@ -268,8 +276,16 @@ def check_result(seed: Path, result: Mapping[str, Any]) -> None:
 # -- any table --------------------------------------------------------------------------------------------------------
 
 
-def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
+def evaluate(
+    path: Path,
+    baseline: str | None = None,
+    *,
+    errors: Literal["exclude", "count"] = "exclude",
+    cluster: str | None = None,
+) -> list[dict[str, Any]]:
     """Rows of the comparison of all systems in a table of turns, a directory of them, a run or a comparison.
+
+    A run is compared in its own measure, and those whose play its recipe judges. errors, cluster: see `trials`.
 
     Raises:
         InputError: there is no such baseline, or the run is not finished.
@@ -282,6 +298,10 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
                 f"{path / 'comparison.json'}: damaged: it names no variants; run `palaestra compare` again"
             )
         turns = _after_training(path, variants)
+        stored = path / next(iter(variants.values()), "") / "recipe.yaml"
+        if stored.exists():
+            recipe = look(stored)
+            measure, where = recipe.evaluation.measure, judged(recipe.evaluation)
     elif (path / "recipe.yaml").exists():
         recipe = look(path / "recipe.yaml")
         turns, measure, where = _evaluations(path), recipe.evaluation.measure, judged(recipe.evaluation)
@@ -289,7 +309,7 @@ def evaluate(path: Path, baseline: str | None = None) -> list[dict[str, Any]]:
         turns = _evaluation(path) if (path / "evaluation.parquet").exists() else Turns.load(path)
     if not len(turns):
         raise InputError(f"{path}: a table without turns; nothing can be compared")
-    table = trials(turns, where=where)
+    table = trials(turns, where=where, errors=errors, cluster=cluster)
     systems = table["system"].unique(maintain_order=True).to_list()
     if baseline is None:
         baseline = "before" if "before" in systems else systems[0]

@@ -34,6 +34,7 @@ from palaestra.envs import find as find_env
 from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS
 from palaestra.learning.stages.base import build as build_stages
+from palaestra.learning.trackers import TRACKERS
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
 from palaestra.runs.policies import POLICIES, check_options
@@ -295,6 +296,9 @@ class Recipe(_Part):
     train: TrainPart = Field(TrainPart(), description="how much is played, and how often one looks")
     play: PlayPart = Field(PlayPart(), description="how play is spread")
     evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
+    track: Texts = Field(
+        (), description="who else is told the metrics: tensorboard, wandb(project='x'), mlflow, module:name(…)"
+    )
     seeds: Seeds = Field((0,), description="independent trainings: a list, or their number (5 is 0 to 4)")
 
     @field_validator("name")
@@ -322,7 +326,7 @@ class Recipe(_Part):
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else () if value is None else value
 
-    @field_validator("stages", mode="before")
+    @field_validator("stages", "track", mode="before")
     @classmethod
     def _calls(cls, value: Any) -> Any:
         return calls(value)
@@ -331,6 +335,14 @@ class Recipe(_Part):
     @classmethod
     def _are_stages(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         _named(build_stages, _own(value, info), info)
+        return value
+
+    @field_validator("track")
+    @classmethod
+    def _are_trackers(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for text in value:
+            if ":" not in (name := _checked(read_call, text)[0]):
+                _named(TRACKERS.find, name, info)
         return value
 
     @field_validator("credit", "reward")
@@ -540,7 +552,7 @@ def _fault(error: Exception) -> str:
     return (f"line {mark.line + 1}: " if mark else "") + said + hint
 
 
-EXPRESSIONS = ("stages", "reward", "credit")
+EXPRESSIONS = ("stages", "reward", "credit", "track")
 """Fields of text that is no YAML: what an override says is taken as it is, but for lists, mappings and null."""
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import polars as pl
 
 from palaestra.agents import Team
 from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError, StorageError
@@ -25,6 +28,8 @@ from palaestra.evaluation import first_proof, success_interval, trials
 from palaestra.learning import Trainer, checkpoints, demonstrations, seal, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
+from palaestra.learning.trackers import Tracked, Tracker
+from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
@@ -37,7 +42,7 @@ FINAL, LOOK = 0, 1
 
 
 def run_seed(
-    recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: bool = False
+    recipe: Recipe, seed: int, directory: Path, *, resume: bool = False, progress: Report = silent
 ) -> dict[str, Any]:
     """Train and evaluate one seed; returns, and writes to `result.json`, what the summary needs of it.
 
@@ -48,7 +53,7 @@ def run_seed(
         return _run_seed(recipe, seed, directory, resume=resume, progress=progress)
 
 
-def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progress: bool) -> dict[str, Any]:
+def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progress: Report) -> dict[str, Any]:
     there = finished(recipe, seed, directory) if resume else None
     if there is not None:
         return there
@@ -70,22 +75,26 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     for name in setup.proof.controls:
         if name in setup.rivals:
             folder = directory / f"control-{name}"
-            rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=progress)
+            said = _of_control(name, progress)
+            rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said)
             rival.run()
             systems[name] = (rival.test, rival.team)
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
-    tables = []
-    for name, (factory, team) in systems.items():
+    tables: list[Turns] = []
+    for number, (name, (factory, team)) in enumerate(systems.items()):
+        progress("proving", number, len(systems), f"playing {name}")
         played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
         tables.append(Turns(played.frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
     trained.executor.close()
+    held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {
         "seed": seed,
         "metrics": trained.exact(),
         "seconds_to_proof": trained.seconds_to_proof(lines),
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
+        "met_in_training": sorted(held_out & trained.met()),
         "errors": dict(sum((Counter(line["errors"]) for line in lines), Counter())),
         **clock.read(),
         "versions": versions(),
@@ -96,16 +105,32 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     return result
 
 
-SEALED = ("start/*/manifest.json", "look-*.parquet", "tables.jsonl")
+def _of_control(name: str, progress: Report) -> Report:
+    """The phases of a training of its own, under its name."""
+
+    def report(phase: str, done: int, total: int, note: str = "", lines: Sequence[str] = ()) -> None:
+        progress(f"control {name}, {phase}", done, total, note, lines)
+
+    return report
+
+
+SEALED = ("start/*/manifest.json", "look-*.parquet", "tables.jsonl", "tasks.jsonl")
 """What a checkpoint must find as it was, beside the metrics: the summary is read from it."""
 
 RESULTS = ("evaluation.parquet", "metrics.jsonl", "contributions.json")
 """What `result.json` must find as it was, beside that."""
 
 
+def task_key(name: str) -> str:
+    """Eight bytes for the name of a task, which may be a page of text."""
+    return hashlib.blake2b(name.encode(errors="replace"), digest_size=8).hexdigest()
+
+
 def digest(recipe: Recipe) -> str:
     """Of all that a seed's result depends on."""
-    return hashlib.sha256(recipe.model_copy(update={"seeds": (0,)}).dump().encode()).hexdigest()
+    same = dict.fromkeys(("description", "track", "seeds"))
+    said = json.dumps(recipe.model_dump(mode="json") | same, sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def finished(recipe: Recipe, seed: int, directory: Path) -> dict[str, Any] | None:
@@ -169,7 +194,9 @@ def evaluate(
 class Training:
     """The part of a seed that learns: team, warm start, trainer, looks."""
 
-    def __init__(self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: bool) -> None:
+    def __init__(
+        self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: Report
+    ) -> None:
         self.setup, self.proof, self.seed, self.directory = setup, setup.proof, seed, directory
         self.clock, self.resume, self.progress = clock, resume, progress
         self.train, self.test, self.executor = setup.train, setup.test, setup.executor()
@@ -184,6 +211,7 @@ class Training:
         self._warm_up(played)
         self.start = self.team.frozen_copy()
         self.tables = Journal(directory / "tables.jsonl")
+        self.tasks = Journal(directory / "tasks.jsonl")
 
     def _warm_up(self, played: Turns) -> None:
         """Supervised learning on scripted play, kept on disk so that a resume starts from the same parameters."""
@@ -221,17 +249,27 @@ class Training:
             evaluate=self._look_at,
             evaluate_every=part.evaluate_every,
             after_iteration=self._measure,
+            on_turns=self._meet,
             directory=self.directory,
             checkpoint_every=part.checkpoint_every,
             files=SEALED,
             save_turns=part.save_turns,
             incomplete=part.incomplete,
             run=str(self.seed),
+            track=self._trackers,
             progress=self.progress,
         )
         lines = trainer.run(resume=self.resume)
         self.tables.rewind(part.iterations)
+        self.tasks.rewind(part.iterations)
         return lines
+
+    def _trackers(self, since: int) -> list[Tracker]:
+        name = f"{self.setup.name} seed {self.seed}"
+        if self.directory.name.startswith("control-"):
+            name += f" {self.directory.name}"
+        run = Tracked(self.directory, name, self.setup.name, self.setup.recipe, since)
+        return build_trackers(self.setup.track, run)
 
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
@@ -245,6 +283,17 @@ class Training:
         game, table = table_of(self.test, team)
         self.tables.append({"iteration": iteration, "table": [[key, list(row.items())] for key, row in table.items()]})
         return {name: measure(name, game, self._played(1)) for name in part.metrics} if looking else {}
+
+    def _meet(self, iteration: int, turns: Turns) -> None:
+        """Note which tasks are trained on: held-out ones should not be among them."""
+        if not self.tasks.lines or self.tasks.lines[-1]["iteration"] >= iteration:
+            self.tasks.rewind(iteration - 1)
+        met = turns.frame["task"].drop_nulls().unique().sort()
+        self.tasks.append({"iteration": iteration, "tasks": [task_key(task) for task in met]})
+
+    def met(self) -> set[str]:
+        """Keys of the tasks that were trained on."""
+        return {task for line in self.tasks.lines for task in line["tasks"]}
 
     def _played(self, since: int) -> list[Table]:
         lines = [line for line in self.tables.lines if line["iteration"] >= since]

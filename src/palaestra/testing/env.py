@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,64 @@ def check_env(
         raise AssertionError("the env draws from Python's or NumPy's global random generator: other code would notice")
 
 
+def check_episode(factory: EnvFactory, *, seed: int = 0, seconds: float = 1.0) -> None:
+    """Play an env at random, one episode or as much of it as so many seconds give, before anything is spent on it.
+
+    Checked is what every step of play relies on: agents, observations and rewards by agent, `StepResult`. What the env
+    raises in a step is no breach, but a failed episode; an env that hangs is left alone.
+
+    Raises:
+        AssertionError: one sentence with what was expected, what came and in which step.
+    """
+    found: list[AssertionError] = []
+    late = threading.Event()
+
+    def play() -> None:
+        env = _Shield(factory())
+        try:
+            for _ in _Player(None, 1000).episode(env, seed):
+                if late.is_set():
+                    return
+        except _Raised:
+            pass
+        except AssertionError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    late.set()
+    if found:
+        raise found[0]
+
+
+class _Raised(Exception):
+    """What an env raised, as opposed to what is said about it."""
+
+
+class _Shield:
+    """An env whose own exceptions can be told from those of the check."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def reset(self, seed: int) -> Any:
+        return self._call(self._env.reset, seed)
+
+    def step(self, actions: Mapping[str, Action]) -> Any:
+        return self._call(self._env.step, actions)
+
+    @staticmethod
+    def _call(method: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return method(value)
+        except Exception as error:
+            raise _Raised from error
+
+
 Trace = list[Any]
 
 
@@ -108,6 +167,7 @@ class _Player:
         rng = np.random.default_rng(seed if stream is None else stream)
         observations = env.reset(seed)
         where = f"seed {seed}, reset"
+        _check_names(env)
         _check_observations(env, observations, where)
         if not observations:
             raise AssertionError(f"{where}: nobody is observed, so the episode is over before it began")
@@ -141,14 +201,25 @@ class _Player:
 def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, where: str) -> None:
     """Check one `StepResult` against the agents that just acted."""
     if not isinstance(result, StepResult):
-        raise AssertionError(f"{where}: step returned {type(result).__name__}, not StepResult")
+        gym = "; Gym's (observation, reward, terminated, truncated, info) is not read" if _is_tuple(result) else ""
+        raise AssertionError(
+            f"{where}: step returned {type(result).__name__}, expected "
+            f"palaestra.envs.StepResult(observations, rewards){gym}"
+        )
     _check_observations(env, result.observations, where)
+    if not isinstance(result.rewards, Mapping) or not isinstance(result.info, Mapping):
+        raise AssertionError(
+            f"{where}: rewards is {_short(result.rewards)} and info {_short(result.info)}; expected "
+            "rewards={agent: number} and info={name: value}"
+        )
     if (result.terminated or result.truncated) == bool(result.observations):
         state = f"terminated={result.terminated}, truncated={result.truncated}"
         raise AssertionError(f"{where}: {state}, but {len(result.observations)} agents are observed")
     for agent, reward in result.rewards.items():
         if agent not in env.agents:
             raise AssertionError(f"{where}: {agent!r} is rewarded, but the agents are {env.agents}")
+        if reward is not None and (isinstance(reward, str) or not _is_number(reward)):
+            raise AssertionError(f"{where}: the reward of {agent!r} is {_short(reward)}, expected a number or None")
         if reward is not None and not math.isfinite(reward):
             raise AssertionError(f"{where}: the reward of {agent!r} is {reward}; an unknown reward is None")
     valid = result.info.get("valid", {})
@@ -177,13 +248,43 @@ def _check_agents(env: Env) -> None:
         raise AssertionError(f"env.agents is {agents!r}; it must be a tuple of different names")
 
 
+def _check_names(env: Env) -> None:
+    agents = env.agents
+    if (
+        not isinstance(agents, Sequence)
+        or isinstance(agents, str)
+        or not agents
+        or not all(isinstance(agent, str) for agent in agents)
+        or len(set(agents)) < len(agents)
+    ):
+        raise AssertionError(f"env.agents is {agents!r}; it must be a tuple of different names")
+
+
+def _is_tuple(value: Any) -> bool:
+    return isinstance(value, tuple)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _check_observations(env: Env, observations: Mapping[str, Observation], where: str) -> None:
+    if not isinstance(observations, Mapping):
+        gym = "; Gym's (observation, info) is not read" if _is_tuple(observations) else ""
+        raise AssertionError(
+            f"{where}: observations are {_short(observations)} ({type(observations).__name__}), expected a mapping "
+            f"{{agent: palaestra.envs.Observation(text)}}{gym}"
+        )
     for agent, seen in observations.items():
         at = f"{where}: agent {agent!r}"
         if agent not in env.agents:
             raise AssertionError(f"{at} is observed, but the agents are {env.agents}")
         if not isinstance(seen, Observation) or not isinstance(seen.text, str):
-            raise AssertionError(f"{at} does not see an Observation with a text")
+            raise AssertionError(f"{at} sees {_short(seen)}, expected palaestra.envs.Observation(text)")
         if seen.array is not None:
             if not isinstance(seen.array, np.ndarray) or seen.array.dtype != np.float32:
                 raise AssertionError(f"{at}: array is not float32")

@@ -75,6 +75,19 @@ def test_alarms_that_differ_in_numbers_only_are_one() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"n_tasks": 24, "trials": 2, "met_in_training": 13}, "24 × 2 trials, 13 of them trained on as well"),
+        ({"n_tasks": 24, "trials": 2, "met_in_training": 0}, "24 × 2 trials"),
+        ({"n_tasks": 24, "trials": 2}, "24 × 2 trials"),
+        ({"n_tasks": 1, "trials": 2, "met_in_training": 1}, "1 × 2 trials"),
+    ],
+)
+def test_held_out_tasks_that_are_none(summary: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert dict(facts(Run(tmp_path, None, {}, summary, ())))["Held-out tasks"] == said
+
+
 def test_seconds_to_proof() -> None:
     assert proof({"0": 10.0, "1": None, "2": 30.0}) == "20.0 s (2 of 3 seeds)"
     assert proof({"0": None}) == proof(None) == "not reached"

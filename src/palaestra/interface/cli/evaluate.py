@@ -55,8 +55,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
-    own = not (agent or score or format or cluster or system or errors != "exclude")
-    rows = _run_of_ours(paths, baseline) if own else None
+    own = not (agent or score or format or system)
+    rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}
     if rows is None:
         with naming(paths):
@@ -89,14 +89,16 @@ def evaluation_page(paths: list[str], page: Path) -> Path:
     return write_evaluation(page, rows=rows, origin=origin, **measured)
 
 
-def _run_of_ours(paths: list[str], baseline: str | None) -> list[dict[str, Any]] | None:
+def _run_of_ours(
+    paths: list[str], baseline: str | None, cluster: str | None, errors: Any
+) -> list[dict[str, Any]] | None:
     """A run or comparison knows its own measure and whose play counts."""
     path = Path(paths[0])
     if len(paths) > 1 or not any((path / name).exists() for name in ("recipe.yaml", "comparison.json")):
         return None
     from palaestra.runs.proof import evaluate as compare_systems
 
-    return compare_systems(path, baseline)
+    return compare_systems(path, baseline, cluster=cluster, errors=errors)
 
 
 def _compare(

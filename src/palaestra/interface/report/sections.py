@@ -162,7 +162,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     sampled = summary.get("measure", "success") in ("success", "score")  # what is exact needs no proof by play
     items = [
         ("Seeds", listed),
-        ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials")
+        ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials{_met(summary)}")
         if summary.get("n_tasks")
         else None,
         ("Iterations per seed", number(max(len(seed) for seed in rows))) if rows else None,
@@ -175,6 +175,12 @@ def facts(run: Run) -> list[tuple[str, str]]:
         else None,
     ]
     return [item for item in items if item]
+
+
+def _met(summary: Mapping[str, Any]) -> str:
+    """How many of the tasks are none that were held out; a game that always starts alike has only one."""
+    met, tasks = summary.get("met_in_training"), summary.get("n_tasks")
+    return f", {met} of them trained on as well" if isinstance(met, int) and met and tasks != 1 else ""
 
 
 NO_PROOF = "none: the final comparison does not say better"

@@ -1,0 +1,111 @@
+"""What a run directory holds already, and which recipe may go on there.
+
+The remains of a start that failed before anything was learned are in nobody's way. A run goes on with the recipe that
+it was begun with, or with one that asks for more of the same; anything else is another run.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from palaestra.algebra.files import read_text
+from palaestra.errors import InputError, RecipeError, StorageError
+from palaestra.learning import checkpoints
+from palaestra.runs.recipe import Recipe, look
+
+GROWING = ("train.iterations", "seeds", "evaluation.tasks", "evaluation.trials", "evaluation.controls")
+"""Fields that may ask for more than the run was begun with."""
+
+
+def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
+    """Whether what is there is gone on with; nothing is changed, but the remains of another failed start are removed.
+
+    Raises:
+        InputError: the directory holds another run, or a run and `resume` is False; names the fields that differ.
+        StorageError: its recipe is damaged.
+    """
+    path = directory / "recipe.yaml"
+    text = read_text(path)
+    trained = next(_trained(directory), None)
+    if trained is None:
+        if text != recipe.dump():
+            _remove(directory)
+        return text == recipe.dump()
+    if not resume:
+        raise InputError(f"{directory} holds a run already: go on with --resume, or choose another --out")
+    if text is None:
+        raise StorageError(f"{path} is gone, so nobody knows what {trained} is of: restore it, or choose another --out")
+    refused = [said for said in _changes(_read(path), recipe) if said]
+    if refused:
+        raise InputError(
+            f"{path}: the run was made with another recipe or other overrides: {'; '.join(refused[:3])}"
+            f"{f' and {len(refused) - 3} more' if len(refused) > 3 else ''}; choose another --out "
+            f"(only {', '.join(GROWING)} may grow)"
+        )
+    return True
+
+
+BESIDE = ("description", "track")
+"""Fields on which no number depends."""
+
+
+def _trained(directory: Path) -> Iterator[str]:
+    """What was learned there, and would be lost."""
+    for seed in sorted(directory.glob("seed-*")):
+        if (seed / "result.json").exists() or checkpoints.begun(seed):
+            yield seed.name
+
+
+def _remove(directory: Path) -> None:
+    for seed in directory.glob("seed-*"):
+        if seed.is_dir():
+            shutil.rmtree(seed, ignore_errors=True)
+    for name in ("recipe.yaml", "clock.json"):
+        if (directory / name).is_file():
+            (directory / name).unlink()
+
+
+def _read(path: Path) -> Recipe:
+    try:
+        return look(path)
+    except RecipeError as error:
+        raise StorageError(
+            f"{error}; it is damaged, or of another version: restore it, or choose another --out"
+        ) from error
+
+
+def _changes(old: Recipe, new: Recipe) -> Iterator[str | None]:
+    """For each field that differs None if it may, else how."""
+    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    for field in dict.fromkeys([*before, *after]):
+        was, now = before.get(field), after.get(field)
+        if was != now:
+            yield None if _grows(field, was, now) else f"{field}={was!r}, not {now!r}"
+    if new.train.iterations > old.train.iterations and new.learn.schedule != "constant":
+        yield (
+            f"learn.schedule={new.learn.schedule!r} was planned for {old.train.iterations} iterations, "
+            f"not {new.train.iterations}"
+        )
+
+
+def _grows(field: str, was: Any, now: Any) -> bool:
+    if field in BESIDE:
+        return True
+    if field.startswith("evaluation.controls."):
+        return was is None
+    if field not in GROWING:
+        return False
+    return set(was) <= set(now) if isinstance(was, list) else bool(was < now)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields by their dotted names; a control is one field."""
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        field = f"{prefix}{name}"
+        whole = field.startswith("evaluation.controls.") or not isinstance(item, dict) or not item
+        found |= {field: item} if whole else _flat(item, f"{field}.")
+    return {name: item for name, item in found.items() if name != "evaluation.controls"}
