@@ -57,7 +57,11 @@ def test_the_core_is_imported_without_torch() -> None:
 
 def test_what_needs_torch_says_so_when_it_is_not_there() -> None:
     code = (
-        "import sys; sys.modules['torch'] = None\n"
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.partition('.')[0] == 'torch': raise ModuleNotFoundError('not here', name='torch')\n"
+        "sys.meta_path.insert(0, Absent())\n"
         "import palaestra\n"
         "for name in ('PolicyGradient', 'Trainer', 'LMPolicy', 'TabularPolicy'):\n"
         "    try: getattr(palaestra, name)\n"

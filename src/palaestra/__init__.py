@@ -95,14 +95,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'palaestra' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    loaded = importlib.import_module(module)
-    value = getattr(loaded, attribute) if attribute else loaded
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for a type checker there is what is imported above, and nothing else
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'palaestra' has no attribute {name!r}")
+        module, _, attribute = _LAZY[name].partition(":")
+        loaded = importlib.import_module(module)
+        value = getattr(loaded, attribute) if attribute else loaded
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

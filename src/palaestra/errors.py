@@ -68,8 +68,8 @@ class DamagedFileError(StorageError, InputError):
     exit_code = 2
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'gigpo'?"`, or the known names if none is near, ready to end a message.
+def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
+    """`"; did you mean 'gigpo'?"`, or the known names if none is near (few of many), ready to end a message.
 
     >>> nearest("gipgo", ["grpo", "gigpo"])
     "; did you mean 'gigpo' or 'grpo'?"
@@ -78,7 +78,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return "; did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return "; known: " + ", ".join(names) if names else ""
+    if len(names) <= _MOST:
+        return "; known: " + ", ".join(names) if names else ""
+    some = ", ".join(difflib.get_close_matches(name, names, n=6, cutoff=0.0))
+    kind = kind or getattr(known, "kind", "")  # a registry has one
+    rest = f"`palaestra names {kind}` lists all {len(names)}" if kind else f"there are {len(names)}"
+    return f"; nearest: {some} ({rest})"
+
+
+_MOST = 30
+"""More names than this are not printed one by one."""
 
 
 def missing_extra(package: str, extra: str) -> MissingExtraError:

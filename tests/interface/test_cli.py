@@ -487,3 +487,40 @@ def test_a_person_plays(say: Any, trained: Trained, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert "the input ended" in say("play", trained.directory, "--human", "seeker").stderr
     assert "did you mean 'seeker'" in complaint(say("play", trained.directory, "--human", "seker"))
+
+
+# -- shells -----------------------------------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell is offered for the last word."""
+    program = "import sys; sys.argv = ['palaestra']; from palaestra.interface.cli import main; main()"
+    environment = os.environ | {
+        "_PALAESTRA_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["palaestra", *words]),
+        "COMP_CWORD": str(len(words)), "PYTHONPATH": os.pathsep.join(sys.path),
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_options_and_recipes() -> None:
+    assert completed("tr") == ["train", "triage"]
+    assert "kuhn-selfplay" in completed("train", "kuhn")
+    assert completed("compare", "solver") == ["solver-checker"]
+    assert "--trust" in completed("train", "--tr")
+
+
+def test_audit_takes_signals_of_ones_own(table: Path, say: Any) -> None:
+    Path("my_reward.py").write_text(
+        "import palaestra as pa\n@pa.register()\ndef audited_thrice():\n    return 3.0 * pa.col('reward')\n"
+    )
+    try:
+        said = say("audit", table, "--reward", "audited_thrice()", "--import", "my_reward")
+        assert said.code in (0, 1), said.stderr
+        assert said.stdout.startswith("audited_thrice() on ")
+        assert "--import nope: No module" in complaint(say("audit", table, "--import", "nope"))
+    finally:
+        from palaestra.algebra.tree import REGISTRY
+
+        REGISTRY.remove("audited_thrice")

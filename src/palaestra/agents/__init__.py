@@ -36,12 +36,14 @@ __all__ = [
 _LAZY = {"ChatPolicy": "chat", "LMPolicy": "lm", "MLPPolicy": "mlp", "TabularPolicy": "tabular"}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise missing_extra("torch", "train") from None
+if not TYPE_CHECKING:  # for a type checker there is what is imported above, and nothing else
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise missing_extra("torch", "train") from None

@@ -122,7 +122,7 @@ class _Builder:
         if name in REGISTRY:
             return self.call(node, name, [], [])
         known = [*REGISTRY, *SCHEMA, *self.columns]
-        raise self.fail(node, f"unknown name {name!r}{nearest(name, known)}")
+        raise self.fail(node, f"unknown name {name!r}{nearest(name, known, REGISTRY.kind)}")
 
     def call(self, node: ast.expr, name: str, args: list[ast.expr], keywords: list[ast.keyword]) -> Signal:
         if name not in REGISTRY:

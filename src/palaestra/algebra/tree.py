@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import html
 import inspect
 import json
 import math
@@ -72,6 +73,9 @@ class Signal:
 
     def __repr__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __hash__(self) -> int:
         return hash(self.digest)

@@ -128,6 +128,10 @@ class Turns:
     def __len__(self) -> int:
         return self.frame.height
 
+    def _repr_html_(self) -> str:
+        """For notebooks: how much there is, and the first rows as polars shows them, escaped."""
+        return f"<p>{len(self):,} turns</p>{self.frame.head(10)._repr_html_()}"
+
     def __getitem__(self, name: str) -> pl.Series:
         return self.frame[self._require(name)]
 

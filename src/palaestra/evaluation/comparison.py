@@ -5,6 +5,7 @@ Left out: rankings (there is one baseline) and plots (the report draws).
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,29 @@ class SystemResult:
             row[name] = {str(k): estimate.to_dict() for k, estimate in row[name].items()}
         return row
 
+    def _repr_html_(self) -> str:
+        return Comparison([self])._repr_html_()
+
+
+class Comparison(list[SystemResult]):
+    """Rows of a comparison, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("system", "tasks × trials", "success", "score", "verdict"))
+        rows = (
+            (row.system, f"{row.tasks} × {row.trials}", _shown(row.success, 100, " %"), _shown(row.score), verdict(row))
+            for row in self
+        )
+        cells = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
+        body = "".join(f"<tr>{each}</tr>" for each in cells)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _shown(estimate: Estimate, scale: float = 1.0, unit: str = "") -> str:
+    if estimate.mean is None or math.isnan(estimate.mean):
+        return "–"
+    return f"{scale * estimate.mean:.3g}{unit} [{scale * estimate.low:.3g}, {scale * estimate.high:.3g}]"
+
 
 def comparison_table(
     trials: pl.DataFrame,
@@ -71,7 +95,7 @@ def comparison_table(
     value: str = "success",
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> list[SystemResult]:
+) -> Comparison:
     """One `SystemResult` per system of `trials`, the baseline first, the others by name.
 
     value: what is compared, "success" or "score" (games without a notion of success). Trials with a column `cluster`
@@ -96,12 +120,12 @@ def comparison_table(
     common = min(map(_per_task, own.values()))
     missing = {system: _lost(each, value) for system, each in own.items()}
     share = binary(trials["score"])
-    return [
+    return Comparison(
         _system(each, value, differences.get(system), common, {
             name: missing[name] for name in dict.fromkeys([baseline, system]) if missing[name][0]
         }, share, resamples, seed)
         for system, each in own.items()
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:

@@ -18,8 +18,8 @@ from palaestra.runs.recipe import Recipe, load
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from palaestra.evaluation import SystemResult
     from palaestra.evaluation.audits import Finding
+    from palaestra.evaluation.comparison import Comparison
     from palaestra.evaluation.ranking import Matches, Ranking
 
 
@@ -93,7 +93,7 @@ def evaluate(
     cluster: str | None = None,
     errors: Literal["exclude", "count"] = "exclude",
     format: str | None = None,
-) -> list[SystemResult]:
+) -> Comparison:
     """Success, score and paired differences of systems, as `palaestra evaluate` prints them.
 
     sources: logs that any reader knows, tables of turns, folders of them, NAME=PATH; or one `Turns` with a column

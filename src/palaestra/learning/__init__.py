@@ -48,8 +48,10 @@ def need_torch() -> None:
         raise missing_extra("torch", "train") from error
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need_torch()
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # for a type checker there is what is imported above, and nothing else
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        need_torch()
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,3 +78,34 @@ def refuse_moved(data: Mapping[str, Any]) -> None:
             inner = inner.get(part) if isinstance(inner, dict) else None
         if inner is not None:
             raise ValueError(f"{'.'.join(place)} is {now} now: write {now}: {inner}")
+
+
+MODULES = {
+    "palaestra.envs.native": "palaestra.envs.worlds",
+    "palaestra.workflows": "palaestra.teams",
+    "palaestra.integrations": "palaestra.learning.adapters",
+    "palaestra.theory": "palaestra.envs.worlds.exact",
+    "palaestra.audits": "palaestra.evaluation.audits",
+    "palaestra.turns": "palaestra.algebra.turns",
+}
+"""Modules and where they are now."""
+
+
+def refuse_gone_modules(data: Any, field: str = "") -> None:
+    """Stop at a module of this package that is elsewhere now, before anybody is asked to trust it.
+
+    Raises:
+        ValueError: says what to write.
+    """
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            refuse_gone_modules(value, f"{field}.{key}" if field else str(key))
+    elif isinstance(data, list | tuple):
+        for each in data:
+            refuse_gone_modules(each, field)
+    elif isinstance(data, str) and (match := _GONE.search(data)):
+        now = MODULES[match["module"]] + match["rest"]
+        raise ValueError(f"{field}: {match[0]} is {now} now: write {field}: {data.replace(match[0], now)}")
+
+
+_GONE = re.compile(rf"(?<![\w.])(?P<module>{'|'.join(map(re.escape, MODULES))})(?P<rest>\b[\w.]*:\w+)")

@@ -36,7 +36,7 @@ from palaestra.learning.protocol import LEARNERS
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.learning.trackers import TRACKERS
 from palaestra.play.executors import EXECUTORS
-from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_moved
+from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_gone_modules, refuse_moved
 from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.secrets import refuse_secrets
 from palaestra.runs.teachers import check, check_teacher, naming
@@ -490,6 +490,10 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
         raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
     for override in overrides:
         _override(data, override)
+    try:
+        refuse_gone_modules(data)
+    except ValueError as error:
+        raise RecipeError(f"{where}: {error}") from error
     return data, where, shipped
 
 

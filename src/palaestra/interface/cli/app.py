@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +62,7 @@ class Door(Console):
 
 app = typer.Typer(
     cls=_InOrder,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -69,7 +71,18 @@ err = Door(stderr=True)
 _WHOLE = 1000
 """Columns of a pipe or a file: a program reads the lines, so no cell is cut or wrapped."""
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file")]
+
+def shipped(incomplete: str) -> list[str]:
+    """Recipes that ship, for the completion of a shell."""
+    files = resources.files("palaestra.runs.recipes").iterdir()
+    found = (file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+    return sorted(name for name in found if name.startswith(incomplete))
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file", autocompletion=shipped),
+]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -78,6 +91,29 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Trust = Annotated[
     bool, typer.Option("--trust", help="run the code that a recipe file names (module:name, imports); read it first")
 ]
+
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Python module that registers names of your own"),
+]
+
+
+def bring(modules: list[str] | None) -> None:
+    """Import what `--import` names, also from the current folder.
+
+    Raises:
+        InputError: it cannot be imported.
+    """
+    if modules:
+        modules_here()
+    for module in modules or ():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise InputError(f"--import {module}: {error}; name a module that Python finds from here") from error
+        except Exception as error:  # whatever a module does
+            raise InputError(f"--import {module}: {type(error).__name__}: {error}") from error
 
 
 def modules_here() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import app, load_turns, modules_here, say
+from palaestra.interface.cli.app import Modules, app, bring, load_turns, say
 
 
 @app.command()
@@ -21,10 +20,7 @@ def apply(
     out: Annotated[Path, typer.Option("-o", "--out", help="where to write the table with the new column")],
     name: Annotated[str, typer.Option(help="name of the new column")] = "advantage",
     explain: Annotated[bool, typer.Option("--explain", help="print what the signal ranged over")] = False,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Python module that registers your own signals"),
-    ] = None,
+    modules: Modules = None,
 ) -> None:
     """Add any signal to any table of turns."""
     import polars as pl
@@ -36,15 +32,7 @@ def apply(
         raise InputError("--name: give the new column a name")
     if name in SCHEMA and SCHEMA[name].dtype not in (pl.Float64, pl.Boolean):
         raise InputError(f"--name {name}: that column says {SCHEMA[name].meaning}; give the new one another name")
-    if modules:
-        modules_here()
-    for module in modules or ():
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise InputError(f"--import {module}: {error}; name a module that Python finds from here") from error
-        except Exception as error:  # whatever a module does
-            raise InputError(f"--import {module}: {type(error).__name__}: {error}") from error
+    bring(modules)
     table = load_turns(turns)
     signal = parse(expression, columns=table.columns)
     if explain:

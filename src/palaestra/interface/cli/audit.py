@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Json, app, load_turns, out, show
+from palaestra.interface.cli.app import Json, Modules, app, bring, load_turns, out, show
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
 
@@ -27,6 +27,7 @@ def audit(
     against: Annotated[str | None, typer.Option(help="another reward: how far apart are they?")] = None,
     gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of the return, and so of shaping")] = 1.0,
     only: Annotated[str, typer.Option(metavar="NAME,NAME…", help="these audits alone")] = "",
+    modules: Modules = None,
     as_json: Json = False,
 ) -> None:
     """Can this reward be farmed? A verdict per audit, with the rows that prove it; exit 1 if one fails."""
@@ -35,6 +36,7 @@ def audit(
     from palaestra.evaluation.audits import audit as run
     from palaestra.evaluation.audits import paid
 
+    bring(modules)
     table = load_turns(turns)
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
