@@ -276,15 +276,15 @@ FAULTS = {
         lambda h, b: reply(h, json.dumps({"error": {"message": "x" * 10**6}}).encode(), 500),
         "InternalServerError: Error code: 500 - xxx",
     ),
-    "hang": (hang, "TimeoutError: no whole answer within 0.1 s"),
-    "drip": (drip, "TimeoutError: no whole answer within 0.1 s"),
+    "hang": (hang, "TimeoutError: no whole answer within 0.3 s"),
+    "drip": (drip, "TimeoutError: no whole answer within 0.3 s"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: Endpoint, fault: str) -> None:
     endpoint.behave, message = FAULTS[fault]
-    chat = policy(endpoint, timeout=0.1 if fault in ("hang", "drip") else 5)
+    chat = policy(endpoint, timeout=0.3 if fault in ("hang", "drip") else 5)
     decision = ask(chat)[0]
     assert decision.error is not None
     assert decision.error.startswith(message)

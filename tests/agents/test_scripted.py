@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.agents import Request, ScriptedPolicy, fixed, from_choices, random_legal
-from palaestra.envs.base import Observation
+from palaestra.agents import Request, ScriptedPolicy, Team, fixed, from_choices, random_legal
+from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import InputError
+from palaestra.play.rollout import rollout
 from palaestra.testing.policy import check_policy
 
 CHOICES = ("pass", "bet", "fold")
@@ -53,3 +54,42 @@ def test_from_choices_follows_the_weights_of_what_is_legal() -> None:
     for weights in ({}, {"bet": -1.0}, {"bet": float("nan")}):
         with pytest.raises(InputError, match="weights"):
             from_choices(weights)
+
+
+class Wordless(Exception):
+    """Its text cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_function_that_fails_in_any_way_fails_alone() -> None:
+    first = np.random.default_rng(1).integers(2**31)
+
+    def failing(error: BaseException) -> ScriptedPolicy:
+        def play(request: Request) -> str:
+            if request.rng.integers(2**31) == first:
+                raise error
+            return "bet"
+
+        return ScriptedPolicy(play)
+
+    for error, told in ((Wordless(), "Wordless: (its text cannot be read)"), (SystemExit(3), "SystemExit: 3")):
+        assert [d.error for d in ask(failing(error), SEEN, 3)] == [None, told, None]
+    with pytest.raises(KeyboardInterrupt):
+        ask(failing(KeyboardInterrupt()), SEEN, 3)
+
+
+def test_half_a_sign_in_a_name_is_a_question_mark() -> None:
+    class Once:
+        agents, task = ("a",), "once"
+
+        def reset(self, seed: int) -> dict[str, Observation]:
+            return {"a": SEEN}
+
+        def step(self, actions: dict) -> StepResult:
+            return StepResult({}, {"a": 1.0}, terminated=True)
+
+    turns = rollout(Once, Team(a=fixed("bet", name="half \ud83d")), groups=2)
+    assert turns["policy"].to_list() == ["half ?"] * 2
+    assert turns["error"].null_count() == 2

@@ -124,7 +124,7 @@ def test_save_and_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"agents": {"a": "x"}, "policies": {}}, "no policy 'x'"),
         ({"agents": ["a"]}, "does not say who fills which seat"),
         ({"agents": {"a": "x"}, "policies": {"x": {"folder": "../.."}}}, "no palaestra.json"),
-        ({"agents": {"a": "x"}, "policies": {"x": {"kind": "os:system", "options": {}}}}, "code that would run"),
+        ({"agents": {"a": "x"}, "policies": {"x": {"kind": "os:system", "options": {}}}}, "names code"),
         ({"agents": {"a": "x"}, "policies": {"x": {"kind": "tabular"}}}, "looks at the env"),
     ],
 )

@@ -450,11 +450,14 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
 
 
 def test_export_writes_folders(say: Any, trained: Trained, tmp_path: Path) -> None:
-    said = say("export", trained.directory, "--seed", "1", "--out", tmp_path / "out")
+    said = say("export", trained.directory, "--trust", "--seed", "1", "--out", tmp_path / "out")
     assert said.code == 0
     assert said.stdout.splitlines() == [str(tmp_path / "out" / name) for name in ("guide", "seeker")]
     assert (tmp_path / "out" / "guide" / "model.safetensors").exists()
-    assert "add --policy, one of guide, seeker" in complaint_after(say("export", trained.directory, "--push", "me/it"))
+    assert "add --policy, one of guide, seeker" in complaint_after(
+        say("export", trained.directory, "--trust", "--push", "me/it")
+    )
+    assert "names code (env.make 'signalling:Signalling'" in complaint(say("export", trained.directory))
     assert "no recipe.yaml" in complaint(say("export", tmp_path))
 
 
@@ -465,18 +468,18 @@ def complaint_after(said: Said) -> str:
 
 
 def test_play_shows_an_episode(say: Any, trained: Trained) -> None:
-    said = say("play", trained.directory, "--episodes", "2", "--task", "3")
+    said = say("play", trained.directory, "--trust", "--episodes", "2", "--task", "3")
     assert said.code == 0
     assert said.stdout.count("guide sees:\nsee ") == 2
     assert said.stdout.count("seeker does: ") == 2
     assert "task 3: " in said.stdout
     assert "task 4: " in said.stdout
-    assert said.stdout == say("play", trained.directory, "--episodes", "2", "--task", "3").stdout
+    assert said.stdout == say("play", trained.directory, "--trust", "--episodes", "2", "--task", "3").stdout
 
 
 def test_a_person_plays(say: Any, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("\x1b[31mmauve\n1\n"))
-    said = say("play", trained.directory, "--human", "seeker")
+    said = say("play", trained.directory, "--trust", "--human", "seeker")
     assert said.code == 0
     assert "guide" not in said.stdout.split("over after")[0]
     assert "legal: 0 red, 1 green, 2 blue" in said.stdout
@@ -485,8 +488,8 @@ def test_a_person_plays(say: Any, trained: Trained, monkeypatch: pytest.MonkeyPa
     assert said.stderr == "seeker> seeker> "
     assert "over after 2 turns" in said.stdout
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    assert "the input ended" in say("play", trained.directory, "--human", "seeker").stderr
-    assert "did you mean 'seeker'" in complaint(say("play", trained.directory, "--human", "seker"))
+    assert "the input ended" in say("play", trained.directory, "--trust", "--human", "seeker").stderr
+    assert "did you mean 'seeker'" in complaint(say("play", trained.directory, "--trust", "--human", "seker"))
 
 
 # -- shells -----------------------------------------------------------------------------------------------------------

@@ -211,10 +211,9 @@ def test_models_from_disk_are_looked_at_before_anything_is_played(
         build.check(build.resolve(recipe(policies={"guide": bad})), from_disk=True)
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
-    other = {"kind": "chat", "options": {"model": "m", "base_url": "http://me:secret@host/v1", "api_key_env": None}}
-    with pytest.raises(RecipeError, match=r"policies\.seeker\..*base_url holds credentials") as caught:
+    other = {"kind": "chat", "options": {"model": "m", "api_key_env": None, "retries": -1}}
+    with pytest.raises(RecipeError, match=r"policies\.seeker\.options: ChatPolicy: retries is -1"):
         build.check(build.resolve(recipe(policies={"guide": good, "seeker": other})), from_disk=True)
-    assert "secret" not in str(caught.value)
 
 
 def test_seats() -> None:

@@ -36,7 +36,7 @@ LM: dict[str, Any] = QUICK | {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A language model beside a script, trained for two iterations."""
-    folder, recipe = tmp_path_factory.mktemp("lm") / "run", validate(LM)
+    folder, recipe = tmp_path_factory.mktemp("lm") / "run", validate(LM, trust=True)
     run_seed(recipe, 0, folder / "seed-0")
     (folder / "recipe.yaml").write_text(recipe.dump())
     return folder
@@ -63,7 +63,7 @@ def test_a_language_model_is_one_for_transformers(run: Path) -> None:
 
 
 def test_the_team_of_a_run(run: Path) -> None:
-    with pytest.raises(InputError, match=r"policy 'seeker' is 'signalling:mumbler', code .* trust=True"):
+    with pytest.raises(InputError, match=r"stored policy 'seeker' names code .*signalling:mumbler.* trust=True"):
         Team.load(run)
     team = Team.load(run, trust=True)
     assert repr(team) == "Team(guide=guide, seeker=seeker)"
@@ -102,7 +102,7 @@ def test_a_run_without_policies_is_exported_from_its_checkpoint(run: Path, tmp_p
     shutil.rmtree(old / "seed-0" / "policies")
     with pytest.raises(InputError, match="write them with `palaestra export"):
         Team.load(old)
-    folders = export(old)
+    folders = export(old, trust=True)
     assert folders == {"guide": old / "seed-0" / "policies" / "guide"}
     same = (run / "seed-0" / "policies" / "guide").rglob("*")
     for path in same:
@@ -119,7 +119,7 @@ def test_the_best_look_and_one_policy(trained: Trained, tmp_path: Path) -> None:
     for line in lines:
         line["evaluation"] = {"success": 0.9 if line["iteration"] == kept[-2] else 0.1}
     (run / "seed-0" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"iter')
-    folders = export(run, policy="seeker", out=tmp_path / "best", best=True)
+    folders = export(run, policy="seeker", out=tmp_path / "best", best=True, trust=True)
     assert folders == {"seeker": tmp_path / "best" / "seeker"}
     state = checkpoints.load(checkpoints.path_of(run / "seed-0" / "checkpoints", kept[-2]))["policies"]["seeker"]
     assert torch.equal(TabularPolicy.load(folders["seeker"]).state_dict()["logits"], state["logits"])
@@ -134,7 +134,7 @@ def test_the_best_look_and_one_policy(trained: Trained, tmp_path: Path) -> None:
 )
 def test_what_is_not_there_is_not_exported(trained: Trained, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        export(trained.directory, **options)
+        export(trained.directory, trust=True, **options)
 
 
 def test_no_run_is_not_exported(tmp_path: Path) -> None:

@@ -59,6 +59,18 @@ class Policy(Protocol):
         """One decision per request, in order."""
 
 
+def said(error: BaseException) -> str:
+    """`Type: message` of an exception, also of one whose text cannot be read.
+
+    >>> said(ValueError("no"))
+    'ValueError: no'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own fault
+        return f"{type(error).__name__}: (its text cannot be read)"
+
+
 @dataclass
 class Scored:
     """Differentiable re-evaluation of stored actions: [rows, longest action], padded on the right.

@@ -21,7 +21,7 @@ import numpy as np
 
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.endpoint import UnusableAnswerError
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.base import Decision, Request, said
 from palaestra.algebra.turns import clean
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, missing_extra
@@ -197,20 +197,20 @@ class ChatPolicy:
 
     def _count(self, usage: Any, decision: Decision) -> None:
         """Add what one answer took."""
-        counts = {said: endpoint.count(getattr(usage, said, None)) for said in _PRICED}
-        for said, (field, _) in _PRICED.items():
-            if (number := counts[said]) is not None:
+        counts = {name: endpoint.count(getattr(usage, name, None)) for name in _PRICED}
+        for name, (field, _) in _PRICED.items():
+            if (number := counts[name]) is not None:
                 setattr(decision, field, (getattr(decision, field) or 0) + number)
                 continue
             self.totals["unknown"] += 1
-            if (found := getattr(usage, said, None)) is not None:
+            if (found := getattr(usage, name, None)) is not None:
                 shown = str(found)[:20] if isinstance(found, int | float) else f"a {type(found).__name__}"
                 warnings.warn(
-                    f"ChatPolicy {self.name!r}: {endpoint.address(self.base_url)} says usage.{said} is {shown}; "
+                    f"ChatPolicy {self.name!r}: {endpoint.address(self.base_url)} says usage.{name} is {shown}; "
                     f"such counts are taken as unknown (totals['unknown'])",
                     stacklevel=2,
                 )
-        prices = [(counts[said], getattr(self, price)) for said, (_, price) in _PRICED.items()]
+        prices = [(counts[name], getattr(self, price)) for name, (_, price) in _PRICED.items()]
         prices = [(number, price) for number, price in prices if price is not None]
         if prices and all(number is not None for number, _ in prices):
             decision.cost = (decision.cost or 0.0) + sum(number * price for number, price in prices) / 1e6
@@ -259,8 +259,8 @@ def _may_pass(error: BaseException) -> bool:
 
 def _describe(error: Exception) -> str:
     """`Type: message (cause)` on one line."""
-    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
-    return " ".join(f"{type(error).__name__}: {error}{cause}".split())
+    cause = f" ({said(error.__cause__)})" if error.__cause__ else ""
+    return " ".join((said(error) + cause).split())
 
 
 def _run(work: Coroutine[Any, Any, list[Decision]]) -> list[Decision]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.base import Decision, Request, said
 from palaestra.envs.base import Action
 from palaestra.errors import InputError, nearest
 
@@ -26,8 +26,8 @@ class ScriptedPolicy:
         start = time.perf_counter()
         try:
             decision = Decision(self.function(request))
-        except Exception as error:
-            decision = Decision("", error=f"{type(error).__name__}: {error}")
+        except (Exception, SystemExit) as error:  # sys.exit() in a function is its own failure, too
+            decision = Decision("", error=said(error))
         decision.duration = time.perf_counter() - start
         return decision
 

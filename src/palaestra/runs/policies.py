@@ -18,6 +18,7 @@ from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError, RecipeError
 from palaestra.runs.teachers import call, check, check_teacher, naming
 from palaestra.runs.teachers import make as make_teacher
+from palaestra.runs.trust import refuse
 
 
 @dataclass(frozen=True)
@@ -165,10 +166,9 @@ def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
     Raises:
         RecipeError: it cannot be made; or it names code, and is not trusted.
     """
+    if not trust:
+        refuse({"policies": {name: part}}, f"stored policy {name!r}")
     kind, options = str(part.get("kind")), dict(part.get("options") or {})
-    named = [text for text in (kind, str(options.get("teacher", ""))) if ":" in text]
-    if named and not trust:
-        raise RecipeError(f"policy {name!r} is {named[0]!r}, code that would run: read it, then say trust=True")
     with naming(f"policies.{name}"):
         make = POLICIES.find(kind)
     return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))  # type: ignore[call-arg]

@@ -33,17 +33,23 @@ def keep(recipe: Recipe, seed: int, team: Team, folder: Path) -> Path:
 
 
 def export(
-    run: Path, *, seed: int | None = None, policy: str | None = None, out: Path | None = None, best: bool = False
+    run: Path,
+    *,
+    seed: int | None = None,
+    policy: str | None = None,
+    out: Path | None = None,
+    best: bool = False,
+    trust: bool = False,
 ) -> dict[str, Path]:
     """Write the policies of a run from its last checkpoint; returns the folder of each.
 
     seed: default: the first. policy: only this one. out: default RUN/seed-N/policies. best: of the checkpoints that
-    were kept, the one whose look at held-out tasks was best, not the last.
+    were kept, the one whose look at held-out tasks was best, not the last. trust: code that the recipe names may run.
 
     Raises:
         InputError: there is no such run, seed or policy, or no checkpoint that is whole.
     """
-    recipe, seeds = load_run(run)
+    recipe, seeds = load_run(run, trust=trust)
     seed = seeds[0] if seed is None else seed
     if seed not in seeds:
         raise InputError(f"{run}: no seed {seed} there; its seeds: {', '.join(map(str, seeds))}")
@@ -53,7 +59,7 @@ def export(
         raise InputError(f"{directory}: no checkpoint that is whole; go on with `palaestra train … --resume`")
     if best:
         found = _best(directory, recipe.evaluation.measure) or found
-    team = _untrained(resolve(alone(recipe)), seed, directory)
+    team = _untrained(resolve(alone(recipe)), seed, directory, trust)
     state = checkpoints.load(found)["policies"]
     for name, learned in team.learnable.items():
         if name in state:
@@ -69,18 +75,18 @@ def export(
     return {name: folder / folder_name(name) for name in stored}
 
 
-def load_run(run: Path) -> tuple[Recipe, list[int]]:
+def load_run(run: Path, *, trust: bool = False) -> tuple[Recipe, list[int]]:
     """The recipe of a run, and the seeds that have begun.
 
     Raises:
-        InputError: the directory holds no run.
+        InputError: the directory holds no run; or its recipe names code and is not trusted.
     """
     if not (run / "recipe.yaml").exists():
         raise InputError(f"{run}: no recipe.yaml: give a directory that `palaestra train` wrote")
     seeds = sorted(int(path.name[5:]) for path in run.glob("seed-*") if path.name[5:].isdigit())
     if not seeds:
         raise InputError(f"{run}: no seed has begun there yet")
-    return load(run / "recipe.yaml"), seeds
+    return load(run / "recipe.yaml", trust=trust), seeds
 
 
 def push(folder: Path, repository: str, *, upload: Callable[[Path, str], str] | None = None) -> str:
@@ -109,10 +115,10 @@ def _upload(folder: Path, repository: str) -> str:
     return str(address)
 
 
-def _untrained(setup: Setup, seed: int, directory: Path) -> Team:
+def _untrained(setup: Setup, seed: int, directory: Path, trust: bool) -> Team:
     """The team with parameters of some kind: as stored, or made anew as training makes it."""
     if (directory / "policies" / "team.json").exists():
-        return Team.load(directory / "policies", trust=True)  # its recipe has been loaded already
+        return Team.load(directory / "policies", trust=trust)
     part = setup.warm_start
     name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, 64)
     script = scripted_team(name, options, setup.train, "warm_start.teacher", seed=seed)

@@ -53,6 +53,19 @@ def test_ragged_shared_prompts_with_a_cache_equal_one_row_at_a_time(kind: str, w
         torch.testing.assert_close(through(way(model)), directly(model), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral"])
+def test_prompts_of_one_length_need_no_mask(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts = make(kind), [np.array(ids, np.int32) for ids in ([1] * 9, [2] * 9, [3] * 9)]
+    monkeypatch.setitem(globals(), "PROMPTS", prompts)
+    given: list[set[str]] = []
+    model.register_forward_pre_hook(lambda module, args, kwargs: given.append(set(kwargs)), with_kwargs=True)
+    with torch.no_grad():
+        found = through(Generic(model))
+        assert len(given) == 3
+        assert not any("attention_mask" in arguments for arguments in given)
+        torch.testing.assert_close(found, directly(model), atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(("kind", "way"), WAYS[:3])
 def test_gradients_equal_those_of_the_model(kind: str, way: type) -> None:
     model = make(kind)

@@ -90,10 +90,12 @@ class Generic:
 
     def _call(self, state: _GenericState, ids: torch.Tensor, keep: int) -> torch.Tensor:
         end = state.length + ids.shape[1]
-        places = torch.arange(end, device=ids.device)
-        arguments: dict[str, Any] = {"attention_mask": (places >= state.pad[:, None]).long()}
-        if "position_ids" in self.accepted:
-            arguments["position_ids"] = (places[state.length :] - state.pad[:, None]).clamp(min=0)
+        arguments: dict[str, Any] = {}
+        if state.padded:  # without padding a model makes its own mask, and most need none
+            places = torch.arange(end, device=ids.device)
+            arguments["attention_mask"] = (places >= state.pad[:, None]).long()
+            if "position_ids" in self.accepted:
+                arguments["position_ids"] = (places[state.length :] - state.pad[:, None]).clamp(min=0)
         if "logits_to_keep" in self.accepted:
             arguments["logits_to_keep"] = keep
         output = self.model(input_ids=ids, past_key_values=state.cache, use_cache=True, **arguments)
@@ -104,6 +106,7 @@ class Generic:
 class _GenericState:
     def __init__(self, cache: Any, pad: torch.Tensor, length: int) -> None:
         self.cache, self.pad, self.length = cache, pad, length
+        self.padded = bool(pad.any())
 
     def keep(self, rows: torch.Tensor) -> None:
         self.cache.batch_select_indices(rows)

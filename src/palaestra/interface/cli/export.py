@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import app, err, say
+from palaestra.interface.cli.app import Trust, app, err, modules_here, say
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="what `train` wrote")]
 Seed = Annotated[int | None, typer.Option("--seed", help="of the run [default: its first]")]
@@ -25,6 +25,7 @@ def export(
         bool, typer.Option("--best", help="the kept checkpoint whose look was best, not the last; it flatters")
     ] = False,
     push: Annotated[str | None, typer.Option("--push", metavar="OWNER/NAME", help="also upload it to a hub")] = None,
+    trust: Trust = False,
 ) -> None:
     """Write the trained policies: language models for transformers and peft, tables and networks as safetensors.
 
@@ -33,9 +34,11 @@ def export(
     from palaestra.learning import need_torch
 
     need_torch()
+    if trust:
+        modules_here()
     from palaestra.runs import trained
 
-    folders = trained.export(run, seed=seed, policy=policy, out=out, best=best)
+    folders = trained.export(run, seed=seed, policy=policy, out=out, best=best, trust=trust)
     for folder in folders.values():
         say(str(folder))
     if push is not None:
@@ -51,6 +54,7 @@ def play(
     human: Annotated[str | None, typer.Option("--human", metavar="AGENT", help="take this seat yourself")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="how many")] = 1,
     task: Annotated[int, typer.Option(min=0, help="number of the first held-out task")] = 0,
+    trust: Trust = False,
 ) -> None:
     """Play held-out tasks turn by turn: what each agent sees, what it does, what it receives.
 
@@ -59,12 +63,14 @@ def play(
     from palaestra.learning import need_torch
 
     need_torch()
+    if trust:
+        modules_here()
     from palaestra.agents import Team
     from palaestra.runs import build, trained, watch
 
-    recipe, _ = trained.load_run(run)
+    recipe, _ = trained.load_run(run, trust=trust)
     factory = build.env(recipe.env, "test")
-    team = Team.load(run, seed=seed, trust=True)  # the recipe, which has been loaded, names the same code
+    team = Team.load(run, seed=seed, trust=trust)
 
     def ask(prompt: str) -> str | None:
         err.print(prompt, end="", soft_wrap=True)
