@@ -118,7 +118,10 @@ def test_what_cannot_be_played_is_refused_with_a_reason(name, options, message):
 
 @pytest.mark.parametrize(
     ("name", "module", "message"),
-    [("LunarLander-v3", "Box2D", "Box2D is not installed"), ("phys2d/CartPole-v1", "jax", "jax")],
+    [
+        ("LunarLander-v3", "Box2D", "Box2D is not installed"),
+        ("phys2d/CartPole-v1", "jax", r'pip install "gymnasium\[jax\]"'),
+    ],
 )
 def test_what_an_env_needs_is_named(name, module, message, monkeypatch):
     for loaded in [each for each in sys.modules if each.startswith(("gymnasium.envs.box2d", "gymnasium.envs.phys2d"))]:

@@ -229,7 +229,7 @@ def test_a_missing_package_is_named(monkeypatch):
         raise ModuleNotFoundError("No module named 'pygame'")
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(InputError, match=r"pygame.*palaestra\[pettingzoo\]"):
+    with pytest.raises(MissingExtraError, match=r"pygame.*pip install 'pettingzoo\[classic\]'"):
         pettingzoo("classic.tictactoe_v3")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"palaestra\[pettingzoo\]"):

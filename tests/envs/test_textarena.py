@@ -206,14 +206,19 @@ def test_what_cannot_be_played_is_refused_with_a_reason(name, options, message):
         textarena(name, **options)
 
 
-@pytest.mark.parametrize("name", ["Cryptarithm-v0", "Slitherlink-v0"])
-def test_messages_that_are_no_text_are_shown_all_the_same(name):
-    """These games send their progress as a number where the others say something."""
-    env = textarena(name, players=1)()
+@pytest.mark.parametrize("name", ["Countdown-v0", "Cryptarithm-v0", "Slitherlink-v0"])
+def test_games_that_give_progress_before_the_reason_are_understood(name):
+    """They call TextArena's `set_invalid_move(reason, reward)` the other way round."""
+    env = textarena(name, players=1, retries=1)()
     env.reset(0)
     result = env.step({"player_0": "[0]"})
-    assert isinstance(result.observations["player_0"].text, str)
+    assert "Reason: " in result.observations["player_0"].text
+    assert "Reason: 0" not in result.observations["player_0"].text
     assert result.info["valid"] == {"player_0": False}
+    result = env.step({"player_0": "[0]"})
+    assert result.terminated
+    assert 0 <= result.rewards["player_0"] < 1
+    assert result.info["reason"].startswith("Invalid Move: ")
 
 
 @pytest.mark.parametrize("name", ["Wordle-v0", "Hangman-v0", "WordLadder-v0"])

@@ -40,6 +40,36 @@ ANSWERS = [
 ]
 
 
+COUNTING = {
+    "a global": "seen = []\ndef reward(turn):\n    seen.append(1)\n    return len(seen)",
+    "a global statement": "n = 0\ndef reward(turn):\n    global n\n    n += 1\n    return n + turn['distance']",
+    "a default": "def reward(turn, seen=[]):\n    seen.append(1)\n    return len(seen)",
+    "an attribute": "def reward(turn):\n    reward.n += 1\n    return reward.n\nreward.n = 0",
+    "a closure": "def make():\n    n = [0]\n    def f():\n        n[0] += 1\n        return n[0]\n    return f\n"
+    "tick = make()\ndef reward(turn): return tick()",
+    "a generator": "import itertools\ntick = itertools.count()\ndef reward(turn): return next(tick)",
+    "a class": "class Tally:\n    n = 0\ndef reward(turn):\n    Tally.n += 1\n    return Tally.n",
+    "every other call": "n = [0]\ndef reward(turn):\n    n[0] += 1\n    return n[0] % 2",
+    "what was seen before": "seen = set()\ndef reward(turn):\n    new = turn['distance'] not in seen\n"
+    "    seen.add(turn['distance'])\n    return float(new)",
+    "beside a memory": "seen = []\ndef reward(turn, memory):\n    seen.append(1)\n    return len(seen)",
+    "a cache": "import functools\n@functools.cache\ndef first():\n    return [0]\n"
+    "def reward(turn):\n    first()[0] += 1\n    return first()[0]",
+}
+
+
+@pytest.mark.parametrize("where", list(COUNTING))
+def test_a_program_that_counts_its_calls_is_refused(where: str) -> None:
+    """It would score the order of the table."""
+    (issue,) = check(RewardProgram(COUNTING[where], "reward", ("distance", "lava")), SAMPLE)
+    assert issue.kind == "state", issue
+    assert "after other rows; global variables, defaults and attributes must not change" in issue.what
+
+
+def test_what_lasts_in_the_memory_is_fine() -> None:
+    assert check(RewardProgram(RIGHT, "reward", ("distance", "lava")), SAMPLE) == []
+
+
 class Scripted:
     """An OpenAI-compatible endpoint that gives its answers in order, and keeps the prompts."""
 

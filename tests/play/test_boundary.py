@@ -83,7 +83,7 @@ def test_malformed_observations_are_refused(first: Any, error: type[Exception], 
         (end(success="no"), EnvError, r"info\['success'\] says 'no'"),
         (end(success={"a": 0.5}), EnvError, r"info\['success'\] says 0.5"),
         (end(success=float("nan")), EnvError, r"info\['success'\] says nan"),
-        (end([1.0]), EnvError, r"rewards is \[1.0\], expected a mapping"),  # type: ignore[arg-type]
+        (end([1.0]), EnvError, r"rewards is \[1.0\], expected \{agent: number\}"),  # type: ignore[arg-type]
         (StepResult({}, info=["x"]), EnvError, r"info is \['x'\], expected a mapping"),  # type: ignore[arg-type]
         (end({"b": float("nan")}), RewardError, "'b' received nan from Fixed, expected a finite number"),
         (end({"b": np.float32("-inf")}), RewardError, "'b' received -inf"),

@@ -59,9 +59,11 @@ class GymnasiumEnv:
             except gymnasium.error.UnregisteredEnv as error:
                 raise InputError(f"Gymnasium has no env {name!r}{nearest(name, gymnasium.registry)}") from error
             except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-                raise MissingExtraError(
-                    f"Gymnasium's {name!r} needs another package: {' '.join(str(error).split())}"
-                ) from error
+                said = " ".join(str(error).split())
+                if (missing := getattr(error, "name", None)) and "install" not in said:
+                    extra = {"jax": "jax", "pygame": "classic-control", "mujoco": "mujoco"}.get(missing, "all")
+                    said += f': pip install "gymnasium[{extra}]"'
+                raise MissingExtraError(f"Gymnasium's {name!r} needs another package: {said}") from error
             except (TypeError, gymnasium.error.Error) as error:
                 raise InputError(f"Gymnasium cannot make {name!r} with {options}: {error}") from error
         else:

@@ -19,7 +19,7 @@ from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
 from palaestra.envs.gymnasium import features_of
-from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 Api = Literal["auto", "aec", "parallel"]
 FAMILIES = ("classic", "butterfly", "sisl", "atari")
@@ -258,8 +258,8 @@ def _module(name: str) -> Any:
         known = _known()
         if name not in known:
             raise InputError(f"PettingZoo has no env {name!r}{nearest(name, known)}") from error
-        fix = "pip install 'palaestra[pettingzoo]'"
-        raise InputError(f"PettingZoo's {name!r} needs another package ({error}): {fix}") from error
+        fix = f"pip install 'pettingzoo[{name.partition('.')[0]}]'"
+        raise MissingExtraError(f"PettingZoo's {name!r} needs another package ({error}): {fix}") from error
 
 
 def _known() -> Sequence[str]:

@@ -128,6 +128,8 @@ class TextArenaEnv:
 
         def set_invalid_move(*args: Any, **kwargs: Any) -> Any:
             self._invalid = True
+            if len(args) == 2 and isinstance(args[1], str) and not isinstance(args[0], str):
+                args = args[::-1]  # Countdown, Cryptarithm and Slitherlink give what was reached before the reason
             return reject(*args, **kwargs)
 
         state.set_invalid_move = set_invalid_move

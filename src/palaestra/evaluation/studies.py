@@ -12,6 +12,7 @@ registration, here or in a package that names its module under the entry point `
 from __future__ import annotations
 
 import inspect
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -62,8 +63,9 @@ def table(path: Path, *needed: str) -> pl.DataFrame:
             frame = pl.read_csv(path, separator=sign, infer_schema_length=None, glob=False)
         elif path.suffix == ".parquet":
             frame = pl.read_parquet(path, glob=False)
-        else:
-            frame = pl.read_json(path) if path.suffix == ".json" else pl.read_ndjson(path, infer_schema_length=None)
+        else:  # from memory, for polars takes brackets in a path for a pattern
+            read = pl.read_json if path.suffix == ".json" else pl.read_ndjson
+            frame = read(io.BytesIO(path.read_bytes()), infer_schema_length=None)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     for name in needed:

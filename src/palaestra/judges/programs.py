@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,18 +92,41 @@ class RewardProgram:
     def _run(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[Outcome]:
         for column in self.sees:
             turns._require(column, "reward program: ")
-        rows = turns.frame.select(self.sees).to_dicts()
-        if not self.remembers:
-            return run_table(self.source, self.function, [[_plain(row)] for row in rows], limits=self.limits)
-        segments = Evaluation(turns).segments(keys)
-        order = np.arange(len(rows)) if segments.order is None else segments.order
-        owner = np.repeat(np.arange(len(segments.lengths)), segments.lengths).tolist()
-        calls = [[_plain(rows[row])] for row in order]
-        found = run_table(self.source, self.function, calls, keys=owner, limits=self.limits)
-        outcomes = [Outcome()] * len(rows)
-        for row, outcome in zip(order, found, strict=True):
+        outcomes = [Outcome()] * len(turns)
+        for row, outcome in self._play(turns, self._memories(turns, keys)):
             outcomes[row] = outcome
         return outcomes
+
+    def _memories(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[np.ndarray]:
+        """The rows that share a memory, in order."""
+        if not self.remembers:
+            return [np.arange(len(turns))]
+        segments = Evaluation(turns).segments(keys)
+        order = np.arange(len(turns)) if segments.order is None else segments.order
+        return np.split(order, segments.starts[1:])
+
+    def _play(self, turns: Turns, memories: Sequence[np.ndarray]) -> Iterator[tuple[int, Outcome]]:
+        rows = turns.frame.select(self.sees).to_dicts()
+        order = [int(row) for memory in memories for row in memory]
+        owner = np.repeat(np.arange(len(memories)), [len(memory) for memory in memories]).tolist()
+        calls = [[_plain(rows[row])] for row in order]
+        found = run_table(self.source, self.function, calls, keys=owner if self.remembers else None, limits=self.limits)
+        return zip(order, found, strict=True)
+
+    def strays(self, turns: Turns, *, over: Keys = EPISODE) -> tuple[int, Outcome, Outcome] | None:
+        """A row that comes to something else after other rows: what it came to first, and then; None if there is none.
+
+        Globals, defaults and attributes outlive a call, so a program that counts in them scores the order of the table.
+        Everything is played in one process behind the first memory, twice, the last memory first.
+        """
+        expected = self.run(turns, over=over)
+        memories = self._memories(turns, joined(over))
+        if not self.remembers:
+            memories = [row for memory in memories for row in np.split(memory, len(memory))] if len(turns) else []
+        for row, outcome in self._play(turns, [*memories[:1], *memories[::-1], *memories[::-1]]):
+            if outcome != expected[row]:
+                return row, expected[row], outcome
+        return None
 
     def score(
         self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE

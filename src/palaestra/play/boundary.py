@@ -77,18 +77,24 @@ def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Ou
     if not isinstance(result, StepResult):
         raise EnvError(f"step returned {type(result).__name__}, expected StepResult")
     rewards, info = result.rewards, result.info
-    for name, part in (("rewards", rewards), ("info", info)):
-        if not isinstance(part, Mapping):
-            raise EnvError(f"{name} is {_short(part)}, expected a mapping")
+    if not _mapping(rewards):
+        raise EnvError(f"rewards is {_short(rewards)}, expected {{agent: number}}")
+    if not _mapping(info):
+        raise EnvError(f"info is {_short(info)}, expected a mapping")
     valid, success = info.get("valid") or _NOTHING, info.get("success")
-    if not isinstance(valid, Mapping):
+    if not _mapping(valid):
         raise EnvError(f"info['valid'] is {_short(valid)}, expected {{agent: bool}}")
+    each: Mapping[str, Any] | None = success if success is not None and _mapping(success) else None
     known = env.agents
-    for name, given in (("a reward", rewards), ("info['valid']", valid), ("info['success']", success)):
-        if isinstance(given, Mapping):
-            for agent in given:
-                if agent not in known:
-                    raise _stranger(name, agent, known)
+    for agent in rewards:
+        if agent not in known:
+            raise _stranger("a reward", agent, known)
+    for agent in valid:
+        if agent not in known:
+            raise _stranger("info['valid']", agent, known)
+    for agent in each or ():
+        if agent not in known:
+            raise _stranger("info['success']", agent, known)
     over = result.terminated or result.truncated or not result.observations
     return Outcome(
         seen=[] if over else _look(env, result.observations),
@@ -96,9 +102,9 @@ def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Ou
         terminated=bool(result.terminated or (over and not result.truncated)),
         truncated=bool(result.truncated),
         valid={agent: bool(_flag("valid", value)) for agent, value in valid.items()},
-        success={agent: _flag("success", value) for agent, value in success.items()}
-        if isinstance(success, Mapping)
-        else _flag("success", success),
+        success=_flag("success", success)
+        if each is None
+        else {agent: _flag("success", value) for agent, value in each.items()},
         metadata=_to_json(info, facts) if info else None,
         facts=read_facts(info, facts, actions, env.agents) if facts else _NOTHING,
     )
@@ -114,6 +120,10 @@ def _look(env: Env, observations: Mapping[str, Observation]) -> list[Seen]:
     if len(agents) > 1:
         agents.sort(key=env.agents.index)
     return [(agent, observations[agent], _row(agent, observations[agent])) for agent in agents]
+
+
+def _mapping(value: Any) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)  # the first is asked for speed
 
 
 def _stranger(what: str, agent: Any, agents: Collection[str]) -> EnvError:

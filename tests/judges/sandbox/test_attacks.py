@@ -277,6 +277,23 @@ def test_half_characters_stay_out_of_tables() -> None:
     assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == Outcome(1.0, printed="?!\n")
 
 
+@pytest.mark.parametrize(
+    "look",
+    ["os.lseek(0, 0, 0)\n    return len(os.read(0, 10**6))", "return len(os.read(0, 10**6))",
+     "return len(sys.stdin.read())", "return len(sys.__stdin__.read())", "return len(open('/proc/self/fd/0').read())"],
+)  # fmt: skip
+def test_calls_that_are_still_to_come_cannot_be_read(look: str) -> None:
+    source = f"import os, sys\ndef reward(x):\n    {look}"
+    found = run_table(source, "reward", [[f"row {n}"] for n in range(3)], screened=False, limits=SHORT)
+    assert {outcome.value for outcome in found} <= {None, 0.0}
+
+
+def test_a_terminal_is_not_steered() -> None:
+    body = "raise ValueError('\\x1b]0;owned\\x07\\u202e\\x9b31m')"
+    assert attack(body, screened=True).error == r"ValueError: \x1b]0;owned\x07\u202e\x9b31m (line 2)"
+    assert attack("print('\\x1b[2J\\tx')\nreturn 1.0", screened=True).printed == "\\x1b[2J\tx\n"
+
+
 @pytest.mark.parametrize("screened", [True, False])
 def test_what_is_printed_is_no_answer(screened: bool) -> None:
     """Not even where it looks like one, or is more than fits into a buffer."""
@@ -371,6 +388,17 @@ SCREENED = {
     "too long": "return 1 #" + "x" * 60_000,
 }
 HIDDEN = {
+    "numpy's library by name": ("from numpy import lib\nreturn lib._npyio_impl.os.getpid()", "ImportError"),
+    "numpy's core by name": ("from numpy import _core\nreturn 1", "ImportError"),
+    "a module behind another name": ("from numpy import lib as math\nreturn 1", "ImportError"),
+    "numpy's generators": ("from numpy import random\nreturn 1", "ImportError"),
+    "the scanner of json": ("from json import scanner\nreturn scanner.re.enum.sys.maxsize", "ImportError"),
+    "the decoder of json": ("from json import decoder\nreturn 1", "ImportError"),
+    "the parser of re": ("from re import _parser\nreturn 1", "ImportError"),
+    "classes of collections": ("from collections import abc\nreturn 1", "ImportError"),
+    "operators of fractions": ("from fractions import operator\nreturn 1", "ImportError"),
+    "numpy's manual": ("import numpy as np\nreturn np.info(print)", "AttributeError"),
+    "numpy's own tests": ("import numpy as np\nreturn np.test()", "AttributeError"),
     "module of a module": ("import statistics\nreturn statistics.sys", "AttributeError"),
     "os of collections": ("import collections\nreturn collections._sys", "AttributeError"),
     "loading by numpy": ("import numpy as np\nreturn np.load('x', allow_pickle=True)", "AttributeError"),

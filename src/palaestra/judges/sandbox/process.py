@@ -11,6 +11,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,7 +80,8 @@ def run_program(
     Args:
         source: the program. function: which of its functions. arguments: plain values (JSON).
         screened: look at the syntax first, and run with few builtins. Without it only the process is locked in: for
-            programs that need more of the language or of the standard library, and for testing the lock.
+            programs that need more of the language or of the standard library, and for testing the lock. Such a one
+            could find the calls that come later in the memory of its process.
 
     Raises:
         InputError: the arguments are not plain values.
@@ -241,6 +243,14 @@ def _wait(process: subprocess.Popen, answers: BinaryIO, number: int, limits: Lim
     return f"died: exit code {code} without an answer"
 
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def _harmless(text: str) -> str:
+    """A program's text for a table, a page or a terminal: what would steer the latter is spelled out."""
+    return _CONTROL.sub(lambda sign: sign[0].encode("unicode_escape").decode(), clean(text))
+
+
 def _read(line: bytes, limits: Limits) -> Outcome:
     """An answer, believed in nothing: the worker may have been made to write anything."""
     if len(line) > 30 * limits.values + 12 * (limits.printed + LONGEST_PROBLEM):
@@ -249,9 +259,9 @@ def _read(line: bytes, limits: Limits) -> Outcome:
         value, error, printed = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return Outcome(error="result: the answer is not one")
-    printed = clean(printed)[: limits.printed] if isinstance(printed, str) else ""
+    printed = _harmless(printed)[: limits.printed] if isinstance(printed, str) else ""
     if error is not None:
-        return Outcome(error=clean(str(error))[:LONGEST_PROBLEM], printed=printed)
+        return Outcome(error=_harmless(str(error))[:LONGEST_PROBLEM], printed=printed)
     items = value if isinstance(value, list) else [value]
     if len(items) > limits.values or not all(item is None or type(item) is float for item in items):
         return Outcome(error="result: not a number, None or a list of them", printed=printed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import io
 import json
 import os
 import runpy
@@ -29,8 +30,9 @@ SAFE = (
 )  # fmt: skip
 HIDDEN = {
     "DataSource", "Formatter", "ForwardRef", "asarray_chkfinite", "fromfile", "fromregex", "genfromtxt",
-    "get_type_hints", "load", "loadtxt", "memmap", "open_memmap", "save", "savetxt", "savez", "savez_compressed",
-    "singledispatch", "singledispatchmethod", "update_wrapper", "wraps",  # they take names, or evaluate text
+    "get_type_hints", "info", "load", "loadtxt", "memmap", "open_memmap", "save", "savetxt", "savez",
+    "savez_compressed", "show_config", "show_runtime", "singledispatch", "singledispatchmethod", "test",
+    "update_wrapper", "wraps",  # they open files, import, take names, or evaluate text
 }  # fmt: skip
 
 
@@ -55,9 +57,12 @@ class Printer:
 
 
 def public(module: types.ModuleType) -> types.ModuleType:
-    """A module with nothing in it but what the other has on offer: no `statistics.sys`, no file functions."""
+    """A module with nothing in it but what the other has on offer: no `statistics.sys`, no file functions.
+
+    It has another name, for `from numpy import lib` looks for a loaded `numpy.lib` where `numpy` has no `lib`.
+    """
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
-    copy = types.ModuleType(module.__name__)
+    copy = types.ModuleType(f"sandboxed {module.__name__}")
     for name in names:
         value = vars(module).get(name)  # what is imported on demand only is left out
         if (
@@ -116,6 +121,7 @@ def main() -> None:
     sys.path += job["path"]
     printer: Any = Printer(job["printed"])
     sys.stdout = sys.stderr = printer
+    calls = take_calls()
     modules = dict(imports(job["modules"]))
     offered = {name: public(module) for name, module in modules.items()} if job["screened"] else {}
     confine = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py"))["confine"]
@@ -136,7 +142,7 @@ def main() -> None:
     except BaseException as error:
         broken = describe(error)
     memory: dict[str, Any] = {}
-    for line in sys.stdin.buffer:
+    for line in calls:
         arguments, fresh = json.loads(line)
         if fresh:
             memory = {}
@@ -147,6 +153,16 @@ def main() -> None:
         except BaseException as error:
             value, problem = None, broken or describe(error)
         answer([value, problem, printer.take()])
+
+
+def take_calls() -> Iterator[bytes]:
+    """All calls, read at once: the program finds an empty stdin, not those that are still to come."""
+    lines = iter(sys.stdin.buffer.readlines())
+    sys.stdin.close()
+    os.close(0)
+    os.open(os.devnull, os.O_RDONLY)  # gets the number that is free now, 0
+    sys.stdin = sys.__stdin__ = io.StringIO()  # type: ignore[misc, assignment]
+    return lines
 
 
 def imports(names: list[str]) -> Iterator[tuple[str, types.ModuleType]]:
