@@ -7,26 +7,31 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from palaestra.algebra.signals import mean
+from palaestra.algebra.signals import col, fill_missing, mean
 from palaestra.algebra.turns import Turns
 from palaestra.atlas import harness
 from palaestra.atlas.harness import Arms, reached, reproduce
 from palaestra.credit import gae, grpo
 from palaestra.evaluation.rubric import path_credit
-from palaestra.rewards import attribute, cm2, rlver_reward, stepwise_point, tool_rl_reward
+from palaestra.rewards import attribute, cm2, rlver_reward, stepwise_point, tool_rl_reward, vote
 from palaestra.runs.recipe import load, override
 
 Table = Mapping[str, Mapping[str, float]]
 HOLDS: dict[int, list[Table]] = {
     5: [{"local": {"dice": 0.65}, "team": {"dice": 0.5}, "boundary": {"dice": 0.66}}],
+    34: [{"both": {"exit": 0.67}, "sparse": {"exit": 0.0}}],
     46: [{"separate": {"first": 0.2, "last": 0.96}}],
+    55: [{"patience_1.0": {"first": 0.6, "welfare": 0.96}, "patience_0.8": {"first": 0.8, "welfare": 0.94},
+          "patience_0.5": {"first": 0.9, "welfare": 0.9}}],
     95: [{"self_play": {"first": 0.6, "accepted": 0.99, "counter": 0.7}}],
     156: [{"turn": {"iterations": 29}, "trajectory": {"iterations": 40}}],
+    163: [{"none": {"curve": 0.0, "final": 0.0}, "right": {"curve": 0.7, "final": 1.0},
+           "noisy": {"curve": 0.4, "final": 0.9}}],
     164: [{"fixed": {"trained": 1.0, "fresh": 0.35}, "sampled": {"trained": 0.95, "fresh": 0.95}}],
     169: [{"attributed": {"iterations": 16}, "uniform": {"iterations": 16}}],
     180: [{"published": {"smallest": 0.65}, "equal": {"smallest": 0.5}}],
@@ -38,12 +43,21 @@ HOLDS: dict[int, list[Table]] = {
           {"replay": {"hard": 0.7, "all": 0.8}, "fresh": {"hard": 0.6, "all": 0.8}}],
     203: [{"e_grpo": {"curve": 0.5, "iterations": 40}, "grpo": {"curve": 0.3, "iterations": 60}}],
     215: [{"fine": {"curve": 0.5, "iterations": 40}, "all": {"curve": 0.3, "iterations": 60}}],
+    218: [{"co": {"start": 0.4, "end": 0.7}, "self": {"start": 0.4, "end": 0.4}}],
 }  # fmt: skip
 """What trainings measured, one table for each call of `train_arms`."""
-ALIKE = {5: "team", 46: None, 95: None, 164: "fixed", 169: None, 156: "trajectory", 180: "equal", 184: "success",
-         187: "answer", 191: "outcome", 203: "grpo", 215: "all"}  # fmt: skip
+ALIKE = {
+    5: "team", 34: "sparse", 46: None, 55: "patience_1.0", 95: None, 156: "trajectory", 163: "right", 164: "fixed",
+    169: None, 180: "equal", 184: "success", 187: "answer", 191: "outcome", 203: "grpo", 215: "all", 218: "self",
+}  # fmt: skip
 """The baseline that all arms are made equal to; None: nothing is claimed of arms against each other."""
-RECIPES = {5: "voxels", 46: "network-consensus", 156: "talk", 184: "corridor"}
+RECIPES = {5: "voxels", 34: "maze", 55: "market", 163: "maze", 46: "network-consensus", 156: "talk", 184: "corridor"}
+
+
+class Told(NamedTuple):
+    """What a test said."""
+
+    p: float
 
 
 def module_of(number: int) -> ModuleType:
@@ -83,11 +97,14 @@ def test_it_fails_if_the_arms_come_out_alike(number: int, monkeypatch: pytest.Mo
     [
         (95, "bargaining_share", lambda discounts, rounds=None: 0.5),
         (156, "cm2", lambda score, over=None, **options: cm2(mean(score, over="episode"), over="group", **options)),
+        (55, "choice_position_test", lambda ranks, proposals: Told(p=0.0)),
+        (163, "milestone_bonus", lambda: fill_missing(0.2 * (col("milestone") >= 0), 0.0)),
         (169, "attribute", lambda outcome, *rest, **options: attribute(outcome, how="uniform")),
         (184, "cum_max_gain", lambda progress: progress),
         (184, "gae", lambda *columns, lam, **options: gae(*columns, lam=0.0, **options)),
         (187, "path_credit", lambda steps, gamma=0.0: path_credit(steps, 1e-12)),
         (203, "e_grpo", lambda text, entities: grpo()),
+        (218, "co_reward", lambda answer: grpo(vote(answer, over="group"))),
         (215, "tool_rl_reward", lambda calls, gold, granularity: tool_rl_reward(calls, gold, granularity="all")),
     ],
 )
@@ -143,7 +160,7 @@ def test_users_must_be_pleased(learned: bool, holds: bool, monkeypatch: pytest.M
     assert not reproduce(194).holds
 
 
-@pytest.mark.parametrize("number", [5, 46, 156, 184, 203])
+@pytest.mark.parametrize("number", [5, 34, 46, 55, 156, 163, 184, 203])
 def test_every_arm_is_a_recipe(number: int) -> None:
     """The fields that arms change are fields of a recipe that ships."""
     recipe = load(RECIPES.get(number, "world"))
