@@ -73,7 +73,7 @@ def bias_of_failures(seed: int) -> dict[str, float]:
     baseline="the same scores averaged over the episode",
     criterion="the turn level needs fewer iterations of the recipe than the trajectory level in every seed, and its "
     "gradient has at least twice the signal-to-noise ratio; leaving failed judge calls out of the baseline biases it "
-    "by less than 0.02, counting them as 0 by more than 0.1 (held on the one fresh block of two seeds tried)",
+    "by less than 0.02, counting them as 0 by more than 0.1 (held on both fresh blocks of two seeds tried)",
     seeds=(0, 1, 2),
     slow=True,
 )

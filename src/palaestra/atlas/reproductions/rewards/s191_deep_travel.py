@@ -52,8 +52,8 @@ def hard(learned: Learned) -> dict[str, float]:
     claim="Checking details behind a gate stops inventions; replay of failed tasks helps hard ones.",
     baseline="the gate alone; no replay",
     criterion="in every seed fewer than 0.1 of the facts are invented, against more than 0.2 in the mean with the gate "
-    "alone, feasibility being within 0.05; with replay the hardest third gains at least 0.05 in the mean (held on the "
-    "one fresh block of two and three seeds tried)",
+    "alone, feasibility being within 0.05; with replay the hardest third gains at least 0.05 in the mean (held on "
+    "both fresh blocks tried)",
     seeds=(0, 1, 2),
     slow=True,
 )

@@ -42,7 +42,7 @@ def worked_error() -> float:
     "teach less.",
     baseline="the same policy before training",
     criterion="worked reward exact; final emotion of the moderate above the hard above the harder user in the mean, "
-    "and above its start with each in every seed (held on the one fresh seed tried)",
+    "and above its start with each in every seed (held on the fresh seed and the fresh block tried)",
     seeds=(0, 1, 2),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
