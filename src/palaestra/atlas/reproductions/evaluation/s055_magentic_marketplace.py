@@ -65,8 +65,9 @@ def bought(learned: Learned) -> dict[str, float]:
     """Share of first proposals among those that are paid, and welfare over the optimum, on fresh markets."""
     turns = learned.play(groups=300).frame
     whole = turns.group_by("group").agg(pl.col("welfare").max(), pl.col("optimal").max())
-    first = turns["position"].drop_nulls() == 1
-    return {"first": float(first.mean()), "welfare": float(whole["welfare"].sum() / whole["optimal"].sum())}  # type: ignore[arg-type]
+    first = (turns["position"].drop_nulls() == 1).to_numpy().mean()
+    welfare, optimal = (whole[name].to_numpy().sum() for name in ("welfare", "optimal"))
+    return {"first": float(first), "welfare": float(welfare / optimal)}
 
 
 @reproduction(

@@ -56,7 +56,7 @@ def accepted(learned: Learned) -> dict[str, float]:
     "learned accepts from a chance of 0.6 on.",
     baseline="equal penalties of 0.3",
     criterion="exact break-even at 0.6 and 0.5; the smallest accepted chance lies in (0.55, 0.65] in every seed, and "
-    "at most at 0.55 with equal penalties (held on the one fresh block of two seeds tried)",
+    "at most at 0.55 with equal penalties (held on both fresh blocks of two seeds tried)",
     seeds=(0, 1, 2),
     slow=True,
 )

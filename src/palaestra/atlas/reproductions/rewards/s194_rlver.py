@@ -44,6 +44,7 @@ def worked_error() -> float:
     criterion="worked reward exact; final emotion of the moderate above the hard above the harder user in the mean, "
     "and above its start with each in every seed (held on the fresh seed and the fresh block tried)",
     seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Three users."""
