@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palaestra.errors import InputError
-from palaestra.learning.decomposition import NetworkDecomposition, write_factors
+from palaestra.learning.decomposition import NetworkDecomposition
 
 
 def play(episodes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -53,41 +53,3 @@ def test_bad_experience_is_named() -> None:
         NetworkDecomposition(2).fit(factors * np.nan, episode, returns, rng)
     with pytest.raises(InputError, match="did you mean 'rd'"):
         NetworkDecomposition(2, method="r")  # type: ignore[arg-type]
-
-
-GOOD = "def factors(observation):\n    return [observation['fuel'] * 2.0, abs(observation['drift'])]"
-RAGGED = "def factors(observation):\n    return [1.0] * (1 + observation['fuel'])"
-FAILING = "def factors(observation):\n    return [observation['speed']]"
-SAMPLES = [{"fuel": 1, "drift": -0.5}, {"fuel": 2, "drift": 0.25}]
-
-
-class Writer:
-    """A model that answers in turn, and remembers what it was asked."""
-
-    def __init__(self, *answers: str) -> None:
-        self.answers, self.asked = list(answers), list[tuple[str, float]]()
-
-    def __call__(self, prompt: str, temperature: float) -> str:
-        self.asked.append((prompt, temperature))
-        return f"Here it is:\n```python\n{self.answers.pop(0)}\n```\nGood luck."
-
-
-def test_programs_that_fail_on_samples_go_back_with_what_they_did() -> None:
-    writer = Writer(GOOD, RAGGED, FAILING, RAGGED, GOOD)
-    found = write_factors(writer, "Land the ship.", SAMPLES, candidates=2)
-    assert [temperature for _, temperature in writer.asked] == [1.0, 1.0, 0.3, 0.3, 0.3]
-    assert GOOD in writer.asked[2][0]
-    assert RAGGED in writer.asked[2][0]
-    assert "speed" in writer.asked[3][0].split("It failed:")[1]
-    assert "3 numbers where sample 0 gave 2" in writer.asked[4][0]
-    assert (found.size, found.asked) == (2, 5)
-    values = found([*SAMPLES, {"fuel": 3}])
-    np.testing.assert_allclose(values[:2], [[2, 0.5], [4, 0.25]])
-    assert np.isnan(values[2]).all()
-
-
-def test_a_model_that_never_gets_it_right_is_given_up() -> None:
-    with pytest.raises(InputError, match="after 1 corrections the program still fails: sample 0"):
-        write_factors(Writer(*[FAILING] * 3), "Land.", SAMPLES, candidates=1, repairs=1)
-    with pytest.raises(InputError, match="0 samples"):
-        write_factors(Writer(), "Land.", [])

@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from palaestra.algebra.turns import Turns
     from palaestra.runs.inline import Learned
 
-__all__ = ["Arms", "Outcome", "Reproduction", "Result", "all_ids", "find", "reproduce", "reproduction", "train_arms"]
+__all__ = [
+    "Arms",
+    "Outcome",
+    "Reproduction",
+    "Result",
+    "all_ids",
+    "find",
+    "reached",
+    "reproduce",
+    "reproduction",
+    "train_arms",
+]
 
 _registry: dict[int, Reproduction] = {}
 
@@ -128,6 +139,16 @@ def train_arms(
             for key, value in measure(learn(recipe, changes, seed=seed, on_turns=watch)).items():
                 found[name].setdefault(key, []).append(float(value))
     return Arms({name: {key: np.array(each) for key, each in values.items()} for name, values in found.items()})
+
+
+def reached(curve: Sequence[float], level: float, *, window: int = 5) -> int:
+    """Iterations before the first `window` whose mean is at least `level`; all of them if there is none.
+
+    >>> reached([0, 0, 1, 1, 1], 0.9, window=2), reached([0, 0.5], 0.9, window=2)
+    (2, 2)
+    """
+    means = np.convolve(np.nan_to_num(np.asarray(curve, float)), np.ones(window) / window, "valid")
+    return int((means >= level).argmax()) if (means >= level).any() else len(curve)
 
 
 def _modules() -> dict[int, str]:

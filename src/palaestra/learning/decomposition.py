@@ -1,22 +1,18 @@
-"""LaRe [51] with a network: step rewards decoded from latent factors, and factors written as code by a model.
+"""LaRe [51] with a network: step rewards decoded from latent factors.
 
-`palaestra.credit.decomposition` has the linear decoder, whose result is a signal. Left out: the prompts of the paper,
-which are those of its envs; batched evaluation functions (here a program sees one step, and runs in the sandbox).
+`palaestra.credit.decomposition` has the linear decoder, whose result is a signal; `palaestra.judges.writing` has the
+factors that a model writes as code.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from palaestra.errors import InputError, nearest
-from palaestra.judges.sandbox import Limits, run_table
 from palaestra.learning.critics import network
 
 
@@ -112,104 +108,3 @@ class NetworkDecomposition:
         """Inverse of `state_dict`."""
         self.network.load_state_dict(state["network"])
         self.optimiser.load_state_dict(state["optimiser"])
-
-
-# -- factors that a model writes --------------------------------------------------------------------------------------
-
-FUNCTION = "factors"
-TASK = """{task}
-
-Write a Python function `{function}(observation)` that returns a list of numbers, always of the same length: the few
-quantities of this one step that decide how much it contributes to the final outcome. Answer with one code block."""
-SUMMARISE = """{task}
-
-These functions were proposed:
-
-{proposals}
-
-Combine the best of them into one `{function}(observation)` that returns one list of numbers. Answer with one code
-block."""
-REPAIR = """{task}
-
-This function was tried on sample observations:
-
-```python
-{source}
-```
-
-It failed: {problem}. Correct it. Answer with one code block."""
-
-
-@dataclass(frozen=True)
-class WrittenFactors:
-    """Code for latent factors that works on samples; `size` numbers per step. asked: how often the model was."""
-
-    source: str
-    size: int
-    asked: int
-
-    def __call__(self, observations: Sequence[Any], *, limits: Limits | None = None) -> np.ndarray:
-        """float64[rows, size] in the sandbox; NaN where the program fails or returns something else."""
-        found = np.full((len(observations), self.size), np.nan)
-        outcomes = run_table(self.source, FUNCTION, [[each] for each in observations], limits=limits)
-        for row, outcome in enumerate(outcomes):
-            if _problem_of([outcome.value], [outcome.error], self.size) is None:
-                found[row] = outcome.value
-        return found
-
-
-def write_factors(
-    ask: Callable[[str, float], str],
-    task: str,
-    samples: Sequence[Any],
-    *,
-    candidates: int = 5,
-    repairs: int = 5,
-    limits: Limits | None = None,
-) -> WrittenFactors:
-    """LaRe's factors: `candidates` proposals at temperature 1, one summary at 0.3, `repairs` corrections at most.
-
-    ask: prompt and temperature to a model's answer, of which the last code block counts. task: what the observations
-    mean and what the team wants. samples: plain values (lists, numbers, text) of some steps, on which the program must
-    return lists of one length, all finite; what it did instead goes back to the model.
-
-    Raises:
-        InputError: there is no sample, or the last correction still fails; names the problem.
-    """
-    if not len(samples) or candidates < 1 or repairs < 0:
-        raise InputError(f"write_factors: {len(samples)} samples, candidates={candidates}, repairs={repairs}: "
-                         "give at least one sample and one candidate")  # fmt: skip
-    about = {"task": task, "function": FUNCTION}
-    proposals = [_code(ask(TASK.format(**about), 1.0)) for _ in range(candidates)]
-    shown = "\n\n".join(f"```python\n{each}\n```" for each in proposals)
-    source = _code(ask(SUMMARISE.format(proposals=shown, **about), 0.3))
-    for attempt in range(repairs + 1):
-        outcomes = run_table(source, FUNCTION, [[each] for each in samples], limits=limits)
-        values = [outcome.value for outcome in outcomes]
-        size = len(values[0]) if isinstance(values[0], list) else 0
-        problem = _problem_of(values, [outcome.error for outcome in outcomes], size)
-        if problem is None:
-            return WrittenFactors(source, size, candidates + 1 + attempt)
-        if attempt < repairs:
-            source = _code(ask(REPAIR.format(source=source, problem=problem, **about), 0.3))
-    raise InputError(f"write_factors: after {repairs} corrections the program still fails: {problem}")
-
-
-def _problem_of(values: Sequence[Any], errors: Sequence[str | None], size: int) -> str | None:
-    """What is wrong with the first value that is, in words for whoever wrote the program."""
-    for row, (value, error) in enumerate(zip(values, errors, strict=True)):
-        if error is not None:
-            return f"sample {row}: {error}"
-        if not isinstance(value, list) or not value:
-            return f"sample {row}: it returned {value!r}, not a list of numbers"
-        if len(value) != size:
-            return f"sample {row}: it returned {len(value)} numbers where sample 0 gave {size}"
-        if not all(each is not None and math.isfinite(each) for each in value):
-            return f"sample {row}: a number in {value!r} is missing or not finite"
-    return None
-
-
-def _code(answer: str) -> str:
-    """The last fenced block, or all of it."""
-    blocks = re.findall(r"```(?:python)?\s*\n(.*?)```", answer, re.DOTALL)
-    return (blocks[-1] if blocks else answer).strip() + "\n"

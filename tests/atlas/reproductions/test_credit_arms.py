@@ -172,3 +172,101 @@ def test_every_arm_is_a_recipe(number: int) -> None:
     recipe = load(names.get(number, "steps"))
     for arm in module.ARMS.values():
         assert override(recipe, dict(arm)).credit == arm.get("credit", recipe.credit)
+
+
+def test_factors_must_be_decoded_by_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[51] A product of factors needs the network, few episodes need the factors, and what a model writes is used."""
+    module = module_of(51)
+    found = {"factors": 0.995, "rrd": 0.95, "raw": 0.5}
+
+    class Linear:
+        def __init__(self, size: int, **options: Any) -> None:
+            self.model = credit.ReturnDecomposition(size, average=True)
+
+        def fit(self, factors: np.ndarray, episode: np.ndarray, returns: np.ndarray, *rest: Any, **options: Any) -> Any:
+            return self.model.add(factors, episode, returns)
+
+    assert module.correlation("factors", 10, np.random.default_rng(0)) >= 0.99
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "ReturnDecomposition", _Equal)
+        assert module.correlation("factors", 10, np.random.default_rng(0)) < 0.5
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "NetworkDecomposition", Linear)
+        assert module.decoded(0)[0] <= 0.5
+    monkeypatch.setattr(module, "correlation", lambda kind, *rest: found[kind])
+    for network, holds in ((0.95, True), (0.014, False)):
+        monkeypatch.setattr(module, "decoded", lambda seed, network=network: (network, 0.014))
+        assert reproduce(51, seeds=[0]).holds is holds
+    monkeypatch.setattr(module, "decoded", lambda seed: (0.95, 0.014))
+    monkeypatch.setitem(found, "factors", 0.5)
+    assert not reproduce(51, seeds=[0]).holds
+    monkeypatch.setitem(found, "factors", 0.995)
+    monkeypatch.setattr(module, "PROGRAM", module.PROGRAM.replace("abs(observation[2])", "observation[2]"))
+    assert not reproduce(51, seeds=[0]).holds
+
+
+class _Equal:
+    """Spreads the return of an episode evenly, whatever was seen."""
+
+    def __init__(self, size: int, **options: Any) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def add(self, factors: np.ndarray, *rest: Any, **options: Any) -> _Equal:
+        return self
+
+    def predict(self, factors: np.ndarray) -> np.ndarray:
+        return 1.0 + 1e-9 * self.rng.normal(size=len(factors))
+
+
+def test_segment_values_must_be_better_than_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[69] Credit that does not come nearer the true one with more rollouts is not SPO's, nor is another chain."""
+    module = module_of(69)
+    assert module.worked_error() <= 1e-4
+
+    def playing(noise: Mapping[str, float]) -> Callable[..., Arms]:
+        def arms_of(recipe: Any, arms: Any, seeds: Any, measure: Any, on_turns: Any = None) -> Arms:
+            rng = np.random.default_rng(0)
+            for name in arms if on_turns else ():
+                right = rng.random((300, module.LENGTH)) < 0.5
+                where = np.indices(right.shape)
+                won = np.zeros(right.shape)
+                won[:, -1] = right.all(axis=1)
+                turns = Turns({"group": [0] * right.size, "episode": where[0].ravel(), "turn": where[1].ravel(),
+                               "agent": ["a"] * right.size, "right": right.ravel(), "reward": won.ravel()})  # fmt: skip
+                told = _true_credit(turns, module.LENGTH) + noise[name] * rng.normal(size=right.size)
+                on_turns(name, 0, turns.with_column(advantage=told))
+            return Arms({name: {"curve": np.ones(len(seeds))} for name in arms})
+
+        return arms_of
+
+    for noise, holds in (({"k2": 0.4, "k4": 0.2, "k9": 0.1}, True), ({"k2": 0.1, "k4": 0.2, "k9": 0.4}, False),
+                         ({"k2": 9.0, "k4": 6.0, "k9": 3.0}, False)):  # fmt: skip
+        monkeypatch.setattr(module, "train_arms", playing(noise))
+        assert reproduce(69).holds is holds
+    monkeypatch.setattr(module, "train_arms", playing({"k2": 0.4, "k4": 0.2, "k9": 0.1}))
+    monkeypatch.setattr(module, "spo_chain", lambda: credit.agent_return())
+    assert module.worked_error() > 0.1
+
+
+def test_budgets_must_be_predicted_from_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[98] A value model that says the same of every task captures none of the oracle's gain."""
+    module = module_of(98)
+    monkeypatch.setattr(module, "train_arms", lambda *rest, **options: None)
+    assert reproduce(98, seeds=[0, 1]).holds
+
+    class Mean:
+        def __init__(self, **options: Any) -> None:
+            self.rng = np.random.default_rng(0)
+
+        def fit(self, x: np.ndarray, solved: np.ndarray) -> Mean:
+            self.mean = float(solved.mean())
+            return self
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return np.clip(self.mean + 1e-3 * self.rng.normal(size=len(x)), 0.01, 0.99)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "ValueAtStart", Mean)
+        assert not reproduce(98, seeds=[0, 1]).holds
+    monkeypatch.setattr(module, "allocate_budget", lambda chances, total: np.full(len(chances), total // len(chances)))
+    assert not reproduce(98, seeds=[0, 1]).holds

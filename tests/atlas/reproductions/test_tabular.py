@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from palaestra.atlas.reproductions.tabular import entropy_gradient, policy_gradient, sample, softmax, uniform
+from palaestra.atlas.reproductions.tabular import policy_gradient, sample, softmax, uniform
 
 RNG = np.random.default_rng(3)
 THETA = RNG.normal(size=(2, 4, 3))
@@ -35,13 +35,6 @@ def test_policy_gradient_is_the_derivative_of_the_weighted_log_likelihood() -> N
 
     expected = numeric(objective, THETA)
     np.testing.assert_allclose(policy_gradient(softmax(THETA), run, state, action, advantage), expected, atol=1e-6)
-
-
-def test_entropy_gradient_is_the_derivative_of_the_entropy() -> None:
-    def entropy(theta: np.ndarray) -> float:
-        return float(-(softmax(theta) * np.log(softmax(theta))).sum())
-
-    np.testing.assert_allclose(entropy_gradient(softmax(THETA)), numeric(entropy, THETA), atol=1e-7)
 
 
 def test_a_run_draws_the_same_whoever_runs_beside_it() -> None:

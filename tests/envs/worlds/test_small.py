@@ -178,6 +178,12 @@ def test_a_hit_does_not_depend_on_the_size_of_the_box() -> None:
         ("native/grounding", {"cells": 0}),
         ("native/inquiry", {"bits": 0}),
         ("native/lock", {"numbers": 1}),
+        ("native/lock", {"gamma": 2.0}),
+        ("native/call", {"tasks": 0}),
+        ("native/hops", {"hops": 0}),
+        ("native/plan", {"details": 0}),
+        ("native/verdict", {"chances": [2.0]}),
+        ("native/desktop", {"values": 1}),
         ("native/jobs", {"broken": 8}),
         ("native/dial", {"target": 0}),
         ("native/lookup", {"chances": [[2.0]]}),
@@ -198,3 +204,65 @@ def test_a_task_in_several_wordings_has_one_right_answer() -> None:
     assert set(seen) == {"task 0, wording 0", "task 0, wording 1"}
     assert {told["wording"] for told in seen.values()} == {0, 1}
     assert len({told["correct"] for told in seen.values()}) == 1
+
+
+def test_a_call_is_said_part_by_part() -> None:
+    env, _ = episode("native/call", tasks=1)
+    right = env.gold[0]
+    env, said = episode("native/call", *right, tasks=1)
+    assert said[-1].rewards == {"caller": 1.0}
+    assert said[-1].info["calls"] == said[-1].info["gold"]
+    assert env.reset(0)["caller"].legal == ("option 0", "option 1", "option 2"), "three tools"
+    _, wrong = episode("native/call", right[0], right[1], (right[2] + 1) % 5, tasks=1)
+    assert wrong[-1].rewards == {"caller": 0.0}
+    assert wrong[-1].info["calls"] != wrong[-1].info["gold"]
+    assert said[0].observations["caller"].text == wrong[0].observations["caller"].text
+
+
+def test_a_point_is_hit_or_near() -> None:
+    env, _ = episode("native/pointing", tasks=1)
+    across, down = env.gold[0]
+    step = 1 if across < 15 else -1
+    for off, hit in ((0, True), (1, True), (2, False)):
+        _, said = episode("native/pointing", across + off * step, down, tasks=1)
+        assert said[-1].info["distance"] == pytest.approx(10.0 * off)
+        assert said[-1].rewards == {"user_agent": float(hit)}
+    _, none = episode("native/pointing", "option 99", down, tasks=1)
+    assert "point" not in none[-1].info
+
+
+def test_hops_tell_what_was_read_on_every_turn() -> None:
+    env, _ = episode("native/hops", tasks=1)
+    right = env.gold[0]
+    _, said = episode("native/hops", *right, tasks=1)
+    assert [each.info.get("found") for each in said[:-1]] == said[-1].info["entities"]
+    assert "found" not in said[-1].info, "an answer is not read"
+    assert said[-1].rewards == {"seeker": 1.0}
+    _, wrong = episode("native/hops", (right[0] + 1) % 5, *right[1:], tasks=1)
+    assert wrong[-1].rewards == {"seeker": 0.0}
+
+
+def test_an_outcome_does_not_see_inventions() -> None:
+    env, _ = episode("native/plan")
+    slot = env.feasible[0]
+    _, said = episode("native/plan", slot, 1, 0, 1, 0)
+    assert said[-1].rewards == {"planner": 1.0}
+    assert (said[-1].info["gate"], said[-1].info["detail"], said[-1].info["invented"]) == (True, 0.5, 2)
+    _, shut = episode("native/plan", (slot + 1) % 5, 0, 0, 0, 0)
+    assert shut[-1].rewards == {"planner": 0.0}
+    assert shut[-1].info["invented"] == 0
+
+
+def test_cues_tell_the_odds() -> None:
+    found = [episode("native/verdict", "yes", seed=seed, chances=[0.8])[1][-1] for seed in range(300)]
+    assert np.mean([each.info["relevance"] > 0.5 for each in found]) == pytest.approx(0.8, abs=0.08)
+    assert all(each.rewards["reader"] == float(each.info["relevance"] > 0.5) for each in found)
+    assert {each.info["judge"] for each in found} == {1}
+
+
+def test_settings_can_have_fewer_values() -> None:
+    env, _ = episode("native/desktop", values=3)
+    assert env.moves == ("set 0", "set 1", "set 2", "done", "infeasible")
+    goal = env.state.params["value"]
+    _, said = episode("native/desktop", goal, "done", values=3)
+    assert said[-1].rewards == {"user_agent": 1.0}

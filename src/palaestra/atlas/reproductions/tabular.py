@@ -26,11 +26,6 @@ def sample(probabilities: np.ndarray, luck: np.ndarray) -> np.ndarray:
     return np.asarray((luck[..., None] >= probabilities.cumsum(axis=-1)[..., :-1]).sum(axis=-1))
 
 
-def compare(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
-    """Mean difference of two arms, and its standard error; one number per seed in each."""
-    return float(ours.mean() - theirs.mean()), float(np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / len(ours)))
-
-
 def policy_gradient(
     policy: np.ndarray, run: np.ndarray, state: np.ndarray, action: np.ndarray, advantage: np.ndarray
 ) -> np.ndarray:
@@ -38,9 +33,3 @@ def policy_gradient(
     cell = np.ravel_multi_index((run, state, action), policy.shape)
     weight = np.bincount(cell, weights=advantage, minlength=policy.size).reshape(policy.shape)
     return np.asarray(weight - policy * weight.sum(axis=-1, keepdims=True))
-
-
-def entropy_gradient(policy: np.ndarray) -> np.ndarray:
-    """∇θ H(π(·|s)) = -π · (log π + H), for each run and state."""
-    logs = np.log(policy)
-    return np.asarray(-policy * (logs - (policy * logs).sum(axis=-1, keepdims=True)))

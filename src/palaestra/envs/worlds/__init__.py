@@ -31,6 +31,7 @@ from palaestra.envs.worlds.market import Market
 from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
+from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.sites import Sites
@@ -40,6 +41,7 @@ from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
+from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
 from palaestra.envs.worlds.working import Working
 
@@ -49,6 +51,7 @@ __all__ = [
     "AutomationGrid",
     "Bargaining",
     "Bertrand",
+    "Call",
     "Codes",
     "Corridor",
     "Desktop",
@@ -62,6 +65,7 @@ __all__ = [
     "GridWorld",
     "Grounding",
     "Guardians",
+    "Hops",
     "Inquiry",
     "Investigation",
     "Jobs",
@@ -73,6 +77,8 @@ __all__ = [
     "MemoryTeam",
     "Negotiation",
     "Persuasion",
+    "Plan",
+    "Pointing",
     "Queue",
     "Sites",
     "Stakeholder",
@@ -81,6 +87,7 @@ __all__ = [
     "TaskTemplate",
     "TeamBuilder",
     "TwoPhase",
+    "Verdict",
     "Voxels",
     "Working",
     "forced",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,21 +29,29 @@ class Answers(NativeEnv):
     Which are right is drawn from `draw`. Reward 1 for a right one, else 0. With `right` as a list, task k has
     `right[k % len(right)]` right ones, so that tasks differ in difficulty. facts: correct; answer, its number;
     difficulty, the share of wrong answers; wording, in which of its `wordings` ways the task was put, all of a group in
-    one: two of them are the views of `co_reward("answer", pair="task", view="wording")`.
+    one: two of them are the views of `co_reward("answer", pair="task", view="wording")`. features: show arrays, with a
+    number for the task and one for the task in this wording, so that networks share what they learn between wordings.
     """
 
     agents: tuple[str, ...] = ("answerer",)
     facts = {"correct": bool, "answer": int, "difficulty": float, "wording": int}
 
     def __init__(
-        self, *, tasks: int = 8, answers: int = 8, right: int | list[int] = 1, wordings: int = 1, draw: int = 0
+        self,
+        *,
+        tasks: int = 8,
+        answers: int = 8,
+        right: int | list[int] = 1,
+        wordings: int = 1,
+        features: bool = False,
+        draw: int = 0,
     ) -> None:
         counts = [right] if isinstance(right, int) else list(right)
         if wordings < 1:
             raise InputError(f"Answers: wordings={wordings} must be at least 1")
         if tasks < 1 or answers < 2 or not counts or not all(1 <= each <= answers for each in counts):
             raise InputError(f"Answers: tasks={tasks} >= 1, answers={answers} >= 2 and 1 <= right={right} <= answers")
-        self.tasks, self.answers, self.wordings = tasks, answers, wordings
+        self.tasks, self.answers, self.wordings, self.features = tasks, answers, wordings, features
         rng = np.random.default_rng(draw)
         self.right = np.zeros((tasks, answers), bool)
         for task in range(tasks):
@@ -58,8 +68,13 @@ class Answers(NativeEnv):
         """The number of the task."""
         if self.state.over:
             return {}
-        words = f", wording {self.state.wording}" if self.wordings > 1 else ""
-        return {"answerer": Observation(f"task {self.state.task}{words}", choices=self.choices)}
+        task, wording = self.state.task, self.state.wording
+        words = f", wording {wording}" if self.wordings > 1 else ""
+        seen = None
+        if self.features:
+            seen = np.zeros(self.tasks * (1 + self.wordings), np.float32)
+            seen[[task, self.tasks + task * self.wordings + wording]] = 1.0
+        return {"answerer": Observation(f"task {task}{words}", choices=self.choices, array=seen)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Look the answer up; what is none is wrong."""
@@ -74,3 +89,22 @@ class Answers(NativeEnv):
             "success": correct,
         }
         return {"answerer": float(correct)}, info
+
+
+def suggestible(
+    *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
+) -> Callable[[Any], str]:
+    """Scripted answers to an env of these options: with a chance of `right` the right one, with one of `suggested` the
+    wrong one that this wording of the task suggests, else any.
+    """
+    truth = Answers(tasks=tasks, answers=answers, draw=draw).right.argmax(axis=1)
+    wrong = (truth[:, None] + np.random.default_rng(draw).integers(1, answers, (tasks, wordings))) % answers
+
+    def play(request: Any) -> str:
+        task, wording = map(int, re.findall(r"\d+", request.observation.text))
+        luck = request.rng.random()
+        if luck < right + suggested:
+            return f"answer {truth[task] if luck < right else wrong[task, wording]}"
+        return f"answer {request.rng.integers(answers)}"
+
+    return play

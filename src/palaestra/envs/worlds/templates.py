@@ -7,7 +7,7 @@ Success is read from the state and counts only if the agent also declared the ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,7 +101,7 @@ class _State:
 
 @ENVS.register("native/desktop")
 class Desktop(NativeEnv):
-    """`user_agent` sets the setting of its task to one of ten values, and then says `done` (or `infeasible`).
+    """`user_agent` sets the setting of its task to one of `values` values, and then says `done` (or `infeasible`).
 
     In the end info has `template`, `instance_id`, `goal`, `episode_length` and the `instance_seed`.
     """
@@ -109,18 +109,20 @@ class Desktop(NativeEnv):
     agents: tuple[str, ...] = ("user_agent",)
     facts = {"template": str, "goal": str, "instance_id": int, "instance_seed": int, "episode_length": int}
 
-    def __init__(self, *, instances: int = 10, seed: int = 30, show_goal: bool = True) -> None:
+    def __init__(self, *, instances: int = 10, seed: int = 30, show_goal: bool = True, values: int = 10) -> None:
         """Set up the suite.
 
         Args:
             instances: of each template; 1 trains on one fixed parameter per template.
             seed: of the suite; another one has fresh parameters.
             show_goal: whether the agent reads the slots, or only which template it is.
+            values: that each setting can have.
         """
-        if instances < 1:
-            raise InputError(f"Desktop: instances={instances}, expected at least 1")
-        self.suite, self.show_goal = suite(SETTINGS, instances, seed), show_goal
-        self.moves = (*(f"set {value}" for value in range(10)), "done", "infeasible")
+        if instances < 1 or values < 2:
+            raise InputError(f"Desktop: instances={instances} must be at least 1, values={values} at least 2")
+        templates = [replace(setting, values=values) for setting in SETTINGS]
+        self.suite, self.show_goal, self.values = suite(templates, instances, seed), show_goal, values
+        self.moves = (*(f"set {value}" for value in range(values)), "done", "infeasible")
 
     def begin(self) -> tuple[str, _State]:
         """Draw an instance."""
@@ -144,10 +146,10 @@ class Desktop(NativeEnv):
         state, move = self.state, chosen["user_agent"]
         template = state.instance.template
         state.steps += 1
-        if move is not None and move < 10:
+        if move is not None and move < self.values:
             state.values[template.name] = move
-        done = move == 10
-        state.over = done or move == 11 or state.steps >= int(10 * template.complexity)
+        done = move == self.values
+        state.over = done or move == self.values + 1 or state.steps >= int(10 * template.complexity)
         if not state.over:
             return {}, {}
         score = template.success(state.values, state.params) if done else 0.0

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.credit import ReturnDecomposition
-from palaestra.learning.decomposition import NetworkDecomposition, write_factors
+from palaestra.judges.programs import RewardProgram
+from palaestra.judges.writing import write_factors
+from palaestra.learning.decomposition import NetworkDecomposition
 
 SIZE, EPISODES, DECODED = 30, (10, 20, 40, 160), 160
 WORTH = np.array([1.0, -0.7, 0.5])
@@ -66,7 +69,8 @@ def decoded(seed: int) -> tuple[float, float]:
 
 PROGRAM = """import math
 
-def factors(observation):
+def factors(turn):
+    observation = turn["seen"]
     return [math.tanh(2 * observation[0]), max(observation[1], 0.0), abs(observation[2])]
 """
 FAULTY = PROGRAM.replace("math.tanh(2 * observation[0])", "math.log(observation[0])")
@@ -75,9 +79,21 @@ FAULTY = PROGRAM.replace("math.tanh(2 * observation[0])", "math.log(observation[
 def written() -> tuple[float, float]:
     """Greatest difference of factors written as code from those by hand, and how often the model was asked."""
     answers = iter([PROGRAM] * 5 + [FAULTY, PROGRAM])
+    asked: list[str] = []
+
+    def ask(prompts: Sequence[str]) -> list[str]:
+        asked.extend(prompts)
+        return [next(answers) for _ in prompts]
+
     x = np.random.default_rng(0).normal(size=(50, SIZE))
-    found = write_factors(lambda prompt, temperature: next(answers), "Thirty numbers.", x[:5].tolist())
-    return float(np.abs(found(x.tolist()) - factors(x)).max()), float(found.asked)
+    keys = {"episode": range(50), "turn": [0] * 50, "agent": ["a"] * 50}
+    turns = Turns(keys | {"seen": x.tolist()})
+    template = RewardProgram("", "factors", ("seen",))
+    program, _ = write_factors(ask, "Thirty numbers.", template, turns)
+    if program is None:
+        return np.inf, float(len(asked))
+    found = np.array([outcome.value for outcome in program.run(turns)])
+    return float(np.abs(found - factors(x)).max()), float(len(asked))
 
 
 @reproduction(

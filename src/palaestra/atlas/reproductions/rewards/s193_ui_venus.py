@@ -1,28 +1,32 @@
 """[193] UI-Venus (arXiv 2508.10833): a click that is near is worth something.
 
-A screen of 20 by 20 places, 10 pixels apart; for each of 16 tasks one place is right. Full reward within 10 pixels, and
-half of it within 40, against the full reward alone. Clicks come near much sooner; hits only a little. A negative
-result: with groups of 8, or a step size of 1, tasks settle on a click that is near, where a group has no variance, and
-never reach 0.9 hits, which the hard reward does (in 223 updates). Also the card's worked values. Left out: models,
-history alignment.
+The world `pointing`: a screen of 20 by 20 places, 10 pixels apart; for each of four tasks one place is right. Full
+reward within 10 pixels, and half of it within 40, against the full reward alone, by the recipe `world`. Clicks come
+near sooner. A negative result: hits come later, because a group that is near as a whole has no variance. Also the
+card's worked values. Left out: models, history alignment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.harness import Outcome, reproduction
-from palaestra.atlas.reproductions.tabular import policy_gradient, sample, softmax, uniform
-from palaestra.credit import grpo
+from palaestra.atlas.harness import Outcome, reached, reproduction, train_arms
 from palaestra.rewards.match.gui import content_reward, scroll_reward, stepwise_point
 
-PLACES, PIXELS, TASKS, GROUP, UPDATES, RATE, ENOUGH = 20, 10, 16, 32, 400, 0.3, 0.9
-STEPWISE = stepwise_point("point", "gold")
-HARD = 1.0 * (stepwise_point("point", "gold") >= 1.0)
+if TYPE_CHECKING:
+    from palaestra.runs.inline import Learned
+
+FAR, ENOUGH = 40.0, 0.9
+WORLD: dict[str, Any] = {
+    "env": {"make": "native/pointing"},
+    "train": {"iterations": 70, "groups": 8, "group_size": 16},
+}
+ARMS = {"stepwise": 'stepwise_point("point", "gold_point")', "hard": 'col("reward")'}
 
 
 def worked() -> float:
@@ -31,62 +35,42 @@ def worked() -> float:
     scrolls = Turns({"start": [1, 1, 0, 0], "end": [1, 0, 0, 0], "way": [1, 1, 1, 0]})
     words = Turns({"text": ["buy two red apples", "no"], "gold": ["two red apples", "yes"]})
     cases = [
-        (STEPWISE, points, [1, 0.5, 0.5, 0]),
+        (stepwise_point("point", "gold"), points, [1, 0.5, 0.5, 0]),
         (scroll_reward("start", "end", "way"), scrolls, [1.5, 1, 0.5, 0]),
         (content_reward("text", "gold"), words, [1, 0]),
     ]
     return max(float(np.abs(np.asarray(signal.evaluate(turns)) - right).max()) for signal, turns, right in cases)
 
 
-def scores(reward: Signal) -> np.ndarray:
-    """float64[2·PLACES - 1, 2·PLACES - 1]: the reward by how many places a click is off in x and y."""
-    off = (np.indices((2 * PLACES - 1,) * 2).reshape(2, -1).T - PLACES + 1) * float(PIXELS)
-    turns = Turns({"point": off.tolist(), "gold": [[0.0, 0.0]] * len(off)})
-    return np.asarray(reward.evaluate(turns)).reshape(2 * PLACES - 1, -1)
-
-
-def updates_needed(reward: Signal, seeds: Sequence[int]) -> np.ndarray:
-    """Updates until a click hits, and until it is near, with probability 0.9, mean over tasks: float64[2, seeds]."""
-    table, credit = scores(reward), grpo()
-    streams, runs = [np.random.default_rng(seed) for seed in seeds], len(seeds)
-    gold = (uniform(streams, TASKS, 2) * PLACES).astype(int)
-    places = np.arange(PLACES)
-    off = (places[:, None] - gold[..., 0, None, None], places - gold[..., 1, None, None])
-    graded = scores(STEPWISE)[off[0] + PLACES - 1, off[1] + PLACES - 1]
-    targets = graded >= 1.0, graded > 0.0
-    theta = np.zeros((2, runs, TASKS, PLACES))
-    run, group, episode = (axis.ravel() for axis in np.indices((runs, TASKS, GROUP)))
-    keys = {"run": run.astype(str), "group": group, "episode": episode, "turn": group * 0, "agent": ["a"] * run.size}
-    needed = np.full((2, runs), float(UPDATES))
-    for update in range(UPDATES):
-        policy = softmax(theta)
-        chance = [np.einsum("rtx,rty,rtxy->rt", *policy, target).mean(axis=1) for target in targets]
-        needed = np.where(np.array(chance) >= ENOUGH, np.minimum(needed, update), needed)
-        if (needed < UPDATES).all():
-            break
-        luck = uniform(streams, TASKS, GROUP, 2)
-        clicked = [sample(policy[axis][:, :, None], luck[..., axis]) for axis in (0, 1)]
-        x, y = (clicked[axis] - gold[:, :, None, axis] + PLACES - 1 for axis in (0, 1))
-        turns = Turns(keys | {"reward": table[x, y].ravel()})
-        advantage = np.asarray(credit.evaluate(turns))
-        for axis in (0, 1):
-            theta[axis] += RATE * policy_gradient(policy[axis], run, group, clicked[axis].ravel(), advantage) / GROUP
-    return needed
-
-
 @reproduction(
     193,
-    claim="Half of the reward for a click that is near brings clicks near the goal in fewer updates.",
+    claim="Half of the reward for a click that is near brings clicks near the goal sooner; hits it delays.",
     baseline="the full reward within the inner distance, else nothing",
-    criterion="worked values exact; at most 0.7 times the updates to 0.9 clicks within the outer distance, in every "
-    "seed; the updates to 0.9 hits are reported (400 if never)",
-    seeds=(0, 1, 2, 3, 4),
+    criterion="worked values exact; fewer iterations to 0.9 clicks within the outer distance in every seed, at most "
+    "0.9 times in the mean (held on the one fresh block of two seeds tried); iterations to 0.8 hits are reported",
+    seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Updates with both rewards."""
-    ours, theirs = updates_needed(STEPWISE, seeds), updates_needed(HARD, seeds)
-    measured = {"worked_error": worked()}
-    for at, what in enumerate(("hit", "near")):
-        measured |= {f"updates_to_{what}_stepwise": float(ours[at].mean())}
-        measured |= {f"updates_to_{what}_hard": float(theirs[at].mean())}
-    return Outcome(measured, bool(measured["worked_error"] < 1e-9 and (ours[1] <= 0.7 * theirs[1]).all()))
+    """Iterations with both rewards."""
+    near: dict[str, list[float]] = {name: [] for name in ARMS}
+
+    def watch(arm: str, iteration: int, turns: Turns) -> None:
+        ended = turns.frame.filter(pl.col("gold_point").is_not_null())
+        near[arm].append(float((ended["distance"] < FAR).fill_null(False).mean()))  # type: ignore[arg-type]
+
+    def hits(learned: Learned) -> dict[str, float]:
+        return {"to_hit": reached(learned.curve(), 0.8)}
+
+    arms = train_arms(
+        "world", {name: WORLD | {"reward": text} for name, text in ARMS.items()}, seeds, hits, on_turns=watch
+    )
+    curves = {name: np.reshape(values, (len(seeds), -1)) for name, values in near.items()}
+    to_near = {name: np.array([reached(curve.tolist(), ENOUGH) for curve in each]) for name, each in curves.items()}
+    measured = {"worked_error": worked()} | arms.measured()
+    measured |= {f"to_near_{name}": float(each.mean()) for name, each in to_near.items()}
+    sooner = (to_near["stepwise"] < to_near["hard"]).all()
+    ratio = to_near["stepwise"].mean() / max(to_near["hard"].mean(), 1)
+    return Outcome(
+        measured | {"ratio": float(ratio)}, bool(measured["worked_error"] < 1e-9 and sooner and ratio <= 0.9)
+    )
