@@ -351,7 +351,7 @@ def test_train_again(trained: Trained, say: Any) -> None:
     refused = complaint(say("train", trained.recipe, "--trust", "--out", trained.directory))
     assert refused.endswith("holds a run already: go on with --resume, or choose another --out")
     other = complaint(say("train", trained.recipe, "--trust", "learn.lr=0.5", "--out", trained.directory, "--resume"))
-    assert "holds a run of another recipe or other overrides" in other
+    assert "was made with another recipe or other overrides" in other
 
 
 def test_train_cannot_write(say: Any, tmp_path: Path) -> None:

@@ -169,12 +169,14 @@ def test_a_start_that_failed_is_in_nobody_s_way(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(PalaestraError, match="no episode of the first iteration could be played"):
             train(broken, tmp_path / "run", resume=resume)
     assert (tmp_path / "run" / "recipe.yaml").exists()
+    (tmp_path / "run" / "seed-data").mkdir()  # somebody else's
     for resume in (True, False):
         with pytest.raises(PalaestraError, match="divides by zero"):
             train(small(reward="reward / (reward - reward)"), tmp_path / "run", resume=resume)
     part = {"tasks": 4, "trials": 1, "look_tasks": 2}
     summary = train(small(seeds=1, evaluation=part), tmp_path / "run")
     assert summary["verdict"] == train(small(seeds=1, evaluation=part), tmp_path / "other")["verdict"]
+    assert (tmp_path / "run" / "seed-data").exists()
     with pytest.raises(InputError, match="holds a run already"):
         train(small(seeds=1, evaluation=part), tmp_path / "run")
 

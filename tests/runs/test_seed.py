@@ -40,6 +40,27 @@ KUHN: dict[str, Any] = {
 }
 
 
+PHASES: dict[str, list[tuple[int, int, str]]] = {}
+"""What `one_seed` reported while it lasted."""
+
+
+class Told:
+    """A tracker, and what those of `one_seed` were told."""
+
+    by_name: dict[str, list[tuple[int, float | None]]] = {}
+    closed: list[str] = []
+
+    def __init__(self, run: Any) -> None:
+        self.name = run.name
+        assert run.config["train"]["iterations"] == 6
+
+    def log(self, iteration: int, metrics: Any) -> None:
+        self.by_name.setdefault(self.name, []).append((iteration, metrics["reward"]))
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+
+
 def quick(**changes: Any) -> Recipe:
     return override(alone(validate(QUICK)), changes)
 
@@ -79,7 +100,12 @@ def stop_at(iteration: int, monkeypatch: pytest.MonkeyPatch, *, before_checkpoin
 @pytest.fixture(scope="module")
 def one_seed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     directory = tmp_path_factory.mktemp("seed") / "seed-3"
-    return directory, run_seed(validate(QUICK), 3, directory)
+    recipe = override(validate(QUICK), {"track": [f"{__name__}:Told()"]})
+
+    def report(phase: str, done: int, total: int, note: str = "", lines: Any = ()) -> None:
+        PHASES.setdefault(phase, []).append((done, total, note))
+
+    return directory, run_seed(recipe, 3, directory, progress=report)
 
 
 def test_every_system_meets_the_same_tasks(one_seed: tuple[Path, dict[str, Any]]) -> None:
@@ -94,6 +120,25 @@ def test_every_system_meets_the_same_tasks(one_seed: tuple[Path, dict[str, Any]]
     assert all(frame.equals(by_system["before"]) for frame in by_system.values())
     assert by_system["before"].height == 12 * 2
     assert played["run"].unique().to_list() == ["3"]
+
+
+def test_what_a_seed_says_while_it_lasts(one_seed: tuple[Path, dict[str, Any]]) -> None:
+    assert list(PHASES) == [
+        "warming up guide", "warming up seeker", "training", "control idle, warming up guide",
+        "control idle, warming up seeker", "control idle, training", "proving",
+    ]  # fmt: skip
+    assert [(done, total) for done, total, _ in PHASES["warming up guide"]] == [(step, 10) for step in range(1, 11)]
+    assert [(done, total) for done, total, _ in PHASES["training"]] == [(iteration, 6) for iteration in range(1, 7)]
+    assert PHASES["training"][0][2].startswith("reward 0.")
+    assert "success" in PHASES["training"][0][2]
+    assert [done for done, _, _ in PHASES["proving"]] == [0, 1, 2, 3, 4]
+
+
+def test_trackers_are_told_what_is_in_the_metrics(one_seed: tuple[Path, dict[str, Any]]) -> None:
+    directory, _ = one_seed
+    assert Told.closed == ["quick seed 3", "quick seed 3 control-idle"]
+    for name, folder in zip(Told.closed, (directory, directory / "control-idle")):
+        assert Told.by_name[name] == [(line["iteration"], line["reward"]) for line in lines(folder)]
 
 
 def test_a_control_can_be_a_training_of_its_own(one_seed: tuple[Path, dict[str, Any]]) -> None:

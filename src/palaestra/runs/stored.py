@@ -6,6 +6,7 @@ it was begun with, or with one that asks for more of the same; anything else is 
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
     text = read_text(path)
     trained = next(_trained(directory), None)
     if trained is None:
-        if text != recipe.dump():
+        if text is not None and text != recipe.dump():
             _remove(directory)
         return text == recipe.dump()
     if not resume:
@@ -61,7 +62,7 @@ def _trained(directory: Path) -> Iterator[str]:
 
 def _remove(directory: Path) -> None:
     for seed in directory.glob("seed-*"):
-        if seed.is_dir():
+        if seed.is_dir() and re.fullmatch(r"seed-\d+", seed.name):
             shutil.rmtree(seed, ignore_errors=True)
     for name in ("recipe.yaml", "clock.json"):
         if (directory / name).is_file():
