@@ -74,7 +74,7 @@ def test_help_and_version(say: Any) -> None:
     assert say("--version") == Said(0, f"palaestra {__version__}\n", "")
     shown = re.findall(r"^  ([a-z]+) {2,}\S.*[.?]$", nothing.stdout.split("Commands:")[1], re.MULTILINE)
     assert shown[:4] == ["train", "compare", "report", "recipes"]
-    assert len(shown) == 13, "each has one whole line"
+    assert len(shown) == 15, "each has one whole line"
     assert "..." not in nothing.stdout.split("Commands:")[1]
     for command in shown:
         assert say(command, "--help").code == 0
@@ -351,7 +351,7 @@ def test_train_again(trained: Trained, say: Any) -> None:
     refused = complaint(say("train", trained.recipe, "--trust", "--out", trained.directory))
     assert refused.endswith("holds a run already: go on with --resume, or choose another --out")
     other = complaint(say("train", trained.recipe, "--trust", "learn.lr=0.5", "--out", trained.directory, "--resume"))
-    assert "holds a run of another recipe or other overrides" in other
+    assert "was made with another recipe or other overrides" in other
 
 
 def test_train_cannot_write(say: Any, tmp_path: Path) -> None:
