@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from palaestra import Turns
+from palaestra.algebra.registry import REGISTRIES
+from palaestra.interface.cli.names import listed
+
 PLUGIN = Path(__file__).parent / "plugin"
 
 
@@ -27,6 +31,7 @@ def test_its_names_are_listed_and_its_command_runs(tmp_path: Path) -> None:
     for kind, name in (
         ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
         ("teacher", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
+        ("reader", "extra_log"), ("chart", "heads_of_state"),
     ):  # fmt: skip
         assert name in found[kind], kind
     assert found["stage"]["thermometer"] == "Fills `heat`."
@@ -42,6 +47,7 @@ policies: {caller: {kind: tabular}}
 team: {caller: caller}
 warm_start: {teacher: heads, groups: 4, steps: 1}
 stages: [thermometer()]
+reward: 0.25 + 0.75 * col("worth")
 credit: grpo() + 0.0 * warmth()
 learn: {terms: [surrogate(), push(0.01)]}
 train: {iterations: 2, groups: 2, group_size: 2}
@@ -50,12 +56,53 @@ evaluation: {tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {s: {
     )
     done = run("train", "mine.yaml", "--out", "run", "--jobs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert set(Turns.load(tmp_path / "run/seed-0/turns")["reward"]) <= {1.0, 0.25}, (
+        "paid by a column that its env tells"
+    )
     line = json.loads((tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()[-1])
     assert line["stages"]["thermometer"]["seconds"] > 0
+    page = (tmp_path / "run/report.html").read_text()
+    assert "Heads &lt;of&gt; state" in page, "its chart"
+    assert "could not be drawn: RuntimeError: no &lt;ink&gt;" in page, "and one that fails"
     wrong = run("train", "mine.yaml", "stages=[]", "--out", "other", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "needs column 'heat', which nothing here gives; add thermometer() to `stages`" in wrong.stderr
     assert not (tmp_path / "other").exists()
+
+
+def test_a_metric_of_its_own_is_measured(tmp_path: Path) -> None:
+    done = run(
+        "train", "kuhn-selfplay", "policies.player={kind: tabular}", "warm_start=null", "train.iterations=1", "seeds=1",
+        "train.groups=2", "train.group_size=2", "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, "
+        "metrics: [nothing_at_all], measure: nothing_at_all, controls: {}}", "learn.terms=surrogate()",
+        "--out", "run", "--jobs", "1", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["metrics"] == {"nothing_at_all": [{"seed": 0, "before": 0.25, "after": 0.25}]}
+
+
+def test_its_logs_are_read(tmp_path: Path) -> None:
+    lines = [{"coin": f"c{n}", "fell": "heads", "call": "heads" if n < 3 else "tails"} for n in range(4)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run("evaluate", "log.jsonl", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["tasks"], row["success"]["mean"]) == (4, 0.75)
+
+
+def test_the_page_for_contributors_names_a_place_and_a_registration_for_each_kind() -> None:
+    listed()
+    root = PLUGIN.parents[1]
+    page = (root / "CONTRIBUTING.md").read_text()
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][2:]
+    for kind in REGISTRIES:
+        plural = kind.upper().removesuffix("Y") + ("IES" if kind.endswith("y") else "S")
+        registration = {"signal": "`@register()`", "stage": "`@stage`"}.get(kind, f"@{plural}.register")
+        assert sum(registration in row[1] for row in rows) == 1, f"a row for {kind}"
+    for row in rows:
+        for place in row[2].split(","):
+            assert place.strip() == "the env's file" or (root / place.strip(" `")).exists(), place
 
 
 def test_a_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

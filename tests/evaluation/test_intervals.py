@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import comb
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import Estimate, k_estimate, mean_interval, pass_at_k, pass_hat_k, success_interval
-from palaestra.evaluation.intervals import clustered_variance, studentised, wilson
+from palaestra.evaluation.intervals import clopper_pearson, clustered_variance, studentised, wilson
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -241,3 +242,14 @@ def test_studentised_draws_by_hand() -> None:
 def test_values_too_large_to_square_are_named(make_trials: Maker) -> None:
     with pytest.raises(InputError, match=r"score: 1e\+308 is too large"):
         mean_interval(make_trials({"a": np.array([[1e308], [-1e308]])}))
+
+
+@pytest.mark.parametrize(("ours", "method"), [(wilson, "wilson"), (clopper_pearson, "beta")])
+def test_intervals_of_shares_are_those_of_statsmodels(ours: Any, method: str) -> None:
+    theirs = pytest.importorskip("statsmodels.stats.proportion").proportion_confint
+    for level in (0.5, 0.9, 0.95, 0.999):
+        for n in (1, 2, 7, 30, 1000):
+            hits = np.arange(n + 1)[:: max(1, n // 20)]
+            low, high = ours(hits, n, level=level)
+            expected = np.array([theirs(int(each), n, alpha=1 - level, method=method) for each in hits]).T
+            assert np.array([low, high]) == pytest.approx(expected, abs=1e-12)

@@ -11,6 +11,7 @@ from palaestra.atlas.reproductions.evaluation.s128_molt_dynamics import peripher
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (
+    binomial_regression,
     cascades,
     cohens_d,
     exposure,
@@ -128,3 +129,18 @@ def test_matched_effect_compares_like_with_like() -> None:
     assert cohens_d(large["quality"], alone["quality"]) > 0  # unmatched, the large ones look better
     with pytest.raises(MissingColumnError, match="quality"):
         matched_effect(large.drop("quality"), alone, on=["size"])
+
+
+@pytest.mark.parametrize("link", ["logit", "cloglog"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_regression_is_that_of_statsmodels(link: str, seed: int) -> None:
+    sm = pytest.importorskip("statsmodels.api")
+    rng = np.random.default_rng(seed)
+    k = np.arange(1.0, 13.0)
+    x = np.column_stack([np.ones_like(k), np.log(k), k**2 / 50][: 2 + seed % 2])
+    yes = rng.binomial(60, 0.1 + 0.05 * k).astype(float)
+    family = sm.families.Binomial(sm.families.links.CLogLog() if link == "cloglog" else None)
+    theirs = sm.GLM(np.column_stack([yes, 60 - yes]), x, family).fit()
+    found, errors = binomial_regression(yes, 60 - yes, x, link=link)  # type: ignore[arg-type]
+    assert found == pytest.approx(theirs.params, rel=1e-5, abs=1e-7)
+    assert errors == pytest.approx(theirs.bse, rel=1e-4)

@@ -10,7 +10,11 @@ import palaestra as pa
 from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.signals import Signal, col
 from palaestra.envs import ENVS, Observation, StepResult
+from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.rows import Rows
 from palaestra.interface.cli.app import app
+from palaestra.interface.report.load import Run
+from palaestra.interface.report.panels import CHARTS, Panel, panel
 from palaestra.learning.stages import Context, Stage, stage
 from palaestra.learning.terms import TERMS, Piece, Term
 from palaestra.runs.measures import MEASURES
@@ -48,10 +52,10 @@ def push(weight: float = 0.1) -> Term:
 
 @ENVS.register("extra/coin")
 class Coin:
-    """Heads or tails; `side` is told."""
+    """Heads or tails; `side` is told, and what it is worth."""
 
     agents = ("caller",)
-    facts = {"side": str}
+    facts = {"side": str, "worth": float}
     task = "coin"
 
     def reset(self, seed: int) -> dict[str, Observation]:
@@ -60,7 +64,12 @@ class Coin:
 
     def step(self, actions: dict[str, Any]) -> StepResult:
         right = ("heads", "tails")[int(actions["caller"])] == self.side
-        return StepResult({}, {"caller": float(right)}, terminated=True, info={"side": self.side, "success": right})
+        return StepResult(
+            {},
+            {"caller": float(right)},
+            terminated=True,
+            info={"side": self.side, "worth": float(self.side == "heads"), "success": right},
+        )
 
 
 @POLICIES.register("stubborn")
@@ -83,8 +92,32 @@ def plainly(env: Any) -> Any:
 
 @MEASURES.register()
 def nothing_at_all(game: str, table: Any) -> float:
-    """Zero."""
-    return 0.0
+    """A quarter, whatever is played."""
+    return 0.25
+
+
+@READERS.register("extra_log")
+def extra_log() -> Reader:
+    """Lines with `coin` and `fell`."""
+
+    def read(found: Any, rows: Rows) -> None:
+        for where, record in found:
+            right = record["fell"] == record["call"]
+            rows.episode(where, [{"action": record["call"]}], task=record["coin"], success=right)
+
+    return Reader(read, fits=lambda record: {"coin", "fell"} <= record.keys())
+
+
+@CHARTS.register()
+def heads_of_state(run: Run) -> Panel | None:
+    """Reward, drawn again."""
+    return panel("Heads <of> state", "from outside", [("all", run.seeds, lambda row: row["reward"])])
+
+
+@CHARTS.register()
+def broken_chart(run: Run) -> Panel | None:
+    """Cannot be drawn."""
+    raise RuntimeError("no <ink>")
 
 
 @app.command()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from scipy import signal, stats
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.intervals import (
@@ -27,6 +26,7 @@ from palaestra.evaluation.intervals import (
     settle,
     studentised,
     units,
+    wilson,
 )
 from palaestra.evaluation.power import detectable_difference, more_units
 
@@ -120,7 +120,7 @@ def paired_difference(
     varies = settle(margin, scale) > 0
     if not varies and math.isfinite(margin):
         width = float(scale.max() - scale.min()) if not share else 1.0
-        margin = width * float(proportion_confint(0, clusters, alpha=1 - level, method="wilson")[1])
+        margin = width * float(wilson(0, clusters, level=level)[1])
         low, high = (mean - margin, mean + margin) if settle(width, scale) > 0 else (math.nan, math.nan)
     elif varies and not share and runs == 1:
         draws = studentised(values, groups, resamples=resamples, seed=seed)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 
@@ -266,7 +265,7 @@ def caution(values: np.ndarray, groups: np.ndarray | None = None) -> str:
 def success_interval(trials: pl.DataFrame, *, value: str = "success", level: float = 0.95) -> Estimate:
     """Success rate over cells with Wilson's interval.
 
-    With one run and one trial per task this is Wilson's interval (statsmodels). With more, n is the effective number
+    With one run and one trial per task this is Wilson's interval. With more, n is the effective number
     of trials p(1-p) / V, where V is the clustered variance after one imaginary task that always or never succeeds (it
     keeps V from being 0 by luck), at most n, and shrunk by (z/t)² because V is estimated (Korn & Graubard 1998). If
     nothing or everything succeeded, n is the number of tasks. Simulated at 30 and 100 tasks x 1, 4, 8 trials over six
@@ -302,7 +301,23 @@ def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.nd
     [array([0.   , 0.188, 0.61 ]), array([0.39 , 0.812, 1.   ])]
     """
     hits, n = np.asarray(hits, float), np.asarray(n, float)
-    low, high = proportion_confint(hits, n, alpha=1 - level, method="wilson")
+    z = stats.norm.ppf((1 + level) / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share, wide = hits / n, 1 + z**2 / n
+        centre = (share + z**2 / (2 * n)) / wide
+        margin = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / wide
+    return np.where(hits <= 0, 0.0, centre - margin), np.where(hits >= n, 1.0, centre + margin)
+
+
+def clopper_pearson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """The exact interval of hits in n, elementwise, by quantiles of the beta distribution.
+
+    >>> [end.round(3) for end in clopper_pearson([0, 3, 6], 6)]
+    [array([0.   , 0.118, 0.541]), array([0.459, 0.882, 1.   ])]
+    """
+    hits, n = np.asarray(hits, float), np.asarray(n, float)
+    tail = (1 - level) / 2
+    low, high = stats.beta.ppf(tail, hits, n - hits + 1), stats.beta.isf(tail, hits + 1, n - hits)
     return np.where(hits <= 0, 0.0, low), np.where(hits >= n, 1.0, high)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-import statsmodels.api as sm
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 from scipy.sparse import csr_array
 from scipy.special import zeta
 
@@ -119,9 +118,8 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
     """
     counts = _counts(table)
     k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
-    model = sm.GLM(np.column_stack([yes, no]), sm.add_constant(np.log(k)), _binomial(sm.families.links.CLogLog()))
-    fit = model.fit()
-    slope, se = float(fit.params[1]), float(fit.bse[1])
+    fitted, errors = binomial_regression(yes, no, np.column_stack([np.ones_like(k), np.log(k)]), link="cloglog")
+    slope, se = float(fitted[1]), float(errors[1])
     margin = float(stats.norm.ppf(0.975)) * se
     p = float(2 * stats.norm.sf(abs(slope - 1) / se))
     return Slope(slope, se, slope - margin, slope + margin, p, int(yes.sum() + no.sum()))
@@ -135,12 +133,36 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
     """
     counts = _counts(table, least=0)
     k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
-    fit = sm.GLM(np.column_stack([yes, no]), sm.add_constant(np.column_stack([k, k**2])), _binomial()).fit()
-    return float(fit.params[2]), float(fit.pvalues[2])
+    fitted, errors = binomial_regression(yes, no, np.column_stack([np.ones_like(k), k, k**2]))
+    return float(fitted[2]), float(2 * stats.norm.sf(abs(fitted[2] / errors[2])))
 
 
-def _binomial(link: Any = None) -> Any:
-    return sm.families.Binomial(link=link)
+def binomial_regression(
+    yes: np.ndarray, no: np.ndarray, x: np.ndarray, *, link: Literal["logit", "cloglog"] = "logit"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Maximum likelihood of yes of yes + no trials given x[rows, k], by reweighted least squares: (coefficients, their
+    standard errors from the expected information).
+
+    >>> fitted, errors = binomial_regression(np.array([2.0, 5.0]), np.array([8.0, 5.0]), np.array([[1.0, 0], [1, 1]]))
+    >>> fitted.round(3), errors.round(3)
+    (array([-1.386,  1.386]), array([0.791, 1.012]))
+    """
+    n = yes + no
+    mean = (yes + 0.5) / (n + 1)
+    eta = np.log(mean / (1 - mean)) if link == "logit" else np.log(-np.log1p(-mean))
+    found, information = np.full(x.shape[1], np.inf), np.eye(x.shape[1])
+    for _ in range(100):
+        eta = np.clip(eta, -30, 30 if link == "logit" else 3.5)  # where everybody or nobody would
+        mean = special.expit(eta) if link == "logit" else -np.expm1(-np.exp(eta))
+        slope = mean * (1 - mean) if link == "logit" else np.exp(eta - np.exp(eta))
+        weight = n * slope**2 / np.maximum(mean * (1 - mean), 1e-300)
+        information, root = (x.T * weight) @ x, np.sqrt(weight)
+        target = eta + (yes / n - mean) / slope
+        before, found = found, np.linalg.lstsq(x * root[:, None], target * root, rcond=None)[0]
+        if np.allclose(before, found, rtol=1e-10, atol=1e-12):
+            break
+        eta = x @ found
+    return found, np.sqrt(np.diag(np.linalg.pinv(information)))
 
 
 def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.evaluation.intervals import wilson
+from palaestra.evaluation.intervals import clopper_pearson, wilson
 
 
 def sequence_tests(
@@ -71,7 +70,7 @@ def sequence_tests(
     n, ones = np.bincount(group, minlength=groups), per(group, x)
     pairs, changes = per(group, ~first), per(group, change)
     each, won, runs = np.bincount(part, minlength=parts), per(part, x, parts), per(part, first | change, parts)
-    low, high = proportion_confint(ones, n, alpha=1 - level, method="beta")
+    low, high = clopper_pearson(ones, n, level=level)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = 2 * won * (each - won) / each + 1
         variance = (mean - 1) * (mean - 2) / (each - 1)

@@ -25,6 +25,8 @@ HOMES = (
     "palaestra.play.executors",
     "palaestra.evaluation.logs",
     "palaestra.evaluation.studies",
+    "palaestra.learning.trackers",
+    "palaestra.interface.report.panels",
 )
 """Modules that make the registries."""
 

@@ -19,6 +19,7 @@ from palaestra.interface.report.panels import (
     ZERO_CREDIT,
     Panel,
     by_policy,
+    charts,
     policies,
     progress,
 )
@@ -60,7 +61,7 @@ def write_report(run_dir: Path) -> Path:
         look=None if outcome else _last_look(run),
         facts=facts(run),
         versions=versions(run),
-        progress=progress([("all seeds", run.seeds)]),
+        progress=[*progress([("all seeds", run.seeds)]), *charts(run)],
         policies=by_policy(run.seeds, POLICY_PANELS),
         optimiser=by_policy(run.seeds, OPTIMISER_PANELS),
         policy_legend=legend(policies(run.seeds)),

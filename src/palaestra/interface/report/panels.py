@@ -8,7 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from palaestra.interface.report.load import Seed
+from palaestra.algebra.registry import Registry
+from palaestra.interface.report.load import Run, Seed
 from palaestra.interface.report.plots import curves, over_seeds
 
 Row = dict[str, Any]
@@ -42,6 +43,21 @@ class Panel:
     title: str
     note: str
     svg: Markup
+
+
+CHARTS: Registry[Panel | None] = Registry("chart", example="my_chart")
+"""Further pictures of a run's page: functions of a `Run` to a `Panel`, or None where there is nothing to draw."""
+
+
+def charts(run: Run) -> list[Panel]:
+    """Every registered chart; one that fails says so in its place, for a page is more than a picture."""
+    drawn: list[Panel | None] = []
+    for name, draw in CHARTS.items():
+        try:
+            drawn.append(draw(run))
+        except Exception as error:  # whatever a plugin does
+            drawn.append(Panel(name, f"could not be drawn: {type(error).__name__}: {error}", Markup()))
+    return [each for each in drawn if each is not None]
 
 
 def panel(

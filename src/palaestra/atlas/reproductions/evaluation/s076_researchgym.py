@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.atlas.harness import Outcome, reproduction
+from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.tolerance import check_fresh_seeds
 
 TRAIN, TEST, FEATURES, PICKED, RERUNS = 40, 60, 6, 50, 20
@@ -62,7 +62,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     before = digest(GRADER)
     changed = {who: digest(text) != before for who, text in
                (("honest", GRADER), ("picker", GRADER), ("editor", GRADER + " + 0.3"))}  # fmt: skip
-    low, high = proportion_confint(1, 15, method="wilson")
+    low, high = map(float, wilson(1, 15))
     measured = {
         "excess_picker": float(np.mean(excess["picker"])), "least_excess_picker": float(np.min(excess["picker"])),
         "excess_honest": float(np.mean(excess["honest"])), "marked_picker": marked["picker"],

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from scipy.integrate import solve_ivp
-from statsmodels.stats.proportion import proportion_confint
 
 from palaestra.atlas.harness import Outcome, reproduction
+from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.rubric import rubric
 from palaestra.evaluation.tolerance import check_rerun, series_match
 
@@ -79,5 +79,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
         holds &= match["right"] == 1 and match["sign"] <= 0.15 and match["invented"] <= 0.35
         holds &= mean["invented"] >= 0.7 and whole["invented"] == 0 and whole["right"] == 1
         holds &= [agent for agent, found in rerun.items() if not found.reproduced] == ["invented"]
-    measured["upper_limit_of_0_in_30"] = float(proportion_confint(0, 30, method="wilson")[1])
+    measured["upper_limit_of_0_in_30"] = float(wilson(0, 30)[1])
     return Outcome(measured, bool(holds and abs(measured["upper_limit_of_0_in_30"] - 0.1135) < 5e-5))
