@@ -97,7 +97,7 @@ def report(
     say(str(write(directory)))
 
 
-@app.command()
+@app.command(short_help="List the recipes that ship, or print one.")
 def recipes(
     name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="print this one, as YAML to start from")] = None,
     explained: Annotated[bool, typer.Option("--explain", help="with what each field means, and its default")] = False,
