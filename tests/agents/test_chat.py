@@ -404,8 +404,10 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(given: str) -> N
     assert KEY not in str(caught.value)
 
 
-def test_errors_do_not_repeat_the_query_of_an_address(endpoint: Endpoint) -> None:
+def test_errors_do_not_repeat_the_query_of_an_address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.behave = lambda handler, body: reply(handler, b"{}", 500)
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+    assert ask(policy(endpoint, base_url=None))[0].error.endswith(f"at {endpoint.url}]")
     error = ask(policy(endpoint, base_url=f"{endpoint.url}?key={KEY}"))[0].error
     assert error.endswith(f"at {endpoint.url}]")
     assert KEY not in error

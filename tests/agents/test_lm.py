@@ -343,7 +343,7 @@ def test_agents_that_share_the_object_share_the_parameters() -> None:
 def test_settings_are_plain_json(tmp_path: Path) -> None:
     tiny().save(tmp_path)
     assert set(json.loads((tmp_path / "palaestra.json").read_text())) == {
-        "kind", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template",
+        "kind", "dtype", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template",
     }  # fmt: skip
 
 
@@ -392,6 +392,11 @@ def test_adapters_on_a_half_base_learn_in_float32(dtype, tmp_path: Path) -> None
     kl = moved(full, lr=0.02)
     assert kl > 1e-3
     assert moved(half, lr=0.02) == pytest.approx(kl, rel=0.2)
+    half.save(tmp_path / "adapter")
+    again = LMPolicy.load(tmp_path / "adapter")
+    assert {p.dtype for p in again.model.parameters() if not p.requires_grad} == {dtype}
+    for one, other in zip(half.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -35,7 +35,7 @@ _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("to
 
 
 class ChatPolicy:
-    """A chat model behind `base_url` (None: OpenAI's own), which holds no credentials.
+    """A chat model behind `base_url` (None: $OPENAI_BASE_URL, or OpenAI's own), which holds no credentials.
 
     api_key_env: NAME of the environment variable with the key; None for endpoints that want none.
     concurrency: most requests at a time. timeout: seconds for one attempt, from sending to the last byte; an answer of
@@ -168,7 +168,7 @@ class ChatPolicy:
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
             decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
         except Exception as error:
-            where = f" [model {self.model!r} at {endpoint.address(self.base_url)}]"
+            where = f" [model {self.model!r} at {self._address()}]"
             decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
         return decision
@@ -206,7 +206,7 @@ class ChatPolicy:
             if (found := getattr(usage, name, None)) is not None:
                 shown = str(found)[:20] if isinstance(found, int | float) else f"a {type(found).__name__}"
                 warnings.warn(
-                    f"ChatPolicy {self.name!r}: {endpoint.address(self.base_url)} says usage.{name} is {shown}; "
+                    f"ChatPolicy {self.name!r}: {self._address()} says usage.{name} is {shown}; "
                     f"such counts are taken as unknown (totals['unknown'])",
                     stacklevel=2,
                 )
@@ -214,6 +214,9 @@ class ChatPolicy:
         prices = [(number, price) for number, price in prices if price is not None]
         if prices and all(number is not None for number, _ in prices):
             decision.cost = (decision.cost or 0.0) + sum(number * price for number, price in prices) / 1e6
+
+    def _address(self) -> str:
+        return endpoint.address(self.base_url or os.environ.get("OPENAI_BASE_URL") or None)
 
     def _pause(self, state: tenacity.RetryCallState) -> float:
         """Full jitter from a generator of its own: neither the episode's nor the global stream moves."""

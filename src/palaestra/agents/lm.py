@@ -136,13 +136,14 @@ class LMPolicy:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         settings = {key: getattr(self, key) for key in SETTINGS}
-        write_json(folder / "palaestra.json", {"kind": "lm"} | settings)
+        dtype = str(getattr(self.forward, "compute", None) or self.model.dtype).removeprefix("torch.")
+        write_json(folder / "palaestra.json", {"kind": "lm"} | settings | {"dtype": dtype})
 
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype = torch.float32
+        cls, path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None
     ) -> LMPolicy:
-        """What `save` wrote; `dtype` as in `from_pretrained`."""
+        """What `save` wrote; `dtype` as in `from_pretrained`, default: as it was."""
         folder = Path(path)
         found = read_object(folder / "palaestra.json")
         if found is None:
@@ -150,6 +151,7 @@ class LMPolicy:
         if found.get("kind", "lm") != "lm":
             raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
         settings = {key: found[key] for key in SETTINGS if key in found}
+        dtype = dtype or found.get("dtype") or torch.float32
         return cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
 
     # Acting
