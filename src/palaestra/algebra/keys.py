@@ -81,6 +81,39 @@ def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
 KERNELS.update(is_first=_edge_row, is_last=_edge_row)
 
 
+@register()
+def on_last(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
+    """x on each key's last row and 0 on its others: an outcome that is paid once. Missing where x is.
+
+    An outcome that nobody scored is no 0: if the others were 0, the sum over the episode would be.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> keys = {"episode": [0, 0, 1, 1], "agent": ["a"] * 4, "turn": [0, 1, 0, 1]}
+    >>> on_last("success").evaluate(Turns(keys | {"success": [True, True, None, None]}))
+    array([ 0.,  1., nan, nan])
+    """
+    paid = 1.0 * as_signal(x)
+    return where(is_last(over=over), paid, 0.0 * paid)
+
+
+@register()
+def is_scored(x: SignalLike) -> Signal:
+    """Mask of the turns in which x is not missing; of one per token, in at least one of them."""
+    return Signal("is_scored", as_signal(x))
+
+
+def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
+    value = evaluation(node.inputs[0])
+    if not isinstance(value, Ragged):
+        return ~np.isnan(np.asarray(value, float))
+    rows = np.repeat(np.arange(len(value.lengths)), value.lengths)
+    known = ~np.isnan(value.values.astype(float))
+    return np.bincount(rows, known, minlength=len(value.lengths)) > 0
+
+
+KERNELS["is_scored"] = _scored
+
+
 def in_first_turn(*, over: Keys) -> Signal:
     """Mask of all rows of each key's first turn: several, where agents act at once."""
     return shift(1.0, n=1, over=over, fill=0.0) == 0.0

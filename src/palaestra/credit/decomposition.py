@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.keys import in_first_turn, is_last, turn_values
+from palaestra.algebra.keys import in_first_turn, is_last, is_scored, turn_values
 from palaestra.algebra.returns import episode_score, return_to_go
 from palaestra.algebra.signals import (
     Keys,
@@ -265,14 +265,14 @@ def oprl(
     """
     if flavour not in (None, "code"):
         raise ExpressionError(f"oprl: flavour={flavour!r}{nearest(str(flavour), ['code'])}")
-    raw = implicit_reward() if step is None else as_signal(step)
+    whole = leave_one_out(episode_score(score), over="group", unit="episode") if episode is None else as_signal(episode)
+    raw = where(is_scored(whole), implicit_reward() if step is None else step)  # who has no score is in no baseline
     scaled = raw / (highest(absolute(return_to_go(raw)), over=()) + 1e-6)
     steps = leave_one_out(scaled, over="group")
     if flavour == "code":
         number = count(over="group", unit="episode")
         first = mean(scaled, over="group", unit="episode", where=in_first_turn(over="episode"))
         steps = ratio(number, number - 1.0, 1.0) * (scaled - first)
-    whole = leave_one_out(episode_score(score), over="group", unit="episode") if episode is None else as_signal(episode)
     return whole + weight * steps
 
 

@@ -7,8 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from palaestra.algebra.keys import is_scored
 from palaestra.algebra.potentials import potential_difference
-from palaestra.algebra.signals import Signal, SignalLike, as_signal, centre, cumulative, exp, register, standardise
+from palaestra.algebra.signals import (
+    Signal,
+    SignalLike,
+    as_signal,
+    centre,
+    cumulative,
+    exp,
+    register,
+    standardise,
+    where,
+)
 from palaestra.credit.grouped import dr_grpo
 from palaestra.credit.weights import minmax
 
@@ -48,8 +59,9 @@ def spae(
     phi: default `answer_potential()`. normalise=False leaves out the last step. The probe is checked against the
     released code, the advantage follows secondary text.
     """
-    potential = answer_potential() if phi is None else as_signal(phi)
+    advantage = dr_grpo(score)
+    potential = where(is_scored(advantage), answer_potential() if phi is None else phi)
     count = cumulative(potential > saturated, exclusive=True)
     gain = exp(minmax(potential_difference(potential)))
-    advantage = dr_grpo(score) * (1.0 - alpha * (1.0 - exp(-count))) + xi * centre(gain, over=())
-    return standardise(advantage, over=()) if normalise else advantage
+    credit = advantage * (1.0 - alpha * (1.0 - exp(-count))) + xi * centre(gain, over=())
+    return standardise(credit, over=()) if normalise else credit

@@ -69,9 +69,9 @@ def gae(
 
 @register()
 def on_last_token(x: SignalLike, *, like: SignalLike = "logprobs") -> Signal:
-    """The turn's value on its last token, 0 on the others; `like` tells how many there are."""
+    """The turn's value on its last token, 0 on the others, missing where it is; `like` tells how many there are."""
     one = fill_missing(0.0 * as_signal(like), 0.0) + 1.0
-    return where(shift(one, n=-1, over="row", fill=0.0) == 0.0, x, 0.0)
+    return where(shift(one, n=-1, over="row", fill=0.0) == 0.0, x, 0.0 * as_signal(x))
 
 
 @register()
@@ -108,7 +108,7 @@ def igpo(
     gold: mean token log-probability of the true answer under the policy *before* each turn (teacher forcing, no
     gradient). A turn's gain is its change until the next turn, standardised over the group's turns; the last turn earns
     the outcome (default: its agent's return), standardised over the group's episodes. Both are summed to the end with
-    γ = 1.
+    γ = 1. Episodes without an outcome are in neither statistic and get no credit.
 
     flavour="code": gains of the probability, no division, return-to-go minus its mean at the same place in the group
     (tokens there, turns here). "cookbook", a third party's: population deviation, the outcome's statistic counts a 0
@@ -119,7 +119,8 @@ def igpo(
     """
     if flavour not in (None, "code", "cookbook"):
         raise ExpressionError(f"igpo: flavour={flavour!r}{nearest(str(flavour), ['code', 'cookbook'])}")
-    last, r, s = is_last(), episode_score(outcome), as_signal(gold)
+    last, r = is_last(), episode_score(outcome)
+    s = where(~is_missing(r), gold)  # episodes without an outcome teach nothing, their gains neither
     if flavour == "code":
         p = exp(s)
         gained = where(last, r, potential_difference(p, terminal=p))
@@ -127,7 +128,7 @@ def igpo(
     gain = potential_difference(s, terminal=s)
     if flavour == "cookbook":
         informed = standardise(gain, over="group", where=~last, ddof=0, eps=1e-8)
-        settled = standardise(where(last, r, 0.0), over="group", ddof=0, eps=1e-8)
+        settled = standardise(where(last, r, 0.0 * r), over="group", ddof=0, eps=1e-8)
         return return_to_go(where(last, settled, informed), gamma=0.95 if gamma is None else gamma)
     informed = standardise(gain, over="group", where=~last, ddof=ddof, eps=eps)
     settled = standardise(r, over="group", unit="episode", ddof=ddof, eps=eps)

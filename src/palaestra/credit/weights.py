@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.keys import is_first
+from palaestra.algebra.keys import is_first, is_scored
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import (
     Keys,
@@ -92,14 +92,16 @@ def modulate(
 ) -> Signal:
     """advantage · weight on the rows that `where` holds for (default: all), unchanged on the others.
 
-    renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average.
+    renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average; rows without an
+    advantage, which are not trained on, do not count.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"reward": [1.0, 1.0, -1.0], "duration": [1.0, 5.0, 3.0]})
     >>> modulate("reward", "duration", renorm=True).evaluate(turns).round(2)
     array([ 0.33,  1.67, -1.  ])
     """
-    scale = ratio(weight, mean(weight, over=(), where=where), 1.0) if renorm else as_signal(weight)
+    trained = is_scored(advantage) if where is None else is_scored(advantage) & as_signal(where)
+    scale = ratio(weight, mean(weight, over=(), where=trained), 1.0) if renorm else as_signal(weight)
     product = as_signal(advantage) * scale
     return product if where is None else pick(where, product, advantage)
 
@@ -198,8 +200,9 @@ def empg(
     confident turns count more, f = exp(-k_next·Ĥ of the agent's next turn), 0 on its last, rewards going where one is
     sure. Formulas agree in two secondary texts; the defaults of k, k_next and bonus are reconstructions.
     """
-    h = minmax(per_turn("entropies") if entropy is None else entropy)
-    confident = modulate(grpo() if advantage is None else advantage, exp(-k * h), renorm=True)
+    a = grpo() if advantage is None else as_signal(advantage)
+    h = minmax(pick(is_scored(a), per_turn("entropies") if entropy is None else entropy))
+    confident = modulate(a, exp(-k * h), renorm=True)
     return centre(confident + bonus * fill_missing(shift(exp(-k_next * h), n=-1), 0.0), over=())
 
 

@@ -8,7 +8,7 @@ out: the scores (they are columns), and the audits that show whether a reward ne
 from __future__ import annotations
 
 from palaestra.algebra.fold import recurrence
-from palaestra.algebra.keys import in_last_turn, is_last, joined
+from palaestra.algebra.keys import in_last_turn, joined, on_last
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.signals import (
     Keys,
@@ -18,6 +18,7 @@ from palaestra.algebra.signals import (
     clip,
     cumulative,
     fill_missing,
+    mean,
     register,
     shift,
     sign,
@@ -45,14 +46,15 @@ def delta(score: SignalLike, *, over: Keys = AGENT) -> Signal:
 
     The return-to-go from step k is score_k and the whole sum score_1, whatever lies between: with the last score taken
     as 0 this is potential-based shaping with its sign turned. Under credit that knows only the sum (GRPO) it collapses
-    to the first score. An episode of one step has 0.
+    to the first score. An episode of one step has 0, one without any score has nothing.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "score": [0.9, 0.6, 0.95, 0.9]})
     >>> delta("score").evaluate(turns).round(9)
     array([ 0.3 , -0.35,  0.95,  0.  ])
     """
-    return 0.0 - potential_difference(where(in_last_turn(over=over), 0.0, as_signal(score)), terminal=0.0, over=over)
+    end = 0.0 * mean(score, over=over)
+    return 0.0 - potential_difference(where(in_last_turn(over=over), end, score), terminal=0.0, over=over)
 
 
 @register()
@@ -74,7 +76,7 @@ def clip_and_delta(
     """
     step = clip_above(score, eta=eta) if clipped else as_signal(score)
     step = delta(step, over=over) if differences else step
-    return alpha * step + where(is_last(over=over), as_signal(success), 0.0)
+    return alpha * step + on_last(success, over=over)
 
 
 @register()

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.keys import is_first, joined
+from palaestra.algebra.keys import in_last_turn, is_first, joined
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -182,7 +182,8 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 
     error: of a random-network distillation at the state of each turn, a column.
     """
-    return fill_missing(clip(shift(error, n=-1) - scale * as_signal(error), low=0.0), 0.0)
+    gain = clip(shift(error, n=-1) - scale * as_signal(error), low=0.0)
+    return where(in_last_turn(over=("episode", "agent")), 0.0 * as_signal(error), gain)
 
 
 # -- what is remembered between iterations ----------------------------------------------------------------------------

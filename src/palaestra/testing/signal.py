@@ -42,8 +42,8 @@ def check_signal(
         signal: what to check. Columns outside the schema are filled as in `testing.columns`, else with random numbers.
         promises: what holds if `column` is changed. `shift`: adding a constant changes nothing. `scale`: nor does
             multiplying by a positive one (to 1e-3, because of eps). `linear`: multiplying multiplies the signal.
-            `constant`: where the column is one number the signal is 0, also with noise of 1e-8. `unscored`: rows
-            without a value change nothing for the others.
+            `constant`: where the column is one number the signal is 0, also with noise of 1e-8. `unscored`: episodes
+            without a value, whatever else they hold, change nothing for the others.
         column: the column those are about.
         complete: no value is missing where none of the table's is.
         numbered: the numbers of episodes and groups may matter, e.g. where the first of equals wins.
@@ -288,7 +288,12 @@ def _constant(signal: Signal, turns: Turns, value: Value, column: str, rng: np.r
 def _unscored(signal: Signal, turns: Turns, value: Value, column: str, rng: np.random.Generator, where: str) -> None:
     if not len(turns):
         return
-    more = turns.frame.with_columns(pl.col("episode") + turns["episode"].max() + 1, pl.lit(None).alias(column))
+    free = sorted(
+        signal.needs() - {*SCOPE, "group", "episode", "turn", "agent", column}
+    )  # what else they hold is their own
+    other = pl.Series(rng.permutation(len(turns)))
+    drawn = [pl.col(name).gather(other) for name in free]
+    more = turns.frame.with_columns(pl.col("episode") + turns["episode"].max() + 1, pl.lit(None).alias(column), *drawn)
     both = signal.evaluate(Turns.concat([turns, Turns(more)]))
     _same(_rows(value), _rows(both)[: len(turns)], np.arange(len(turns)), f"{where}: counts rows without a {column}")
 

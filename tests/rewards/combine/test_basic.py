@@ -24,7 +24,7 @@ TURNS = Turns(
 
 def test_success_is_paid_once_on_each_agents_last_turn() -> None:
     found = np.asarray(success_reward().evaluate(TURNS))
-    np.testing.assert_array_equal(found, [0, 0, 1, 0, 0, NAN, NAN])
+    np.testing.assert_array_equal(found, [0, 0, 1, 0, NAN, NAN, NAN])
 
 
 def test_success_may_be_any_score() -> None:
@@ -43,7 +43,7 @@ def test_invalid_actions_cost_and_unknown_ones_are_unknown() -> None:
     found = np.asarray(penalty_invalid(size=0.25).evaluate(TURNS))
     np.testing.assert_array_equal(found, [0, -0.25, 0, NAN, 0, 0, -0.25])
     total = np.asarray((success_reward() + penalty_invalid()).evaluate(TURNS))
-    np.testing.assert_allclose(total, [0, -0.1, 1, NAN, 0, NAN, NAN])
+    np.testing.assert_allclose(total, [0, -0.1, 1, NAN, NAN, NAN, NAN])
 
 
 def test_what_they_need_is_named() -> None:

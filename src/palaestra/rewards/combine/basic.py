@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from palaestra.algebra.keys import on_last
 from palaestra.algebra.returns import as_reward
-from palaestra.algebra.signals import Signal, SignalLike, as_signal, register, shift, where
+from palaestra.algebra.signals import Signal, SignalLike, register, where
 
 
 @register()
@@ -14,6 +15,5 @@ def penalty_invalid(valid: SignalLike = "valid", *, size: float = 0.1) -> Signal
 
 @register()
 def success_reward(reward: SignalLike = "success") -> Signal:
-    """1 for success, on each agent's last turn of the episode, else 0."""
-    last = shift(1.0, n=-1, fill=0.0) == 0.0
-    return where(last, as_signal(reward), 0.0)
+    """1 for success, on each agent's last turn of the episode, else 0; missing where nobody said."""
+    return on_last(reward)

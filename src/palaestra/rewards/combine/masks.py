@@ -7,7 +7,7 @@ both. Left out: clipping, lengths and KL terms of their losses.
 
 from __future__ import annotations
 
-from palaestra.algebra.keys import is_last
+from palaestra.algebra.keys import on_last
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -79,7 +79,7 @@ def e_grpo_reward(
     count in the group's best all the same. text: the column in which entities are sought; entities: list column. The
     formula is the paper's, α = 0.3 from secondary text.
     """
-    return where(is_last(), _of_episode(text, entities, correct, error, alpha, over), 0.0)
+    return on_last(_of_episode(text, entities, correct, error, alpha, over))
 
 
 def _of_episode(

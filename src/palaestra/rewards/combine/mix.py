@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.keys import is_last, joined
+from palaestra.algebra.keys import joined, on_last
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -54,7 +54,7 @@ class Component:
     def column(self) -> Signal:
         """What stands in the table."""
         score = as_signal(self.score)
-        return where(is_last(), score, 0.0) if self.grain == "episode" else score
+        return on_last(score) if self.grain == "episode" else score
 
     def per_turn(self, column: str) -> Signal:
         """The turn's share of that column."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from palaestra.algebra.keys import is_last
+from palaestra.algebra.keys import on_last
 from palaestra.algebra.potentials import potential_difference
-from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, clip, cumulative, register, where
+from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, clip, cumulative, register
 
 
 @register()
@@ -39,4 +39,4 @@ def rlver_reward(
     felt = emotion(delta, start=start, limit=limit, over=over) / 100.0
     if turnwise:
         return potential_difference(felt, first=start / 100.0, over=over)
-    return where(is_last(over=over), felt, 0.0)
+    return on_last(felt, over=over)

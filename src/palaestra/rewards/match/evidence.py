@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from palaestra.algebra.keys import is_last
+from palaestra.algebra.keys import is_last, on_last
 from palaestra.algebra.signals import (
     Signal,
     SignalLike,
@@ -95,7 +95,7 @@ def reseek_reward(
     verdict = cascade(
         (is_missing(said), 0.0), ((said == 1.0) == useful, match), (said == 1.0, accepted), otherwise=rejected
     )
-    return verdict + where(is_last(over="episode"), answer, 0.0)
+    return verdict + on_last(answer, over="episode")
 
 
 @register()
@@ -161,4 +161,4 @@ def deep_travel_reward(gate: SignalLike, detail: SignalLike, *, strict: bool = F
     Reconstruction.
     """
     details = lowest(detail, over="episode") if strict else mean(detail, over="episode")
-    return where(is_last(), gated(gate, details), 0.0)
+    return on_last(gated(gate, details))

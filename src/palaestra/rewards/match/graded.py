@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_scored
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, fill_missing, is_missing, register, where
 from palaestra.algebra.turns import Ragged
 from palaestra.errors import ExpressionError, InputError
@@ -52,6 +53,9 @@ def sweet_spot(
     levels: Levels = (1.0, 0.6, 0.3, 0.1),
 ) -> Signal:
     """[145] SSL (arXiv 2601.22491): R = C + α·S; C in {0, 1}: is it solved; S: the tier of the distance to the target.
+
+    A value of each row: where episodes have several turns, of which each knows `success`, it is paid once by
+    `sweet_spot("distance") * is_last()`.
 
     What is solved always earns more than what is not: α·levels[0] < 1 is checked. For puzzles the distance is 1 -
     `block_share`. From secondary text; edges and levels are reconstructions.
@@ -194,7 +198,10 @@ def gui_g1_reward(
 ) -> Signal:
     """The reward of [172] GUI-G1 (arXiv 2505.15810): hit + 0.25·IoU + 0.125·edge closeness; 0 if no box was read.
 
+    Missing where the target or the size of the image is.
+
     A hit alone pays boxes of any size as long as their centre is right. Checked against the released code.
     """
     parts = hit(box, target) + 0.25 * iou(box, target, whole_pixel=whole_pixel)
-    return fill_missing(parts + 0.125 * edge_closeness(box, target, size), 0.0)
+    paid = fill_missing(parts + 0.125 * edge_closeness(box, target, size), 0.0)
+    return where(is_scored(target) & is_scored(size), paid)

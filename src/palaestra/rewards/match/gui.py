@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.keys import is_scored
 from palaestra.algebra.signals import (
     Keys,
     Signal,
@@ -59,12 +60,18 @@ def ui_r1_reward(
     """[173] UI-R1 (arXiv 2503.21620): R_type + R_coord + R_format, each 0 or 1.
 
     R_type: the action's type is right. R_coord: then 1, for a click only if its point lies in the gold box (edges
-    included). format: a mask, e.g. `tag_format("action", ("think", "answer"))`. Checked against the released code.
+    included). Missing where the gold action, or for a click its box, is. format: a mask, e.g.
+    `tag_format("action", ("think", "answer"))`. Checked against the released code.
     """
-    right = same_text(action, gold_action)
-    inside = fill_missing(point_in_box(point, box, scale), 0.0)
+    right = _right(action, gold_action)
+    inside = where(is_scored(box), fill_missing(point_in_box(point, box, scale), 0.0))
     click = as_signal(text_of(gold_action).is_in(list(clicks)).fill_null(False))
     return right + where(right, where(click, inside, 1.0), 0.0) + as_signal(format)
+
+
+def _right(action: str, gold: str) -> Signal:
+    """`same_text`, missing where nobody says what would have been right."""
+    return where(as_signal(text_of(gold).is_not_null()), same_text(action, gold))
 
 
 @register()
@@ -80,7 +87,8 @@ def length_aware(
     >>> length_aware("reward").evaluate(turns)
     array([3.75 , 3.5  , 1.675, 0.9  ])
     """
-    r, size = as_signal(reward), as_signal(length)
+    r = as_signal(reward)
+    size = where(is_scored(r), length)
     full = r >= best
     share = mean(full, over=over)
     bound = share * fill_missing(mean(size, over=over, where=full), 0.0) + (1.0 - share) * highest(size, over=over)
@@ -92,8 +100,11 @@ def length_aware(
 def ui_venus_grounding(
     box: SignalLike, target: SignalLike, *, format: SignalLike = 0.0, weights: tuple[float, float] = (0.1, 0.9)
 ) -> Signal:
-    """[193] UI-Venus (arXiv 2508.10833), grounding: w1 · format + w2 · 1[the box's centre lies in the gold box]."""
-    return weights[0] * as_signal(format) + weights[1] * fill_missing(hit(box, target), 0.0)
+    """[193] UI-Venus (arXiv 2508.10833), grounding: w1 · format + w2 · 1[the box's centre lies in the gold box].
+
+    Missing without a gold box.
+    """
+    return weights[0] * as_signal(format) + weights[1] * where(is_scored(target), fill_missing(hit(box, target), 0.0))
 
 
 @register()
@@ -121,7 +132,7 @@ def ui_venus_navigation(
     coordinates: `stepwise_point(...)` for clicks, `scroll_reward(...)` for scrolls; content: `content_reward(...)`.
     The paper does not give its weights and thresholds; those here are reconstructions. Formulas from its text.
     """
-    right = same_text(action, gold_action)
+    right = _right(action, gold_action)
     detail = fill_missing(coordinates, 0.0) + fill_missing(content, 0.0)
     return weights[0] * as_signal(format) + weights[1] * (right + where(right, detail, 0.0))
 

@@ -148,7 +148,7 @@ def _projected(sg: Any, sb: Any, gg: Any, gb: Any, bb: Any, alpha: float) -> np.
     """From the products of s, g and b; s has length 1. ‖P x‖² = (1-α)²‖x‖² + (1-(1-α)²)(x·v)²/‖v‖² for x = s - g."""
     keep = (1.0 - alpha) ** 2
     along, length = (sg - sb) - (gg - gb), gg - 2 * gb + bb
-    share = np.where(np.asarray(length) > 1e-12, np.square(along) / np.maximum(length, 1e-12), 0.0)
+    share = np.where(np.asarray(length) > 1e-12, np.square(along) / np.maximum(length, 1e-12), 0.0 * length)
     return np.asarray(1.0 - 0.5 * (keep * (1.0 - 2 * sg + gg) + (1.0 - keep) * share))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from palaestra.algebra.fold import recurrence, running_max
-from palaestra.algebra.keys import is_first
+from palaestra.algebra.keys import is_first, on_last
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.signals import (
     Keys,
@@ -192,13 +192,12 @@ def robo_dopamine(
 ) -> Signal:
     """[14] Robo-Dopamine (arXiv 2512.23703): 1[Φ' >= threshold] + γ·Φ' - Φ, with Φ' = 0 in the shaping after the end.
 
-    After the agent's last turn, `success` says whether the goal was reached. γ = 1 in the shaping with γ < 1 in the
-    return would pay for waiting where progress is high. The paper argues for endless episodes and does not say what
-    happens at their end; 0 is what keeps the optimal policy.
+    After the agent's last turn, `success` says whether the goal was reached; an episode of which it does not has no
+    reward. γ = 1 in the shaping with γ < 1 in the return would pay for waiting where progress is high. The paper argues
+    for endless episodes and does not say what happens at their end; 0 is what keeps the optimal policy.
     """
-    reached = where(
-        shift(1.0, n=-1, fill=0.0) == 0.0, fill_missing("success", False), shift(progress, n=-1) >= threshold
-    )
+    last = shift(1.0, n=-1, fill=0.0) == 0.0
+    reached = where(last, "success", 0.0 * as_signal("success") + (shift(progress, n=-1) >= threshold))
     return 1.0 * reached + shape(progress, gamma=gamma, truncated=truncated)
 
 
@@ -218,7 +217,7 @@ def era_reward(
     manipulation give the events themselves as `progress`: it pays on each new best. Checked against the released code.
     """
     steps = sign(cum_max_gain(progress)) - float(penalty) * (1.0 - fill_missing(valid, 1.0))
-    return where(shift(1.0, n=-1, fill=0.0) == 0.0, worth * as_signal(success), 0.0) + as_signal(shaped) * steps
+    return on_last(worth * as_signal(success)) + as_signal(shaped) * steps
 
 
 @register()
