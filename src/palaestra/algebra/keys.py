@@ -108,7 +108,7 @@ def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
         return ~np.isnan(np.asarray(value, float))
     rows = np.repeat(np.arange(len(value.lengths)), value.lengths)
     known = ~np.isnan(value.values.astype(float))
-    return np.bincount(rows, known, minlength=len(value.lengths)) > 0
+    return np.asarray(np.bincount(rows, known, minlength=len(value.lengths)) > 0)
 
 
 KERNELS["is_scored"] = _scored
