@@ -69,6 +69,28 @@ def test_what_the_infrastructure_breaks_is_no_failure_of_the_system() -> None:
     assert trials(frame, errors="count")["success"].to_list() == [False] * 3 + [None, True, False, False, False]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "botocore.exceptions.EndpointConnectionError: no", "aiohttp.ClientConnectorError: no", "socket.gaierror: -2",
+        "HTTPStatusError: Server error '503 Service Unavailable'", "run: Error code: 429 - {}",
+        "litellm.exceptions.Timeout",
+        "ResourceExhausted: 429", "TimeoutError: Request timed out.", "ConnectionRefusedError: 111", "ssl.SSLError: x",
+    ],
+)  # fmt: skip
+def test_outages_are_known_by_their_names_and_codes(error: str) -> None:
+    assert trials(turns({"error": error, "success": False}))["success"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["KeyError: 'x'", "run: the agent gave up", "run: 429 steps", "BadRequestError: too long", "TimeoutError: 60 s",
+     "AssertionError: status is 'open', not 500"],
+)  # fmt: skip
+def test_what_the_system_broke_is_its_failure(error: str) -> None:
+    assert trials(turns({"error": error, "success": None}))["success"].to_list() == [False]
+
+
 def test_an_episode_that_nobody_played_is_a_trial_of_its_group_s_task() -> None:
     nobody = {"agent": None, "task": None, "success": None, "reward": None, "error": "env: OSError: disk", "cost": None}
     frame = turns({"group": 7}, {"group": 7, "episode": 1, **nobody}, {"group": 8, **nobody})

@@ -105,7 +105,7 @@ def is_scored(x: SignalLike) -> Signal:
 def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
     value = evaluation(node.inputs[0])
     if not isinstance(value, Ragged):
-        return ~np.isnan(np.asarray(value, float))
+        return np.asarray(~np.isnan(np.asarray(value, float)))
     rows = np.repeat(np.arange(len(value.lengths)), value.lengths)
     known = ~np.isnan(value.values.astype(float))
     return np.asarray(np.bincount(rows, known, minlength=len(value.lengths)) > 0)

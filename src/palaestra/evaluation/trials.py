@@ -21,11 +21,15 @@ UNSCORED = ("reward", "judge")
 INFRASTRUCTURE = ("env", "policy", *UNSCORED)
 """Boundaries whose failure says nothing about the system: what it was played with, called through or scored by."""
 OUTAGES = (
-    r"\b(?:API(?:Connection|Timeout|Status)Error|RateLimitError|InternalServerError|ServiceUnavailable(?:Error)?|"
-    r"OverloadedError|AuthenticationError|PermissionDeniedError|Connect(?:ion)?(?:Error|Timeout)|"
-    r"ConnectionResetError|ReadTimeout(?:Error)?|RemoteProtocolError)\b"
+    r"\b(?:API(?:Connection|Timeout|Status)?Error|RateLimit\w*|InternalServerError|InternalFailure|Overloaded\w*|"
+    r"Service(?:Temporarily)?Unavailable\w*|AuthenticationError|PermissionDeniedError|\w*Connect(?:ion|or)?\w*Error|"
+    r"\w*ConnectTimeout\w*|\w*ReadTimeout\w*|ServerDisconnectedError|RemoteProtocolError|gaierror|\w*SSL\w*Error|"
+    r"ResourceExhausted|QuotaExceeded\w*|InsufficientQuota\w*|Throttl\w*|DeadlineExceeded|BadGateway\w*|GatewayTimeout\w*|"
+    r"TooManyRequests\w*|ProxyError|(?:openai|anthropic|litellm|httpx|requests|aiohttp|urllib3|botocore)\.[\w.]*Timeout)\b"
+    r"|(?i:\b(?:error code|status(?: code)?|server error|client error|http(?:/\d(?:\.\d)?)?(?: error)?)\W{1,3}"
+    r"(?:401|403|408|429|5\d\d)\b|\brequest timed out\b|^\W*connection error\b)"
 )
-"""Names of an endpoint's failures, by which they are known in logs that do not say a boundary of ours."""
+"""An endpoint's failures, by names and status codes, by which logs tell them that do not say a boundary of ours."""
 
 _REQUIRED = ("task", "episode", "success")
 _OPTIONAL = {
