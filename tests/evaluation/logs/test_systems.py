@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -25,12 +26,21 @@ def rates(path: Path, **options: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("name", ["system", "model", "Model", "agent", "policy", "run_name", "checkpoint"])
+@pytest.mark.parametrize(
+    "name", ["system", "model", "Model", "agent", "policy", "run_name", "checkpoint", "Model Name"]
+)
 def test_two_models_in_one_file_are_two_systems(tmp_path: Path, name: str, suffix: str) -> None:
-    if name == "Model" and suffix == ".jsonl":
-        pytest.skip("fields of objects are as they are written")
     table = pl.DataFrame({name: ["x"] * 4 + ["y"] * 4, "task": list("abcd") * 2, "success": [True] * 4 + [False] * 4})
     assert rates(write(tmp_path / f"t{suffix}", table)) == {"x": 1.0, "y": 0.0}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    "make", [lambda x: {"config": {"model": x, "seed": 1}}, lambda x: {"model": {"name": x, "size": 7}}]
+)
+def test_what_an_object_within_the_object_says_counts(tmp_path: Path, suffix: str, make: Any) -> None:
+    rows = [make(name) | {"task": task, "success": name == "x"} for name in "xy" for task in "abcd"]
+    assert rates(write(tmp_path / f"t{suffix}", pl.DataFrame(rows))) == {"x": 1.0, "y": 0.0}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])

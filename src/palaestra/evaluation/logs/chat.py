@@ -43,7 +43,7 @@ def read(found: Documents, rows: Rows) -> None:
         rows.problem("", str(error).removeprefix(f"{rows.file}: "))
         return
     known = _KNOWN - set((rows.system or "").split(","))
-    for where, record in found:
+    for (where, record), system in zip(found, named, strict=True):
         messages = record.get("messages")
         if not isinstance(messages, list):
             rows.problem(where, "no list of messages")
@@ -58,7 +58,7 @@ def read(found: Documents, rows: Rows) -> None:
         rows.episode(
             where,
             turns,
-            system=record.get(named) or record.get("model"),
+            system=system or record.get("model"),
             task=task_of(opening(messages)) if task is None else task,
             score=record.get("reward", record.get("score")),
             cost=record.get("cost"),

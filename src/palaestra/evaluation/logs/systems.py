@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,31 +31,58 @@ def with_system(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
     if rows.system or ("system" in frame.columns and frame["system"].null_count() < len(frame)):
         return frame
     chosen = choose(frame, rows.file)
-    return frame if chosen is None else frame.with_columns(system=frame[chosen].cast(pl.String))
+    if chosen is not None:
+        return frame.with_columns(system=frame[chosen].cast(pl.String))
+    structs = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Struct)]
+    said = system_of(frame.select(structs).to_dicts(), rows) if structs else []
+    return frame.with_columns(system=pl.Series(said, dtype=pl.String)) if any(said) else frame
 
 
-def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> str:
-    """The field of objects, an episode each, that names their system; "system" if none does.
+def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | None]:
+    """The system of each of these objects, an episode each, by the field that names it; None if none does.
+
+    What an object within the object says counts where the object itself says nothing: a `config`, or a model's `name`.
 
     Raises:
         InputError: see `with_system`.
     """
     if rows.system or any(record.get("system") is not None for record in records):
-        return "system"
-    plain = [{name: _text(record.get(name)) for name in NAMES} for record in records]
-    frame = pl.DataFrame(plain, schema=dict.fromkeys(NAMES, pl.String))
-    return choose(frame, rows.file) or "system"
+        return [_text(record.get("system")) for record in records]
+    for each in (records, [_within(record) for record in records]):
+        named = [{plain(name): _name(value) for name, value in record.items()} for record in each]
+        table = [{name: record.get(name) for name in NAMES} for record in named]
+        frame = pl.DataFrame(table, schema=dict.fromkeys(NAMES, pl.String))
+        if (chosen := choose(frame, rows.file)) is not None:
+            return frame[chosen].to_list()
+    return [None] * len(records)
+
+
+def _within(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the objects in an object hold."""
+    inner = [value for value in record.values() if isinstance(value, Mapping)]
+    return {name: value for each in reversed(inner) for name, value in each.items()}
+
+
+def _name(value: Any) -> str | None:
+    """A name, or the one in an object."""
+    if isinstance(value, Mapping):
+        value = next((value[key] for key in ("name", "id", "model", "model_name") if value.get(key)), None)
+    return _text(value)
+
+
+def plain(name: str) -> str:
+    """A name of a column as it is compared: `Model Name` is `model_name`."""
+    return "_".join(re.findall(r"[^\W_]+", name.casefold()))
 
 
 def choose(frame: pl.DataFrame, file: str) -> str | None:
     """The column that names the system."""
-    columns = {name.casefold(): name for name in reversed(frame.columns)}
+    columns = {plain(name): name for name in reversed(frame.columns)}
     found = [columns[name] for name in NAMES if name in columns]
-    plain = [name for name in found if not frame[name].dtype.is_nested()]
-    found = [name for name in plain if frame[name].null_count() < len(frame)]
+    found = [name for name in found if not frame[name].dtype.is_nested() and frame[name].null_count() < len(frame)]
     keys = [name for name in _EPISODE if name in frame.columns]
     if "episode" in keys:
-        found = [name for name in found if name.casefold() not in SEATS or _of_episodes(frame, name, keys)]
+        found = [name for name in found if plain(name) not in SEATS or _of_episodes(frame, name, keys)]
     several = [name for name in found if frame[name].n_unique() > 1]
     if len(several) > 1:
         kinds = frame.select(several).n_unique()

@@ -90,11 +90,11 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
         rows.problem("", _short(error, rows.file))
         return None
     of_episode = ("system", "run", "task", "success", "error", "seed")
-    for where, record in good:
+    for (where, record), system in zip(good, named, strict=True):
         scores = {name.removeprefix("score."): x for name, x in record.items() if name.startswith("score.")}
         turn = {name: record[name] for name in TURN if name in record}
         turn["metadata"] = rest(record, {*of_episode, *TURN, "score", *(f"score.{name}" for name in scores)})
-        values = {name: record.get(name) for name in of_episode} | {"system": record.get(named)}
+        values = {name: record.get(name) for name in of_episode} | {"system": system}
         rows.episode(where, [turn], score=record.get("reward", record.get("score")), scores=scores, **values)
     return None
 
