@@ -33,6 +33,8 @@ WORKED: list[tuple[str, str, str, Callable[..., Any], float]] = [
     ("s061_a_grae", "identities", "a_grae", lambda **how: grpo(**how), 1e-3),
     ("s061_a_grae", "identities", "a_grae", swapped, 1e-3),
     ("s067_advevo_marl", "worked_error", "advevo_marl", lambda: reinforce(over="agent"), 1e-9),
+    ("s067_advevo_marl", "worked_error", "advevo_marl", lambda: reinforce(), 1e-9),
+    ("s028_mars", "worked_error", "mars", lambda: credit.whiten(reinforce(over="agent")), 1e-6),
     ("s075_adhint", "worked_error", "adhint", lambda entropy: grpo("reward"), 1e-4),
     ("s075_adhint", "worked_error", "adhint", lambda entropy: credit.adhint(entropy=entropy, sharpness=0.0), 1e-4),
     ("s075_adhint", "worked_error", "adhint", lambda entropy: credit.adhint(entropy=entropy, cap=0.0), 1e-4),

@@ -31,12 +31,13 @@ SETTINGS: dict[str, Any] = {
 
 
 def worked_error() -> float:
-    """One seat whose results are 1, 1, 1 and -1: centred by distinct values [1, 1, 1, -1], then whitened."""
-    keys = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4}
-    found = np.asarray(mars().evaluate(Turns(keys | {"reward": [1.0, 1.0, 1.0, -1.0]})))
-    centred = np.array([0.5, 0.5, 0.5, -1.5])  # of these the mean of the distinct values is -1/2: [1, 1, 1, -1]
-    expected = (centred + 0.5 - 0.5) / 1.0  # whitening takes the mean 1/2 off again; the deviation is 1
-    return float(np.abs(found - expected).max())
+    """Seats whose results are 1, 1, 1, -1 and -1, -1, -1, 1: centred by distinct values they stay that; whitened."""
+    keys = {"group": [0] * 8, "episode": [*range(4)] * 2, "turn": [0] * 8, "agent": ["a"] * 4 + ["b"] * 4}
+    results = np.array(
+        [1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0, 1.0]
+    )  # less their means ±1/2, less those of the distinct
+    found = np.asarray(mars().evaluate(Turns(keys | {"reward": results})))
+    return float(np.abs(found - results / np.sqrt(8 / 7 + 1e-8)).max())
 
 
 def three_steps_error() -> float:
