@@ -45,6 +45,7 @@ def measured() -> dict[str, tuple[int, int, int, int]]:
         "answers of tools": marks(twins.ANSWERS_TUNED, twins.answered),
         "answers of tools, fresh": marks(twins.ANSWERS_FRESH, twins.answered),
         "answers of tools, mixed": marks(twins.ANSWERS_MIXED, twins.answered),
+        "answers of tools, another hand": marks(twins.ANSWERS_OTHERS, twins.answered),
         "words of people": marks(twins.SPEECH_TUNED, twins.said),
         "words of people, fresh": marks(twins.SPEECH_FRESH, twins.said),
         "loops": loop_marks(twins.LOOPS_TUNED),

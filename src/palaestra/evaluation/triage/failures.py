@@ -10,6 +10,7 @@ own.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -39,6 +40,9 @@ MARKS = "|".join(
         rf"^.{{0,60}}\b({_REASONS})",
         r"^.{0,60}\b(http(/\d(\.\d)?)?|status( code)?|error( code)?|response code)\s*[:=]?\s*[45]\d\d\b(\W|$)",
         r"^.{0,120}\bexit(ed)?( with)?( status| code)\W{0,2}[1-9]\d*\b",
+        r"^(\w+ )?(segmentation fault|bus error|out of memory\W)|^killed\W*$|\(core dumped\)|^npm err!|^e: \w"
+        r"|^make(\[\d+\])?: \*\*\*|^error [a-z]{0,4}\d+\b|^(unhandled|uncaught) (exception|error)|^panic:"
+        r"|\b(killed|terminated) (by|with) signal \d",
     )
 )
 """How a text opens that reports a failure."""
@@ -89,7 +93,7 @@ KINDS: tuple[Kind, ...] = (
         r"connection (was )?(refused|reset|aborted|error\b|closed by)|network (is )?(unreachable|error)"
         r"|econn(refused|reset)"
         r"|(failure in|temporary failure).{0,20}name resolution|could not resolve host|dns (error|lookup failed)"
-        r"|no route to host|remote end closed",
+        r"|no route to host|remote end closed|^connection .{0,30}\blost\W*$",
     ),
     Kind(
         "execution.failure.tool_not_found",
@@ -98,7 +102,7 @@ KINDS: tuple[Kind, ...] = (
         r"|unknown (tool|function|command)"
         r"|no such (tool|function)|no (tool|function) (named|called)",
         r"\btool\b.{0,60}(not found|does not exist|is unknown|not available)|^unknown (tool|function|command)\b"
-        r"|no such (tool|function)|command not found\W*$|no (tool|function) (named|called)",
+        r"|no such (tool|function)|command not found\W*$|is not a (\w+ )?command\b|no (tool|function) (named|called)",
     ),
     Kind(
         "execution.failure.auth",
@@ -106,7 +110,8 @@ KINDS: tuple[Kind, ...] = (
         r"unauthori[sz]ed|forbidden|permission|access denied|not (authori[sz]ed|allowed|permitted)"
         r"|credential|api.?key"
         r"|token .{0,12}(expired|invalid)|authenticat|\b40[13]\b",
-        r"permission denied|access denied\W*$|access denied[:.]|not authori[sz]ed to|^unauthori[sz]ed\W*$"
+        r"permission denied|access denied\W*$|access denied([:.]| for (user|role)\b)"
+        r"|session (has )?expired|not authori[sz]ed to|^unauthori[sz]ed\W*$"
         r"|^forbidden\W*$"
         r"|(invalid|expired|incorrect) (api.?key|access token|credentials|password)"
         r"|authentication (failed|required)\W*$",
@@ -137,7 +142,8 @@ KINDS: tuple[Kind, ...] = (
         r"|required (argument|parameter|field|property)|validation|schema mismatch|typeerror"
         r"|unprocessable|bad request"
         r"|unexpected keyword|is not a valid|must be (an? |one of|of type)|\b4(00|22)\b",
-        r"^invalid (\w+ )?(argument|parameter|input)|missing (\d+ )?required (\w+ )?(argument|parameter|field)"
+        r"^invalid (\w+ )?(argument|parameter|input)|^invalid (\w+ ){0,2}(date|format|type|value)\W*([:,;(]|$|expected)"
+        r"|missing (\d+ )?required (\w+ )?(argument|parameter|field)"
         r"|(argument|parameter|field) .{0,40}is (required|missing)|validation (error|failed)"
         r"|unexpected keyword argument",
     ),
@@ -164,11 +170,18 @@ KINDS: tuple[Kind, ...] = (
         0.6,
         r"not found|does not exist|no such|\b404\b|no results",
         rf"\bno (\w+ ){{0,2}}{_FOUND} (were |was )?(found|returned|match)|^no {_FOUND}\W*$"
-        rf"|^(\S+ ){{0,6}}not found\W*$"
+        rf"|^(\S+ ){{0,6}}not found(\W*$|: \S+\W*$)|^the requested \w+ could not be found\b"
         rf"|returned no {_FOUND}|^0 {_FOUND}( found| returned)?\W*$|no such file|^nothing (was )?found\W*$",
     ),
 )
 """The first kind that fits counts."""
+ABOUT = (
+    r"^\W*(article|chapter|docs?|documentation|faq|guide|title|tutorial)\b|\bhow to (avoid|debug|fix|handle|solve)\b"
+    r"|\b(raises|returns|throws) \w*(error|exception|timeout)\w* if\b"
+)
+"""How a short text speaks about failures without being one."""
+DETAIL = r"\bnot (found|authenticated|authori[sz]ed|allowed)\b|forbidden|unauthori[sz]ed|internal server error"
+"""What makes an object that holds nothing but `detail` a failure."""
 OTHER = ("execution.failure.other", 0.7)
 """A failure by its own words, of no known kind."""
 
@@ -182,7 +195,9 @@ def failures(answers: pl.DataFrame) -> pl.DataFrame:
     table = answers.with_columns(lower=raw.str.strip_chars().str.to_lowercase()).with_columns(
         json=pl.col("lower").str.contains(r'^(\{|\[\s*[\[{"\d\]])')
     )
-    said = pl.col("json") & pl.col("lower").str.contains(r'"\w*(error|exception|status|success|ok|code)\w*"\s*:')
+    said = pl.col("json") & pl.col("lower").str.contains(
+        r'"\w*(error|exception|status|success|ok|code)\w*"\s*:|^\{\s*"detail"\s*:'
+    )
     objects = table.filter(said & ~pl.col("sure"))
     words = {row: _of_json(text) for row, text in objects.select("row", "text").rows()}
     spoken = pl.DataFrame(
@@ -193,7 +208,8 @@ def failures(answers: pl.DataFrame) -> pl.DataFrame:
     table = table.join(spoken, on="row", how="left", maintain_order="left")
     marked = pl.col("lower").str.contains(MARKS) & ~pl.col("json")
     failed = pl.col("sure") | pl.col("spoken").is_not_null() | marked
-    short = ~pl.col("json") & (pl.col("lower").str.len_chars() <= SHORT)
+    about = pl.col("lower").str.contains(ABOUT)
+    short = ~pl.col("json") & ~about & (pl.col("lower").str.len_chars() <= SHORT)
     words_of = pl.coalesce("spoken", pl.col("lower").str.slice(0, 600))
     kind = pl.when(failed).then(pl.lit(OTHER[0]))
     sure = pl.when(pl.col("sure")).then(0.9).when(failed).then(OTHER[1])
@@ -216,6 +232,9 @@ def _of_json(text: str) -> str | None:
     if not isinstance(said, dict):
         return None
     fields = {key.casefold().replace("_", ""): value for key, value in said.items()}
+    if fields.keys() == {"detail"} and isinstance(fields["detail"], str):
+        alone = fields["detail"].lower()
+        return alone if re.search(DETAIL, alone) else None
     errors = [v for k in ("error", "errors", "exception", "errormessage", "iserror") if _is_error(v := fields.get(k))]
     words = [
         str(fields[k]) for k in ("message", "detail", "details", "reason", "title") if isinstance(fields.get(k), str)

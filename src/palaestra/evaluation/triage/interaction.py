@@ -20,7 +20,8 @@ PHRASES: dict[str, tuple[str, ...]] = {
         "no that's wrong", "that's not what i asked", "that's not what i meant", "^i said", "^i meant",
         "i already said", "i already told you", "not what i wanted", "you misunderstood", "^that is incorrect",
         "^that's incorrect", "^that's wrong", "you got it wrong", "you got that wrong", "please correct that",
-        "^not that one",
+        "^not that one", "^that's not right", "^that is not right", "^that isn't right", "^i never said",
+        "^i never asked",
     ),
     "misalignment.clarification": (
         "^what do you mean", "^i don't understand", "can you clarify", "could you explain that", "that's unclear",
@@ -31,7 +32,7 @@ PHRASES: dict[str, tuple[str, ...]] = {
         "talk to a real person", "speak to a real person", "speak to your manager", "talk to your manager",
         "talk to your supervisor", "get me a human", "i want a human", "transfer me to a human",
         "connect me to a human", "^i will file a complaint", "^i want to file a complaint", "^i'll file a complaint",
-        "a human agent please",
+        "a human agent please", "i need a human", "i need a real person", "a real person please",
     ),
     "disengagement.quit": (
         "^never mind", "=forget it", "=forget about it", "=i give up", "^i give up on", "=i'm done",
@@ -43,7 +44,8 @@ PHRASES: dict[str, tuple[str, ...]] = {
         "waste of my time", "you're wasting my time", "you're not helping", "you are not helping",
         "^this is frustrating", "^this is terrible", "^that's terrible", "you're terrible", "=terrible",
         "^terrible service", "you're the worst", "you are the worst", "^worst", "^so annoying",
-        "^this is so annoying", "=annoying",
+        "^this is so annoying", "=annoying", "^this isn't working", "^this is not working", "^still not fixed",
+        "^still not working", "^it still doesn't work",
     ),
     "satisfaction.gratitude": (
         "thank you", "^thanks", "much appreciated", "^i appreciate it", "=cheers", "many thanks", "=thx",
