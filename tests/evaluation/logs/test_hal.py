@@ -117,6 +117,17 @@ def test_what_is_not_known_to_be_a_score_is_not_averaged(tmp_path: Path) -> None
     assert "task 't1'" in str(logs.problems[0])
 
 
+def test_successes_alone_are_no_rate(tmp_path: Path) -> None:
+    path = tmp_path / "r_UPLOAD.json"
+    path.write_text(json.dumps(upload("mine", {"successful_tasks": WON}, {})))
+    with pytest.raises(InputError, match="name 4 tasks that succeeded, and nobody who failed: no rate is known"):
+        read_logs(path)
+    path.write_text(json.dumps(upload("mine", {"successful_tasks": WON, "failed_tasks": []}, {})))
+    assert trials(read_logs(path).turns)["success"].to_list() == [True] * 4
+    path.write_text(json.dumps(upload("mine", {}, {"t1": True, "t2": False})))
+    assert trials(read_logs(path).turns)["success"].to_list() == [True, False]
+
+
 def test_a_difference_from_the_upload_s_own_accuracy_is_said(tmp_path: Path) -> None:
     path = tmp_path / "r_UPLOAD.json"
     path.write_text(json.dumps(upload("gaia", NAMED | {"accuracy": 0.2}, LAYOUTS["gaia"][1])))

@@ -23,6 +23,18 @@ def samples(folder: Path, task: str, metrics: list[str], values: list[dict[str, 
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def test_older_files_do_not_name_their_metrics(tmp_path: Path) -> None:
+    samples(tmp_path, "choose", ["acc"], [{"acc": 1.0}, {"acc": 0.0}])
+    samples(tmp_path, "wikitext", ["word_perplexity"], [{"word_perplexity": [-30.0, 10]}])
+    for path in tmp_path.iterdir():
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        older = [{name: value for name, value in line.items() if name not in ("metrics", "filter")} for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in older))
+    turns = read_logs(tmp_path).turns
+    assert trials(turns)["score"].drop_nulls().to_list() == [1.0, 0.0]
+    assert turns["score.word_loglikelihood,none"].drop_nulls().to_list() == [-3.0]
+
+
 def test_a_folder_of_both_has_the_accuracy_alone(tmp_path: Path) -> None:
     samples(tmp_path, "choose", ["acc"], [{"acc": 1.0}, {"acc": 0.0}])
     samples(

@@ -47,6 +47,8 @@ def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
         found, why = layout(raw, {*won, *lost}, text(mapping(record.get("config")).get("benchmark_name", "")))
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         why = [f"raw_eval_results: {type(error).__name__}: {error}"]
+    if won and not found and not any(isinstance(told.get(name), list) for name in FAILED):
+        return found, [*why, f"results name {len(won)} tasks that succeeded, and nobody who failed: no rate is known"]
     for task in [*won, *lost]:
         trials = found.setdefault(task, [Result()])
         if len(trials) == 1 and trials[0].variation is None:
@@ -84,6 +86,7 @@ def _per_task(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results,
     strange = []
     by_task = any(isinstance(x, Mapping) for said in raw.values() for x in (said if isinstance(said, list) else [said]))
     numbers = all(isinstance(said, list) and all(isinstance(x, int | float) for x in said) for said in raw.values())
+    truths = all(isinstance(said, bool) for said in raw.values())
     for task, said in raw.items():
         several = isinstance(said, list)
         named = text(task) in known
@@ -96,6 +99,8 @@ def _per_task(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results,
                 trials.append(Result(success=False, error=f"run: {one}", variation=variation))
             elif several and isinstance(one, int | float) and (named or numbers):  # as the harness takes variations
                 trials.append(Result(score=one, variation=variation))
+            elif truths:
+                trials.append(Result(success=one, variation=variation))
             elif named:
                 trials.append(Result(variation=variation))
             else:

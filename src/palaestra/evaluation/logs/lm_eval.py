@@ -23,6 +23,8 @@ from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 _KNOWN = {"doc_id", "resps", "filtered_resps", "filter", "metrics", "arguments"}
+_SAID = _KNOWN | {"doc", "target", "doc_hash", "prompt_hash", "target_hash", "task_name", "schema_version"}
+"""What a line holds beside its metrics."""
 _UNIT = re.compile(r"perplexity|bits_per|likelihood|logprob|nll|entropy|loss|brier|error|wer\b|ter\b|cer\b")
 """Metrics in another unit, or of which less is better, though they may lie between 0 and 1."""
 _ROLLING: dict[str, tuple[str, Callable[[float], float]]] = {
@@ -70,7 +72,7 @@ def read(found: Documents, rows: Rows) -> None:
     for document, views in by_document.items():
         where, first = views[0]
         digest = first.get("doc_hash")
-        metrics = set(first["metrics"]) if _names(first.get("metrics")) else set()
+        metrics = set(_metrics(first))
         turn = {
             "policy": system,
             "observation": _prompt(first.get("arguments")),
@@ -91,10 +93,8 @@ def _scores(views: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """ "metric,filter" -> value of one document."""
     scores: dict[str, Any] = {}
     for _, view in views:
-        metrics, filter = view.get("metrics"), text(view.get("filter", "none"))
-        for metric in metrics if isinstance(metrics, list) else []:
-            if not isinstance(metric, str):
-                continue
+        filter = text(view.get("filter", "none"))
+        for metric in _metrics(view):
             value = view.get(metric)
             if isinstance(value, int | float | None):
                 scores[f"{metric},{filter}"] = value
@@ -126,8 +126,13 @@ def _primary(table: Iterable[dict[str, Any]]) -> str | None:
     return None
 
 
-def _names(metrics: Any) -> bool:
-    return isinstance(metrics, list) and all(isinstance(metric, str) for metric in metrics)
+def _metrics(view: dict[str, Any]) -> list[str]:
+    """The metrics that a line names; older files add them to what else they say, without a list of names."""
+    named = view.get("metrics")
+    if "metrics" in view:
+        return [metric for metric in named if isinstance(metric, str)] if isinstance(named, list) else []
+    numbers = {name: value for name, value in view.items() if name not in _SAID}
+    return [n for n, v in numbers.items() if isinstance(v, int | float) or (n in _ROLLING and _pair(v))]
 
 
 def _prompt(arguments: Any) -> Any:
