@@ -76,3 +76,8 @@ def test_what_is_unknown_is_null_and_kinds_are_named() -> None:
     assert math.isnan(resource_consistency([None, 2.0]))
     with pytest.raises(InputError, match="levenshtein"):
         sequence_similarity("a", "b", "levenstein")  # type: ignore[arg-type]
+
+
+def test_two_resources_are_enough() -> None:
+    assert resource_consistency([1, 3]) == pytest.approx(math.exp(-math.sqrt(2) / 2))
+    assert resource_consistency([0, 0]) == 1.0

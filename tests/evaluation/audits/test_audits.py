@@ -32,6 +32,7 @@ from palaestra.evaluation.audits import (
     telescopes,
     value_order_correlation,
 )
+from palaestra.evaluation.audits.components import component_columns
 from palaestra.evaluation.audits.finding import per_turn
 from palaestra.interface.cli import main
 from palaestra.rewards import linear, shape
@@ -478,3 +479,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as wrong:
         main(["audit", str(path), "--only", "cycle"])
     assert wrong.value.code == 2
+
+
+def test_components_are_numbers_or_flags() -> None:
+    turns = walk([[0, 1]], r_share=[0.5, 1.0], r_flag=[True, False], r_word=["a", "b"], other=[1.0, 2.0])
+    assert component_columns(turns) == ["r_share", "r_flag"]
+    assert component_columns(turns, col("r_flag") + col("other")) == ["r_flag"]

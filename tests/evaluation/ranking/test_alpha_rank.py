@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,3 +119,15 @@ def test_agents_against_tasks() -> None:
     assert (payoffs @ y).max() == pytest.approx(value, abs=1e-6)
     assert (x @ payoffs).min() == pytest.approx(value, abs=1e-6)
     assert scale_tasks(scores)[:, 2].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"population": 1}, {"epsilon": 0.0}, {"epsilon": 0.5}])
+def test_the_ends_of_its_numbers_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="alpha_rank: alpha="):
+        alpha_rank(np.array([[0.5, 0.9], [0.1, 0.5]]), **options)
+
+
+def test_the_scale_of_rates_changes_nothing() -> None:
+    rates = np.array([[0.0, 1.0, -2.0], [0.5, 0.0, 1.5], [-1.0, 2.0, 0.0]])
+    for shift in (600.0, -600.0):
+        np.testing.assert_allclose(stationary_distribution(rates + shift), stationary_distribution(rates))

@@ -233,3 +233,9 @@ def test_systems_that_never_met_have_no_order() -> None:
     assert places["p"] == (1, 3)
     assert places["q"] == (2, 4)
     assert places["r"] == places["s"] == (1, 4)
+
+
+def test_the_deviance_of_a_cycle_is_that_of_equal_chances() -> None:
+    wins = np.array([[0, 8, 2], [2, 0, 8], [8, 2, 0]])  # Bradley-Terry finds all equal
+    expected = 3 * 2 * (8 * np.log(0.8 / 0.5) + 2 * np.log(0.2 / 0.5))
+    assert transitivity(wins, resamples=50).deviance == pytest.approx(expected)

@@ -62,3 +62,11 @@ def test_a_stop_loses_nothing() -> None:
 def test_numbers_out_of_range(options: dict[str, float]) -> None:
     with pytest.raises(InputError, match="asynchronous: 1 <= batch"):
         asynchronous(**options)  # type: ignore[arg-type]
+
+
+def test_what_is_delivered_as_the_budget_ends_counts() -> None:
+    (free,) = run(asynchronous(workers=4, batch=4), range(1, 2))
+    end = float(free["delivered"].max())
+    for budget, delivered in ((end, 4), (end - 1e-6, 0)):
+        (found,) = run(asynchronous(workers=4, batch=4, budget=budget), range(1, 2))
+        assert len(found) == delivered

@@ -111,3 +111,10 @@ def test_a_run_trains_on_a_designed_reward() -> None:
     changes = {"stages": ["designed(size=3)"], "reward": "col('designed')", "train": {"iterations": 25}}
     designed_run, _ = trained("maze", changes)
     assert np.mean(designed_run.curve()[-5:]) > 0.8
+
+
+def test_one_designed_state_is_enough_and_none_is_not() -> None:
+    assert designed(size=1, adapt=1).size == 1
+    for options in ({"size": 0}, {"adapt": 0}):
+        with pytest.raises(InputError, match="must be at least 1"):
+            designed(**options)

@@ -155,3 +155,11 @@ def test_best_of_and_the_worked_ndcg() -> None:
     assert np.asarray(best_of("u").evaluate(turns)).tolist() == [False, False, False, True, False]
     turns = turns.with_column(u=[0.8, 0.85, 0.4, 0.3, 0.0])
     np.testing.assert_allclose(np.asarray(ndcg("u", "worth").evaluate(turns)), 0.9570, atol=1e-4)
+
+
+def test_a_criterion_with_just_enough_steps_counts() -> None:
+    tables = [steps({"a": "00"}).frame.with_columns(episode=pl.lit(e)) for e in range(2)]
+    tables.append(steps({"a": "01"}).frame.with_columns(episode=pl.lit(2)))
+    for least, counts in ((6, True), (7, False)):
+        found = step_advantage(Criteria(pl.concat(tables)), {"a": 1.0}, eta=0.5, least=least)
+        assert (found["step_advantage"].abs().sum() > 0) is counts

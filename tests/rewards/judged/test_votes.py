@@ -93,3 +93,11 @@ def test_verdicts(verdicts: list[bool | None], ignore: float, no: float, missing
 def test_unknown_handling_of_errors() -> None:
     with pytest.raises(ExpressionError, match="on_error='ignored'"):
         judge_votes("v", on_error="ignored")  # type: ignore[arg-type]
+
+
+def test_the_row_of_a_pair_with_too_many_views_is_named() -> None:
+    two = views("AB", "AB").frame
+    third = two.filter(view="x").with_columns(view=pl.lit("z"))
+    more = pl.concat([two, third]).with_columns(pl.col("group") + 1, pl.col("episode") + 10)
+    with pytest.raises(InputError, match="row 4: its pair has 3 values"):
+        values(cross_label("answer"), Turns(pl.concat([two, more])))

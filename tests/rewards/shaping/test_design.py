@@ -73,3 +73,11 @@ def test_explors_counts_arrivals_and_learns_from_the_original_return() -> None:
     np.testing.assert_allclose(shaped.table[0], [-0.5, 0.5])  # 1/2 · (2 - 0) · (1[a] - 1/2)
     assert shaped.value[0] == 2.0
     np.testing.assert_allclose(shaped.reward(zero[:1], zero[:1] + 1, np.zeros(1), zero[:1] + 2, np.array([True])), 0.5)
+
+
+def test_explors_bonus_is_bounded_by_most_and_scaled() -> None:
+    shaped = ExploRS(2, 1, scale=2.0, most=0.5)
+    zero, on = np.zeros(1, int), np.array([False])
+    for visits in (1, 2, 3):
+        paid = shaped.reward(zero, zero, np.zeros(1), zero + 1, on)
+        np.testing.assert_allclose(paid, 2 / (2**2 / 0.5**2 + visits) ** 0.5)
