@@ -231,3 +231,15 @@ def test_a_table_without_words_or_calls_is_sampled_blindly() -> None:
     chosen = triage(table, 3)
     assert len(chosen) == 3
     assert chosen["score"].to_list() == [0.0] * 3
+
+
+@pytest.mark.parametrize(("failing", "fires"), [(2, True), (1, False)])  # and the last, whose answer is an error
+def test_varied_calls_are_stuck_if_half_of_them_fail(failing: int, fires: bool) -> None:
+    made = [("search", f'{{"q": {k}}}', "Error: not found" if k < failing else f"page {k}") for k in range(6)]
+    assert bool(loops(calls(*made))) is fires
+
+
+@pytest.mark.parametrize(("text", "fires"), [("please try it once more", True), ("please try it again", False)])
+def test_what_repeats_has_five_words_or_more(text: str, fires: bool) -> None:
+    turns = Turns(talk(("human", text), ("agent", "no"), ("human", text)))
+    assert any(kind.startswith("interaction.stagnation") for kind in types(turns)) is fires
