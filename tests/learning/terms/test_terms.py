@@ -324,9 +324,9 @@ def test_columns_of_lists_are_padded() -> None:
     assert isinstance(piece.frame, pl.DataFrame)
 
 
-@pytest.mark.parametrize("text", ["cispo((None, 1.0))", "surrogate((None, 1.0))"])
+@pytest.mark.parametrize("text", ["cispo((None, 1.0))", "surrogate((None, 1.0))", "dppo(.1)"])
 def test_tokens_that_were_cut_are_counted(text: str) -> None:
-    new = ROW["old"] + torch.tensor([[3.0, 1.0]]).log()
-    piece = Piece.of(new, old=ROW["old"], advantage=torch.ones(1, 2))
+    old = torch.full((1, 3), -2.0)
+    piece = Piece.of(old + torch.tensor([[3.0, 1.0, 1.0]]).log(), old=old, advantage=torch.ones(1, 3))
     TERMS.build(text)(piece)
     assert [int(value) for _, name, _, value in piece.step.logged if name == "clip_fraction"] == [1]
