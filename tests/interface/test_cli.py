@@ -527,3 +527,8 @@ def test_audit_takes_signals_of_ones_own(table: Path, say: Any) -> None:
         from palaestra.algebra.tree import REGISTRY
 
         REGISTRY.remove("audited_thrice")
+
+
+def test_an_unknown_study_is_not_blamed_on_the_file(say: Any) -> None:
+    assert complaint(say("study", "swis", "scores.csv")).startswith("'swis': unknown study")
+    assert "scores.csv: no such file" in complaint(say("study", "swiss", "scores.csv"))

@@ -21,8 +21,10 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Ask files what is neither a comparison nor a ranking: rubrics, picked seeds, sequences, suites, tournaments."""
+    from palaestra.evaluation.studies import STUDIES
     from palaestra.evaluation.studies import study as answer
 
+    STUDIES.build(question)  # a wrong name is no fault of the files
     with naming(files):
         rows = answer(question, *files).to_dicts()
     if as_json:
