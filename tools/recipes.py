@@ -7,18 +7,18 @@ import json
 from pathlib import Path
 
 from palaestra.algebra.registry import load_object
-from palaestra.runs.policies import POLICIES, TAKES
-from palaestra.runs.recipe import (
+from palaestra.runs.parts import (
     ControlPart,
     EnvPart,
     EvaluationPart,
     LearnPart,
     PlayPart,
     PolicyPart,
-    Recipe,
     TrainPart,
     WarmStartPart,
 )
+from palaestra.runs.policies import POLICIES, TAKES
+from palaestra.runs.recipe import Recipe
 from palaestra.runs.reference import meanings, schema
 from palaestra.runs.teachers import TEACHERS, parameters
 

@@ -14,7 +14,8 @@ from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedP
 from palaestra.envs import make
 from palaestra.errors import InputError, MissingExtraError, RecipeError
 from palaestra.runs import build
-from palaestra.runs.recipe import PolicyPart, Recipe, alone, override
+from palaestra.runs.parts import PolicyPart
+from palaestra.runs.recipe import Recipe, alone, override
 
 KUHN = make("openspiel/kuhn_poker")
 

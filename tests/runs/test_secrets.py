@@ -11,7 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from palaestra.errors import RecipeError
-from palaestra.runs.recipe import PolicyPart, Recipe, load, names, validate
+from palaestra.runs.parts import PolicyPart
+from palaestra.runs.recipe import Recipe, load, names, validate
 from palaestra.runs.secrets import refuse_secrets
 
 PLAIN: dict[str, Any] = {

@@ -23,19 +23,9 @@ from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
 from palaestra.runs.measures import check as check_measures
+from palaestra.runs.parts import EnvPart, EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import POLICIES, Demonstrator, Making, check_from_disk
-from palaestra.runs.recipe import (
-    EnvPart,
-    EvaluationPart,
-    LearnPart,
-    PlayPart,
-    PolicyPart,
-    Recipe,
-    TrainPart,
-    WarmStartPart,
-    alone,
-    override,
-)
+from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.teams import WORKFLOWS, pipeline

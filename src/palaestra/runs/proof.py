@@ -24,7 +24,8 @@ from palaestra.evaluation import SystemResult, comparison_table, holm, paired_di
 from palaestra.evaluation.power import runs_needed
 from palaestra.learning import seal
 from palaestra.runs.measures import lower_is_better
-from palaestra.runs.recipe import EvaluationPart, Recipe, look
+from palaestra.runs.parts import EvaluationPart
+from palaestra.runs.recipe import Recipe, look
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""

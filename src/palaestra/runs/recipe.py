@@ -5,275 +5,53 @@ A recipe is validated before anything runs. Every field can be overridden on the
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import read_call, split_calls
+from palaestra.algebra.registry import read_call
 from palaestra.algebra.yaml import read as read_yaml
-from palaestra.envs import find as find_env
-from palaestra.errors import ExpressionError, InputError, RecipeError, nearest
-from palaestra.learning.protocol import LEARNERS
+from palaestra.errors import ExpressionError, RecipeError, nearest
 from palaestra.learning.stages.base import build as build_stages
 from palaestra.learning.trackers import TRACKERS
-from palaestra.play.executors import EXECUTORS
-from palaestra.runs.old import OLD_FIELDS, as_terms, refuse_gone_modules, refuse_moved
-from palaestra.runs.policies import POLICIES, check_options
-from palaestra.runs.secrets import refuse_secrets
-from palaestra.runs.teachers import check, check_teacher, naming
+from palaestra.runs.old import refuse_gone_modules, refuse_moved
+from palaestra.runs.parts import (
+    EnvPart,
+    EvaluationPart,
+    LearnPart,
+    Part,
+    PlayPart,
+    PolicyPart,
+    Seeds,
+    Texts,
+    TrainPart,
+    WarmStartPart,
+    calls,
+    checked,
+    is_only_read,
+    looked_up,
+    to_be_made,
+)
 from palaestra.runs.trust import code_in, refuse
-from palaestra.teams import WORKFLOWS, pipeline
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _holds_no_secret(cls, data: Any) -> Any:
-        refuse_secrets(data)
-        return data
-
-
-Texts = Annotated[
-    tuple[str, ...], WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
-]
-"""A list of texts, or one text that says them with commas."""
-
-Seeds = Annotated[
-    tuple[int, ...],
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}}]}),
-]
-"""A list of seeds, or their number."""
-
-
-class EnvPart(_Part):
-    """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
-
-    make: str = Field(
-        description="a name of `palaestra names env`, library/name, or module:name of a class or function"
-    )
-    options: dict[str, Any] = Field({}, description="arguments of the env")
-    roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
-    pipeline: dict[str, Any] = Field({}, description="options of the pipeline, see `palaestra.teams.pipeline`")
-    workflow: str | None = Field(None, description="a team procedure over the env: self_summary(…), module:name(…)")
-
-    @field_validator("workflow")
-    @classmethod
-    def _is_a_call(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and ":" not in (name := _checked(read_call, value)[0]):
-            _named(WORKFLOWS.find, name, info)
-        return value
-
-    @model_validator(mode="after")
-    def _takes_its_options(self, info: ValidationInfo) -> EnvPart:
-        if not _unknown(info):
-            _checked(self._check, None)
-        return self
-
-    def _check(self, _: None) -> None:
-        if ":" not in self.make:
-            with naming(".make"):
-                function, arguments = find_env(self.make)
-            check(function, self.options, ".options", len(arguments))
-        check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
-        if self.workflow is not None and not code_in(self.workflow):
-            name, values, options = read_call(self.workflow)
-            check(WORKFLOWS.find(name), options, f".workflow {name!r}", 1 + len(values))
-
-
-class PolicyPart(_Part):
-    """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
-
-    kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
-    options: dict[str, Any] = Field({}, description="arguments of the kind, see docs/recipes.md")
-
-    @field_validator("kind")
-    @classmethod
-    def _is_known(cls, value: str, info: ValidationInfo) -> str:
-        if value not in POLICIES and ":" not in value and not _unknown(info):
-            raise ValueError(f"no {value!r} here{nearest(value, POLICIES)}")
-        return value
-
-    @model_validator(mode="after")
-    def _has_what_it_needs(self, info: ValidationInfo) -> PolicyPart:
-        if not _unknown(info):
-            _checked(lambda kind: check_options(kind, self.options), self.kind)
-        return self
-
-
-class WarmStartPart(_Part):
-    """Supervised learning on scripted play before reinforcement learning."""
-
-    teacher: str = Field("random", description="who is imitated: a registered teacher, or module:function, a factory")
-    options: dict[str, Any] = Field({}, description="arguments of the factory")
-    groups: int = Field(256, ge=1, description="episodes of scripted play")
-    steps: int = Field(300, ge=0, description="updates; 0 only makes the tokenizer's corpus")
-    batch: int = Field(64, ge=1, description="turns per update")
-    lr: float = Field(3e-3, gt=0, description="learning rate of the imitation")
-
-    @model_validator(mode="after")
-    def _is_known(self, info: ValidationInfo) -> WarmStartPart:
-        if not _unknown(info):
-            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
-        return self
-
-
-class LearnPart(_Part):
-    """How an advantage moves a policy; see `palaestra.learning.PolicyGradient` and docs/learning.md."""
-
-    kind: str = Field("policy_gradient", description="a registered learner, or module:name")
-    terms: Texts = Field(
-        ("surrogate()",), description="the objective, a sum: surrogate(clip=(.2, .28)), kl(.05); a list or one text"
-    )
-    lr: float | dict[str, float] = Field(1e-3, description="learning rate (AdamW), or one for each policy by name")
-    sequential: Literal["turn", "agent"] | None = Field(
-        None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
-    )
-    order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
-    epochs: int = Field(1, ge=1, description="times that each batch is learned from")
-    minibatch: int | None = Field(None, ge=1, description="rows per step of the optimiser; null: the whole batch")
-    max_grad_norm: float = Field(1.0, gt=0, description="longer gradients of a policy are shortened to this")
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="of the learning rate over the iterations"
-    )
-    transaction: Literal["update", "step"] = Field(
-        "update", description="what a failure undoes; step needs no copy of a model that takes several steps"
-    )
-    options: dict[str, Any] = Field({}, description="of a learner of your own")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_fields_that_are_terms_now(cls, data: Any) -> Any:
-        if isinstance(data, dict) and (old := data.keys() & OLD_FIELDS):
-            names = ", ".join(name for name in OLD_FIELDS if name in old)
-            raise ValueError(f"{names}: these are terms now; write learn.terms: {as_terms(data)}")
-        return data
-
-    @field_validator("terms", mode="before")
-    @classmethod
-    def _one_text_or_several(cls, value: Any) -> Any:
-        return calls(value)
-
-    @field_validator("terms")
-    @classmethod
-    def _are_terms(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        try:
-            from palaestra.learning.terms import objective
-        except ImportError:  # nothing can be trained without torch, but a recipe can be read
-            return value
-        known = _own(value, info)
-        if known or not value:
-            _named(objective, known, info)
-        return value
-
-    @field_validator("kind")
-    @classmethod
-    def _is_a_learner(cls, value: str, info: ValidationInfo) -> str:
-        if ":" not in value:
-            with contextlib.suppress(ImportError):  # as above
-                _named(LEARNERS.find, value, info)
-        return value
-
-    @field_validator("lr")
-    @classmethod
-    def _is_a_rate(cls, value: float | dict[str, float]) -> float | dict[str, float]:
-        if min(value.values(), default=0.0) < 0 if isinstance(value, dict) else value < 0:
-            raise ValueError(f"a learning rate is at least 0, found {value}")
-        return value
-
-
-class TrainPart(_Part):
-    """How much is played and how often one looks."""
-
-    iterations: int = Field(50, ge=0, description="times of play, credit, update")
-    groups: int = Field(16, ge=1, description="tasks per iteration")
-    group_size: int = Field(8, ge=1, description="episodes per task")
-    evaluate_every: int = Field(10, ge=1, description="iterations between looks at held-out tasks")
-    checkpoint_every: int = Field(10, ge=1, description="iterations between checkpoints, from which --resume goes on")
-    save_turns: Literal["none", "last", "all"] = Field("last", description="iterations whose turns are kept as Parquet")
-    incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
-    threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
-
-
-class PlayPart(_Part):
-    """How play is spread; see `palaestra.play.executors`."""
-
-    executor: str = Field("local()", description="a registered executor, threads(workers=32), or module:name(…)")
-    concurrency: int = Field(256, ge=1, description="episodes at once")
-    timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
-    retries: int = Field(1, ge=0, description="times a failed episode is played again")
-
-    @field_validator("executor")
-    @classmethod
-    def _is_known(cls, value: str, info: ValidationInfo) -> str:
-        name, values, options = _checked(read_call, value)
-        if ":" not in name and not _unknown(info):
-            _checked(lambda name: check(EXECUTORS.find(name), options, repr(name), len(values)), name)
-        return value
-
-
-class ControlPart(_Part):
-    """A system that the trained team is compared with: other policies in the same seats, or a training of its own."""
-
-    policies: dict[str, PolicyPart] | None = Field(None, description="other policies under names of `policies`")
-    teacher: str | None = Field(None, description="scripted play in every seat, as in warm_start")
-    options: dict[str, Any] = Field({}, description="arguments of that teacher")
-    train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
-    note: str = Field("", description="what the report says of it")
-
-    @model_validator(mode="after")
-    def _is_one_thing(self, info: ValidationInfo) -> ControlPart:
-        if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
-            raise ValueError("give one of policies, teacher and train")
-        if self.teacher is not None and not _unknown(info):
-            _checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
-        return self
-
-
-class EvaluationPart(_Part):
-    """How the difference is proved: the same held-out tasks for every system, several trials each."""
-
-    tasks: int = Field(200, ge=2, description="held-out tasks of the final comparison, the same for every system")
-    trials: int = Field(4, ge=1, description="episodes per task")
-    look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
-    look_trials: int = Field(2, ge=1, description="episodes per task of each look")
-    agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
-    measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
-    metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
-    controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
-
-    @field_validator("metrics")
-    @classmethod
-    def _are_measures(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        from palaestra.runs.measures import named  # brings SciPy
-
-        for name in value:
-            if ":" not in name:
-                _named(named, name, info)
-        return value
-
-
-class Recipe(_Part):
+class Recipe(Part):
     """A run, whole."""
 
     name: str = Field(description="of the run, and of its folder under runs/")
@@ -334,15 +112,15 @@ class Recipe(_Part):
     @field_validator("stages")
     @classmethod
     def _are_stages(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        _named(build_stages, _own(value, info), info)
+        looked_up(build_stages, to_be_made(value, info), info)
         return value
 
     @field_validator("track")
     @classmethod
     def _are_trackers(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         for text in value:
-            if ":" not in (name := _checked(read_call, text)[0]):
-                _named(TRACKERS.find, name, info)
+            if ":" not in (name := checked(read_call, text)[0]):
+                looked_up(TRACKERS.find, name, info)
         return value
 
     @field_validator("credit", "reward")
@@ -354,7 +132,7 @@ class Recipe(_Part):
             if not re.fullmatch(r"\w*", name):
                 raise ValueError(f"component {name!r}: name it with letters, digits and _; its column is r_<name>")
             try:
-                if text is not None and not _unknown(info):
+                if text is not None and not is_only_read(info):
                     parse(text)
             except ExpressionError as error:
                 raise ValueError(f"{name}: {error}" if name else str(error)) from error
@@ -392,43 +170,6 @@ class Recipe(_Part):
     def dump(self) -> str:
         """The resolved recipe as YAML, which `load` reads back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def calls(value: Any) -> Any:
-    """A list of calls from what people write: one text with commas, a list, or one that YAML cut inside brackets.
-
-    >>> calls("replay(k=1, last=4), critic()")
-    ('replay(k=1, last=4)', 'critic()')
-    >>> calls(["replay(k=1", "last=4)", "critic()"])
-    ('replay(k=1, last=4)', 'critic()')
-    """
-    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
-        value = ", ".join(value)
-    return tuple(split_calls(value)) if isinstance(value, str) else () if value is None else value
-
-
-def _checked(function: Callable[[Any], Any], value: Any) -> Any:
-    """The same, with errors that pydantic gives a field."""
-    try:
-        return function(value)
-    except InputError as error:
-        raise ValueError(str(error)) from error
-
-
-def _unknown(info: ValidationInfo) -> bool:
-    """Is the recipe only read, so that modules which may bring its names are not imported?"""
-    return bool(info.context and info.context["only_read"])
-
-
-def _named(function: Callable[[Any], Any], value: Any, info: ValidationInfo) -> None:
-    """Look a name up, if it can be known."""
-    if not _unknown(info):
-        _checked(function, value)
-
-
-def _own(calls: Sequence[str], info: ValidationInfo) -> list[str]:
-    """Calls that can be made without importing what nobody trusts yet."""
-    return [call for call in calls if info.context or not code_in(call)]
 
 
 def names() -> list[str]:

@@ -27,7 +27,7 @@ class Meaning(NamedTuple):
 def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
     """Every field of a part of a recipe.
 
-    >>> from palaestra.runs.recipe import PlayPart
+    >>> from palaestra.runs.parts import PlayPart
     >>> meanings(PlayPart)[1]
     Meaning(name='concurrency', type='integer', default='256', meaning='episodes at once')
     """

@@ -33,8 +33,9 @@ from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
+from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.proof import check_result, judged, value_of
-from palaestra.runs.recipe import EvaluationPart, Recipe, import_modules
+from palaestra.runs.recipe import Recipe, import_modules
 from palaestra.runs.trained import keep
 
 FINAL, LOOK = 0, 1
