@@ -16,7 +16,6 @@ the table into docs/performance.md between its two marks.
     python benchmarks/gpu.py --shape tiny --device cpu
 """
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import argparse
