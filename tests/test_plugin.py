@@ -21,7 +21,7 @@ def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "palaestra.interface.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
 
 
 def test_its_names_are_listed_and_its_command_runs(tmp_path: Path) -> None:
