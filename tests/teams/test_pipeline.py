@@ -237,3 +237,14 @@ def test_with_reasoning_gym():
         successes.append(result.info["success"])
     assert 0.74 < np.mean(successes) < 0.86, "the team is as good as its checker"
     assert max(lengths) < 40
+
+
+def test_the_teacher_reads_the_last_of_several_answers():
+    from palaestra.envs.base import Observation
+
+    act = teacher({"3 + 4 =": "7"}.get)
+    said = [
+        act(Request(Observation(f"3 + 4 = | {heard}"), "debater", np.random.default_rng(0)))
+        for heard in ("6 | 7", "7 | 6")
+    ]
+    assert said == ["ok", "7"]

@@ -132,7 +132,10 @@ def env(part: EnvPart, split: str) -> EnvFactory:
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
     if part.workflow is not None:
-        name, values, options = read_call(part.workflow)
+        if isinstance(part.workflow, str):
+            name, values, options = read_call(part.workflow)
+        else:
+            name, values, options = "graph", [], part.workflow
         with naming("env.workflow"):
             transform = WORKFLOWS.find(name)
         factory = call(transform, options, f"env.workflow {name!r}", factory, *values)

@@ -65,12 +65,14 @@ class EnvPart(Part):
     options: dict[str, Any] = Field({}, description="arguments of the env")
     roles: tuple[str, ...] | None = Field(None, description="turn a single-answer task into a pipeline of these roles")
     pipeline: dict[str, Any] = Field({}, description="options of the pipeline, see `palaestra.teams.pipeline`")
-    workflow: str | None = Field(None, description="a team procedure over the env: self_summary(…), module:name(…)")
+    workflow: str | dict[str, Any] | None = Field(
+        None, description="a team over the env: debate(3), module:name(…); or a graph written out: {roles: …, edges: …}"
+    )
 
     @field_validator("workflow")
     @classmethod
-    def _is_a_call(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and ":" not in (name := checked(read_call, value)[0]):
+    def _is_a_call(cls, value: str | dict[str, Any] | None, info: ValidationInfo) -> str | dict[str, Any] | None:
+        if isinstance(value, str) and ":" not in (name := checked(read_call, value)[0]):
             looked_up(WORKFLOWS.find, name, info)
         return value
 
@@ -86,7 +88,9 @@ class EnvPart(Part):
                 function, arguments = find_env(self.make)
             check(function, self.options, ".options", len(arguments))
         check(pipeline, self.pipeline, ".pipeline", 1, given=("roles",))
-        if self.workflow is not None and not code_in(self.workflow):
+        if isinstance(self.workflow, dict):
+            check(WORKFLOWS.find("graph"), self.workflow, ".workflow", 1)
+        elif self.workflow is not None and not code_in(self.workflow):
             name, values, options = read_call(self.workflow)
             check(WORKFLOWS.find(name), options, f".workflow {name!r}", 1 + len(values))
 

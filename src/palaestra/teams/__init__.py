@@ -1,17 +1,47 @@
-"""Team procedures as env transformations: a task with one answer becomes a game between roles, history a summary."""
+"""Teams as env transformations: a task with one answer becomes a game between roles, history becomes a summary.
+
+A team is data (`graph`: roles, who hears whom, rounds, rules); the usual ones have names (`debate`, `star`, …), and
+somebody may sit in a seat from which the team is chosen (`orchestrated`).
+"""
 
 from __future__ import annotations
 
 from palaestra.algebra.registry import Registry
 from palaestra.envs import ENVS
 from palaestra.envs.base import EnvFactory
+from palaestra.teams import shapes
+from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.graph import Graph
+from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 
-__all__ = ["WORKFLOWS", "PipelineEnv", "SelfSummaryEnv", "pipeline", "self_summary", "teacher"]
+__all__ = [
+    "AGGREGATES",
+    "GATES",
+    "ROUTES",
+    "STOPS",
+    "WORKFLOWS",
+    "Deliberation",
+    "Graph",
+    "OrchestratedEnv",
+    "PipelineEnv",
+    "Said",
+    "SelfSummaryEnv",
+    "orchestrated",
+    "pipeline",
+    "self_summary",
+    "shapes",
+    "teacher",
+]
 
-WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="pipeline(roles=['solver'])")
+WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="debate(3, rounds=2)")
 """What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
-WORKFLOWS.add("pipeline", pipeline)
-WORKFLOWS.add("self_summary", self_summary)
+for made in (
+    shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
+    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.refine,
+    shapes.plan_act_check, shapes.search, orchestrated, pipeline, self_summary,
+):  # fmt: skip
+    WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -197,6 +197,9 @@ def teacher(
     def act(request: Request) -> str:
         question, previous = read(request.observation.text, separator)
         truth = solve(question)
+        if truth is None:  # in a team that hears several, more than one answer follows the question
+            question, _, heard = request.observation.text.partition(separator)
+            truth, previous = solve(question), heard.rpartition(separator)[2]
         if truth is None:
             raise PolicyError(f"the teacher of {request.agent!r} cannot solve {question!r}")
         share = accuracy if isinstance(accuracy, int | float) else accuracy.get(request.agent, 1.0)

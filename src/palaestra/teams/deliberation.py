@@ -1,0 +1,189 @@
+"""`Deliberation`: a task with one answer, played by the roles of a `Graph`.
+
+What a role reads is the question, its own last answer if it has one, and what it hears:
+
+    4 + 3 = | 8 | 7          (of two others; the word `ok` repeats what was heard last instead of answering)
+
+Chat models read the same with names before the answers. What everybody heard, and what was held back and why, stands in
+the columns of the receiver's turn, from which `palaestra.algebra.messages` makes the table of messages. Left out:
+several tasks at once, partial credit for messages (that is `palaestra.credit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.tasks import TaskEnv, read_answer
+from palaestra.errors import EnvError, InputError
+from palaestra.teams.graph import Graph
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
+
+ACCEPT = "ok"
+SEPARATOR = " | "
+LONGEST = 200
+"""Longer answers are cut where another role reads them; they are scored whole."""
+DRAWS = 7_919
+"""Joins the reset seed: rules draw from a stream of their own."""
+
+
+class Deliberation:
+    """The roles of a graph answer a task together; everybody receives the score of the team's answer.
+
+    facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
+    and of what was on its way to the role: heard (by whom), heard_turn (when they said it), heard_weight, heard_kept
+    (whether it arrived), heard_reason (why not; empty if it did).
+
+    Args:
+        tasks: makes the `TaskEnv`. graph: who works with whom.
+        price: what each turn costs the team: `price` less for everybody, for each of them.
+        accept: what a role says to repeat the last message that it heard, without one its own last answer.
+        separator: stands between what a role reads. longest: of an answer that others read, in characters.
+
+    Raises:
+        InputError: the env is no task with one answer, or an option is out of range.
+    """
+
+    facts = {
+        "round": int, "answer": str, "score": float, "expected": str,
+        "heard": list[str], "heard_turn": list[int], "heard_weight": list[float], "heard_kept": list[bool],
+        "heard_reason": list[str],
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        tasks: EnvFactory,
+        graph: Graph,
+        *,
+        price: float = 0.0,
+        accept: str = ACCEPT,
+        separator: str = SEPARATOR,
+        longest: int = LONGEST,
+    ) -> None:
+        if not accept.strip() or not separator.strip() or longest < 1 or not price >= 0:
+            raise InputError(
+                f"workflow: accept={accept!r} and separator={separator!r} must not be blank, longest={longest} at "
+                f"least 1, price={price} at least 0"
+            )
+        inner = tasks()
+        if not isinstance(inner, TaskEnv):
+            raise InputError(f"workflow: {type(inner).__name__} is no task with one answer (a TaskEnv)")
+        self.inner: TaskEnv = inner
+        self.graph, self.price = graph, price
+        self.agents = tuple(graph.roles)
+        self.task = ""
+        self._accept, self._separator, self._longest = accept.strip().casefold(), separator, longest
+        self._gate, self._route = GATES.build(graph.gate), ROUTES.build(graph.route)
+        self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
+        self._acting: dict[str, list[Said]] = {}
+        self._rng: np.random.Generator | None = None
+
+    @property
+    def question(self) -> str:
+        """What the wrapped task asks."""
+        return self.inner.question
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known: for teachers and reports, not for agents."""
+        return self.inner.answer
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Ask the first roles the question of `seed`."""
+        self.inner.reset(seed)
+        self.task = self.inner.task
+        self._seed, self._rng = seed, None
+        self._said: dict[str, Said] = {}
+        self._every: list[Said] = []
+        self._round = self._step = self._turn = 0
+        return self._ask()
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the answers of those who spoke at once; ask the next, or score the team's answer."""
+        if actions.keys() != self._acting.keys():
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._acting)}")
+        facts: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
+        valid, answers, scores, spoken = {}, {}, {}, []
+        for role, action in actions.items():
+            said = self._read(role, read_answer(action))
+            valid[role], answers[role], scores[role] = said.score is not None, said.text, said.score
+            spoken.append(said)
+        for said in spoken:  # only now, since those who speak at once do not hear each other
+            self._said.pop(said.role, None)
+            self._said[said.role] = said
+            self._every.append(said)
+        self._turn += 1
+        latest = list(self._said.values())
+        info = facts | {"valid": valid, "answer": answers, "score": scores}
+        if not self._stop(latest):
+            self._step += 1
+            if self._step == len(self.graph.steps):
+                self._round, self._step = self._round + 1, 0
+            if self._round < self.graph.rounds:
+                return StepResult(self._ask(), info=info)
+        self._acting = {}
+        final = self._aggregate(latest, self._draw)
+        info["success"] = self.inner.solved(final.score)
+        info["final"], info["final_role"] = final.text, final.role
+        worth = (final.score or 0.0) - self.price * len(self._every)
+        return StepResult({}, dict.fromkeys(self._said, worth), terminated=True, info=info)
+
+    def _read(self, role: str, text: str) -> Said:
+        """What was said, as it counts: the word of acceptance is what it accepts."""
+        if text.casefold() == self._accept:
+            heard = self._acting[role]
+            accepted = heard[-1] if heard else self._said.get(role)
+            if accepted is not None:
+                return Said(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
+        return Said(role, text, self.inner.score(text), self._turn, self._round)
+
+    def _draw(self) -> np.random.Generator:
+        if self._rng is None:
+            self._rng = np.random.default_rng([self._seed, DRAWS])
+        return self._rng
+
+    def _ask(self) -> dict[str, Observation]:
+        """Whose turn it is, and what they hear."""
+        roles = self._route(self.graph.steps[self._step], list(self._said.values()), self._draw)
+        self._acting = {}
+        told: dict[str, dict[str, list[Any]]] = {
+            name: {} for name in ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason")
+        }
+        observations = {}
+        for role in roles:
+            own, coming = self._said.get(role), self._coming(role)
+            verdicts = self._gate(role, own, coming, self._draw) if coming else []
+            kept = [said for said, (_, reason) in zip(coming, verdicts, strict=True) if reason is None]
+            self._acting[role] = kept
+            told["heard"][role] = [said.role for said in coming]
+            told["heard_turn"][role] = [said.turn for said in coming]
+            told["heard_weight"][role] = [weight for weight, _ in verdicts]
+            told["heard_kept"][role] = [reason is None for _, reason in verdicts]
+            told["heard_reason"][role] = [reason or "" for _, reason in verdicts]
+            observations[role] = self._observation(role, own if self.graph.own else None, kept)
+        self._told = told
+        return observations
+
+    def _coming(self, role: str) -> list[Said]:
+        """What was said to this role: the latest word of each sender, or all of theirs."""
+        senders = self.graph.heard[role]
+        if self.graph.memory == "all":
+            return [said for said in self._every if said.role in senders]
+        return [self._said[sender] for sender in senders if sender in self._said]
+
+    def _observation(self, role: str, own: Said | None, heard: list[Said]) -> Observation:
+        mark = self._separator.strip()
+        parts = [self.question] + [
+            said.text.replace(mark, " ")[: self._longest] for said in ([own] if own is not None else []) + heard
+        ]
+        text = self._separator.join(parts)
+        if not self.graph.roles[role]:
+            return Observation(text)
+        lines = [self.question]
+        lines += [f"You said: {own.text[: self._longest]}"] if own is not None else []
+        lines += [f"{said.role}: {said.text[: self._longest]}" for said in heard]
+        told = {"role": "system", "content": self.graph.roles[role]}
+        return Observation(text, messages=(told, {"role": "user", "content": "\n".join(lines)}))

@@ -1,0 +1,123 @@
+"""An orchestrator's seat: before the team works, somebody chooses how, and pays for what it spends.
+
+    orchestrated({"alone": "single()", "talk": "debate(3)"}, price=0.02)
+
+The choice is a turn like any other, with a log-probability: a language model, a table, a network or a bandit may sit
+there, and whatever trains policies trains it ([130], arXiv 2602.17100: topologies chosen by reinforcement learning).
+Its reward is that of the team, which is the score of the answer less `price` for each turn that the team took. Left
+out: choices in the middle of an episode; there the rules of a graph decide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from palaestra.algebra.registry import Registry
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.errors import EnvError, InputError
+from palaestra.teams.deliberation import Deliberation
+
+
+class OrchestratedEnv:
+    """One of several teams answers each task; `seat` says which.
+
+    facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).
+    """
+
+    facts = {**Deliberation.facts, "plan": str, "plan_calls": int}
+
+    def __init__(self, plans: Mapping[str, EnvFactory], seat: str, price: float) -> None:
+        self.plans: dict[str, Deliberation] = {}
+        for name, make in plans.items():
+            made = make()
+            if not isinstance(made, Deliberation):
+                raise InputError(f"orchestrated: plans.{name} makes {type(made).__name__}, which is no team of a graph")
+            self.plans[name] = made
+            if seat in made.agents:
+                raise InputError(f"orchestrated: the seat {seat!r} is also a role of the plan {name!r}; rename one")
+        self.seat, self.price = seat, price
+        self.agents = (seat, *dict.fromkeys(role for made in self.plans.values() for role in made.agents))
+        self.task = ""
+        self._working: Deliberation | None = None
+        self._asked = False
+
+    @property
+    def question(self) -> str:
+        """What the wrapped task asks."""
+        return next(iter(self.plans.values())).question
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known."""
+        return next(iter(self.plans.values())).answer
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """The orchestrator sees the question and its choices."""
+        first = next(iter(self.plans.values()))
+        first.reset(seed)
+        self.task, self._seed, self._calls = first.task, seed, 0
+        self._working, self._asked = None, True
+        return {self.seat: Observation(first.question, tuple(self.plans))}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Begin with the chosen team, or go on with it."""
+        if self._working is not None:
+            return self._go_on(self._working, actions)
+        if not self._asked or actions.keys() != {self.seat}:
+            expected = [self.seat] if self._asked else []
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
+        names, self._asked = tuple(self.plans), False
+        chosen = Observation("", names).index(actions[self.seat])
+        self._name = names[chosen or 0]
+        self._working = working = self.plans[self._name]
+        seen = working.reset(self._seed)
+        return StepResult(seen, info={"valid": {self.seat: chosen is not None}, "plan": self._name})
+
+    def _go_on(self, team: Deliberation, actions: Mapping[str, Action]) -> StepResult:
+        self._calls += len(actions)
+        result = team.step(actions)
+        turns = {role: [turn + 1 for turn in heard] for role, heard in result.info["heard_turn"].items()}
+        info: dict[str, Any] = {**result.info, "heard_turn": turns, "plan": dict.fromkeys(actions, self._name)}
+        if not result.terminated:
+            return dataclasses.replace(result, info=info)
+        self._working = None
+        paid = self.price * self._calls
+        rewards = {role: value - paid for role, value in result.rewards.items() if value is not None}
+        rewards[self.seat] = next(iter(rewards.values()))
+        info["plan_calls"] = {self.seat: self._calls}
+        return StepResult({}, rewards, terminated=True, info=info)
+
+
+def orchestrated(
+    tasks: EnvFactory, plans: Mapping[str, str], *, seat: str = "orchestrator", price: float = 0.0
+) -> EnvFactory:
+    """Factory of a game in which `seat` chooses the team for each task.
+
+    plans: name -> a workflow by text, `debate(3, rounds=2)`; roles of the same name in several plans are one seat.
+    price: of each turn of the team.
+
+    Raises:
+        InputError: there are no plans, or one is no team of a graph.
+    """
+    from palaestra.teams import WORKFLOWS
+
+    if len(plans) < 2 or price < 0:
+        raise InputError(f"orchestrated: plans={dict(plans)} must be at least two, price={price} at least 0")
+    made = {name: _built(WORKFLOWS, name, text, tasks) for name, text in plans.items()}
+    factory = functools.partial(OrchestratedEnv, made, seat, price)
+    factory()
+    return factory
+
+
+def _built(workflows: Registry[EnvFactory], name: str, text: str, tasks: EnvFactory) -> EnvFactory:
+    from palaestra.algebra.registry import read_call
+
+    called, values, options = read_call(text, "debate(3)")
+    try:
+        found: EnvFactory = workflows.find(called)(tasks, *values, **options)  # type: ignore[call-arg, assignment]
+    except TypeError as error:
+        raise InputError(f"orchestrated: plans.{name}: {text!r}: {error}") from error
+    return found

@@ -1,0 +1,298 @@
+"""Rules of a graph of roles: what travels (gates), who acts (routes), what counts (aggregates), when it ends (stops).
+
+A rule is a function of what was said; the texts of recipes name one of a registry, with options: `gate: top(2)`. Rules
+draw from the episode's own stream, so that an episode is the same wherever it is played. Left out: rules that learn;
+a choice that is learned is a seat of its own (`palaestra.teams.orchestrator`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palaestra.algebra.registry import Registry
+from palaestra.errors import InputError
+
+_HOME = ("palaestra.teams.rules",)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted."""
+
+    role: str
+    text: str
+    score: float | None
+    turn: int
+    round: int
+    accepts: bool = False
+
+
+Draw = Callable[[], np.random.Generator]
+"""The episode's stream, made when a rule first draws."""
+Verdict = tuple[float, str | None]
+"""How much a message weighs, and why it was held back (None: it was not)."""
+Gate = Callable[[str, Said | None, Sequence[Said], Draw], list[Verdict]]
+"""(receiver, what it said last, what is on its way to it, stream) -> a verdict for each message."""
+Route = Callable[[Sequence[str], Sequence[Said], Draw], Sequence[str]]
+"""(roles whose turn it would be, what everybody said last, stream) -> those that act."""
+Aggregate = Callable[[Sequence[Said], Draw], Said]
+"""(what everybody said last, the latest last; stream) -> whose answer is the team's."""
+Stop = Callable[[Sequence[Said]], bool]
+"""What was said last by everybody -> whether nothing more needs to be said; asked after each turn."""
+
+GATES: Registry[Gate] = Registry("gate", home=_HOME, example="top(2)")
+ROUTES: Registry[Route] = Registry("route", home=_HOME, example="sampled(2)")
+AGGREGATES: Registry[Aggregate] = Registry("aggregate", home=_HOME, example="vote()")
+STOPS: Registry[Stop] = Registry("stop", home=_HOME, example="agree(share=0.67)")
+
+
+# -- gates ------------------------------------------------------------------------------------------------------------
+
+
+@GATES.register("all")
+def all_() -> Gate:
+    """Every message arrives."""
+    return lambda receiver, own, said, draw: [(1.0, None)] * len(said)
+
+
+@GATES.register("kept")
+def kept(share: float) -> Gate:
+    """Each message arrives with this probability: a sparse graph, drawn anew for every message."""
+    _share("kept", share)
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        return [(1.0, None if luck < share else "not drawn") for luck in draw().random(len(said))]
+
+    return gate
+
+
+@GATES.register("top")
+def top(most: int) -> Gate:
+    """The messages that most other messages agree with; equal ones in the order in which they were said."""
+    _whole("top", most)
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        votes = Counter(each.text for each in said)
+        weights = [votes[each.text] / len(said) for each in said]
+        chosen = set(sorted(range(len(said)), key=lambda at: -weights[at])[:most])
+        return [(weight, None if at in chosen else f"not among the {most}") for at, weight in enumerate(weights)]
+
+    return gate
+
+
+@GATES.register("best")
+def best(most: int = 1) -> Gate:
+    """The messages with the best scores. It uses the task's own score, as tests do that come with a task."""
+    _whole("best", most)
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        scores = [-np.inf if each.score is None else each.score for each in said]
+        chosen = set(sorted(range(len(said)), key=lambda at: -scores[at])[:most])
+        return [(1.0, None if at in chosen else f"not among the {most} best") for at in range(len(said))]
+
+    return gate
+
+
+@GATES.register("readable")
+def readable() -> Gate:
+    """Messages that the task can read as an answer; others are held back."""
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        return [(1.0, None if each.score is not None else "cannot be read") for each in said]
+
+    return gate
+
+
+@GATES.register("contribution")
+def contribution(least: float = 0.5) -> Gate:
+    """SelfOrg's rule [40] (arXiv 2510.00685): a message travels to those that are like it and contributed less.
+
+    The contribution of a message is its mean likeness to all; likeness is the share of trigrams of characters that two
+    texts have in common, in place of the cosine of embeddings.
+    """
+    _share("contribution", least)
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        if own is None:
+            return [(1.0, None)] * len(said)
+        every = [own, *said]
+        likeness = [[alike(one.text, other.text) for other in every] for one in every]
+        means = [sum(row) / len(row) for row in likeness]
+        found: list[Verdict] = []
+        for at in range(1, len(every)):
+            reason = "unlike" if likeness[0][at] < least else "contributed no more" if means[at] <= means[0] else None
+            found.append((means[at], reason))
+        return found
+
+    return gate
+
+
+# -- routes -----------------------------------------------------------------------------------------------------------
+
+
+@ROUTES.register("everyone")
+def everyone() -> Route:
+    """All of them."""
+    return lambda roles, said, draw: roles
+
+
+@ROUTES.register("sampled")
+def sampled(most: int) -> Route:
+    """So many of them, drawn."""
+    _whole("sampled", most)
+
+    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+        chosen = set(draw().permutation(len(roles))[:most].tolist())
+        return [role for at, role in enumerate(roles) if at in chosen]
+
+    return route
+
+
+@ROUTES.register("agreeing")
+def agreeing(most: int) -> Route:
+    """DyLAN's pruning [135] (arXiv 2310.02170): those whose last answer most others share; before that, everyone.
+
+    The paper asks a language model to rank the answers; this is its rule for answers that can be compared.
+    """
+    _whole("agreeing", most)
+
+    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+        last = {each.role: each.text for each in said}
+        if any(role not in last for role in roles):
+            return roles
+        votes = Counter(last[role] for role in roles)
+        chosen = set(sorted(roles, key=lambda role: -votes[last[role]])[:most])
+        return [role for role in roles if role in chosen]
+
+    return route
+
+
+@ROUTES.register("winner")
+def winner() -> Route:
+    """An auction: once all have said a number, a bid, the highest bidder acts, of equal ones the first."""
+
+    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+        bids = {each.role: number_in(each.text) for each in said if each.round == 0}
+        if any(role not in bids for role in roles):
+            return roles
+        return [max(roles, key=lambda role: bids[role])]
+
+    return route
+
+
+# -- aggregates -------------------------------------------------------------------------------------------------------
+
+
+@AGGREGATES.register("vote")
+def vote() -> Aggregate:
+    """The commonest of the last answers; of equally common ones a drawn one."""
+
+    def aggregate(said: Sequence[Said], draw: Draw) -> Said:
+        votes = Counter(each.text for each in said)
+        most = max(votes.values())
+        first = {each.text: each for each in reversed(said)}
+        tied = [first[text] for text in dict.fromkeys(each.text for each in said) if votes[text] == most]
+        return tied[0] if len(tied) == 1 else tied[int(draw().integers(len(tied)))]
+
+    return aggregate
+
+
+@AGGREGATES.register("last")
+def last() -> Aggregate:
+    """Who spoke last."""
+    return lambda said, draw: said[-1]
+
+
+@AGGREGATES.register("of")
+def of(role: str) -> Aggregate:
+    """What this role said last; before it spoke, who spoke last."""
+    return lambda said, draw: next((each for each in said if each.role == role), said[-1])
+
+
+@AGGREGATES.register("best_scored")
+def best_scored() -> Aggregate:
+    """The answer with the best score, of equal ones the first. It uses the task's own score, as tests do."""
+    return lambda said, draw: max(said, key=lambda each: -np.inf if each.score is None else each.score)
+
+
+@AGGREGATES.register("central")
+def central() -> Aggregate:
+    """The answer that is most like all others, of equal ones the first; see `contribution`."""
+    return lambda said, draw: max(said, key=lambda one: sum(alike(one.text, other.text) for other in said))
+
+
+# -- stops ------------------------------------------------------------------------------------------------------------
+
+
+@STOPS.register("never")
+def never() -> Stop:
+    """After the last round."""
+    return lambda said: False
+
+
+@STOPS.register("agree")
+def agree(share: float = 1.0, least: int = 2) -> Stop:
+    """As soon as more than this share of the last answers agree (1: all), of at least so many."""
+    _share("agree", share)
+
+    def stop(said: Sequence[Said]) -> bool:
+        most = max(Counter(each.text for each in said).values())
+        return len(said) >= least and (most == len(said) or most > share * len(said))
+
+    return stop
+
+
+@STOPS.register("verified")
+def verified(least: float = 1.0) -> Stop:
+    """As soon as a last answer scores so much. It uses the task's own score, as tests do that come with a task."""
+    return lambda said: any(each.score is not None and each.score >= least for each in said)
+
+
+@STOPS.register("accepted")
+def accepted(by: str) -> Stop:
+    """As soon as this role accepts what it heard."""
+    return lambda said: any(each.role == by and each.accepts for each in said)
+
+
+# -- what rules share -------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(4096)
+def _trigrams(text: str) -> frozenset[str]:
+    padded = f"  {text}  "
+    return frozenset(padded[at : at + 3] for at in range(len(padded) - 2))
+
+
+def alike(one: str, other: str) -> float:
+    """Share of trigrams of characters that two texts have in common, from 0 to 1."""
+    if one == other:
+        return 1.0
+    first, second = _trigrams(one), _trigrams(other)
+    return len(first & second) / len(first | second)
+
+
+def number_in(text: str) -> float:
+    """The first number of a text; minus infinity if there is none.
+
+    >>> number_in("I bid 3.5"), number_in("nothing")
+    (3.5, -inf)
+    """
+    found = re.search(r"-?\d+(?:\.\d+)?", text)
+    return float(found[0]) if found else -np.inf
+
+
+def _share(name: str, share: float) -> None:
+    if not 0 < share <= 1:
+        nothing = ", which lets nothing through" if share <= 0 else ""
+        raise InputError(f"{name}: {share} is no share: expected more than 0 and at most 1{nothing}")
+
+
+def _whole(name: str, most: int) -> None:
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InputError(f"{name}: {most!r}, expected a whole number of at least 1: else nothing gets through")

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import functools
+import pickle
+
+import numpy as np
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.messages import messages
+from palaestra.algebra.turns import Turns
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import EnvError, InputError, MissingColumnError
+from palaestra.play.rollout import rollout
+from palaestra.teams import Graph, shapes
+from palaestra.teams.deliberation import Deliberation
+from palaestra.testing.env import check_env
+
+
+class Sums(TaskEnv):
+    """a + b; half the score for an answer that is one off."""
+
+    def draw(self, seed: int) -> Task:
+        a, b = seed % 10, seed // 10 % 10
+        return Task(f"{a}+{b}", f"{a} + {b} =", lambda text: 1 - min(abs(int(text) - a - b), 2) / 2, str(a + b))
+
+
+ALL = {
+    "single": shapes.single(Sums), "self_consistency": shapes.self_consistency(Sums, 3),
+    "debate": shapes.debate(Sums, 3, gate="top(1)", stop="agree()"), "star": shapes.star(Sums, 2, rounds=2),
+    "chain": shapes.chain(Sums), "tree": shapes.tree(Sums, 2, 2), "layered": shapes.layered(Sums),
+    "relay": shapes.relay(Sums), "blackboard": shapes.blackboard(Sums), "contest": shapes.contest(Sums),
+    "auction": shapes.auction(Sums), "refine": shapes.refine(Sums), "plan_act_check": shapes.plan_act_check(Sums),
+    "search": shapes.search(Sums), "sparse": shapes.graph(Sums, ["a", "b", "c"], edges="all", rounds=3,
+                                                          gate="kept(.5)", route="sampled(2)"),
+    "like": shapes.graph(Sums, ["a", "b", "c"], edges="all", rounds=2, gate="contribution(.1)", aggregate="central()"),
+    "read": shapes.graph(Sums, ["a", "b"], edges="all", rounds=2, gate="readable()", aggregate="best_scored()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_shape_keeps_the_protocol_and_can_be_sent_to_another_process(name):
+    check_env(ALL[name])
+    assert pickle.loads(pickle.dumps(ALL[name]))().agents == ALL[name]().agents
+
+
+def play(factory, say, seed=43):
+    """What each turn read, (role, text), and the last result. say: role -> what it says, one after the other."""
+    env = factory() if not isinstance(factory, Deliberation) else factory
+    observations, told, left = env.reset(seed), [], {role: list(texts) for role, texts in say.items()}
+    while observations:
+        told += [(role, seen.text) for role, seen in observations.items()]
+        result = env.step({role: left[role].pop(0) for role in observations})
+        observations = result.observations
+    return told, result
+
+
+def test_a_debate_hears_the_others_and_votes():
+    told, result = play(
+        shapes.debate(Sums, 3, rounds=2),
+        {"debater-1": ["7", "7"], "debater-2": ["8", "7"], "debater-3": ["9", "9"]},
+    )
+    assert told[:3] == [(f"debater-{k}", "3 + 4 =") for k in (1, 2, 3)]
+    assert told[3:] == [
+        ("debater-1", "3 + 4 = | 7 | 8 | 9"),
+        ("debater-2", "3 + 4 = | 8 | 7 | 9"),
+        ("debater-3", "3 + 4 = | 9 | 7 | 8"),
+    ]
+    assert result.rewards == {"debater-1": 1.0, "debater-2": 1.0, "debater-3": 1.0}
+    assert result.info["final"] == "7"
+    assert result.info["success"] is True
+
+
+def test_agreement_ends_a_debate_early_and_turns_cost_their_price():
+    say = {f"debater-{k}": ["7", "0"] for k in (1, 2, 3)}
+    told, result = play(shapes.debate(Sums, 3, rounds=2, stop="agree()", price=0.1), say)
+    assert len(told) == 3
+    assert result.rewards == {role: pytest.approx(0.7) for role in say}
+    told, result = play(shapes.debate(Sums, 3, rounds=2, price=0.1), say)
+    assert len(told) == 6
+    assert result.rewards["debater-1"] == pytest.approx(0 - 0.6)
+
+
+def test_the_word_of_acceptance_repeats_what_was_heard():
+    told, result = play(shapes.chain(Sums, ["solver", "checker"]), {"solver": ["7"], "checker": [" OK "]})
+    assert told[1] == ("checker", "3 + 4 = | 7")
+    assert result.info["answer"] == {"checker": "7"}
+    assert result.info["success"] is True
+    _, result = play(shapes.single(Sums), {"solver": ["ok"]})
+    assert result.info["valid"] == {"solver": False}
+
+
+def test_a_checker_that_accepts_ends_the_work():
+    factory = shapes.plan_act_check(Sums, rounds=3)
+    told, result = play(factory, {"planner": ["add"], "actor": ["7"], "checker": ["ok"]})
+    assert [role for role, _ in told] == ["planner", "actor", "checker"]
+    assert result.info["final"] == "7"
+    told, _ = play(factory, {"planner": ["add", "again", "x"], "actor": ["6", "7", "x"], "checker": ["no", "ok"]})
+    assert told[3] == ("planner", "3 + 4 = | add | no")
+    assert len(told) == 6
+
+
+def test_an_auction_is_answered_by_the_highest_bidder_of_equal_ones_the_first():
+    say = {"bidder-1": ["I bid 2", "6"], "bidder-2": ["4.5", "7"], "bidder-3": ["4.5", "5"]}
+    told, result = play(shapes.auction(Sums), say)
+    assert [role for role, _ in told] == ["bidder-1", "bidder-2", "bidder-3", "bidder-2"]
+    assert result.info["final_role"] == "bidder-2"
+
+
+def test_refining_ends_when_the_test_passes_and_reads_its_last_answer():
+    told, result = play(shapes.refine(Sums, 4), {"solver": ["5", "6", "7"]})
+    assert [text for _, text in told] == ["3 + 4 =", "3 + 4 = | 5", "3 + 4 = | 6"]
+    assert result.info["success"] is True
+
+
+def test_only_those_that_others_agree_with_go_on():
+    say = {"agent-1": ["1", "7"], "agent-2": ["7", "7"], "agent-3": ["7", "6"], "agent-4": ["2", "7"]}
+    told, _ = play(shapes.layered(Sums, 4, rounds=2, keep=2), say)
+    assert [role for role, _ in told[4:]] == ["agent-2", "agent-3"]
+
+
+def test_a_blackboard_shows_all_that_was_written():
+    say = {"agent-1": ["1", "7"], "agent-2": ["2", "7"]}
+    told, _ = play(shapes.blackboard(Sums, 2), say)
+    assert told == [
+        ("agent-1", "3 + 4 ="), ("agent-2", "3 + 4 = | 1"), ("agent-1", "3 + 4 = | 2"), ("agent-2", "3 + 4 = | 1 | 7"),
+    ]  # fmt: skip
+
+
+def test_a_tree_hears_its_children():
+    leaves = {f"node-2-{k}": [str(k)] for k in range(1, 5)}
+    told, result = play(shapes.tree(Sums), leaves | {"node-1-1": ["5"], "node-1-2": ["6"], "node-0-1": ["7"]})
+    assert dict(told)["node-1-2"] == "3 + 4 = | 3 | 4"
+    assert dict(told)["node-0-1"] == "3 + 4 = | 5 | 6"
+    assert result.info["final_role"] == "node-0-1"
+
+
+def test_chat_models_read_names():
+    made = shapes.graph(Sums, {"one": "You guess.", "two": ""}, edges="all", rounds=2)()
+    made.reset(43)
+    result = made.step({"one": "5", "two": "6"})
+    assert result.observations["one"].messages == (
+        {"role": "system", "content": "You guess."},
+        {"role": "user", "content": "3 + 4 =\nYou said: 5\ntwo: 6"},
+    )
+    assert result.observations["two"].messages is None
+
+
+def test_who_did_not_act_is_an_error():
+    made = shapes.debate(Sums, 2)()
+    made.reset(0)
+    with pytest.raises(EnvError, match="the agents to act are"):
+        made.step({"debater-1": "1"})
+
+
+@pytest.mark.parametrize("options", [{"price": -1}, {"accept": " "}, {"separator": ""}, {"longest": 0}])
+def test_options_are_checked_at_once(options):
+    with pytest.raises(InputError, match="workflow:"):
+        shapes.single(Sums, **options)
+    with pytest.raises(InputError, match="whole number"):
+        shapes.debate(Sums, 0)
+
+
+def test_what_is_no_task_is_named():
+    with pytest.raises(InputError, match="Deliberation is no task"):
+        shapes.single(shapes.single(Sums))
+
+
+# -- the table of messages ---------------------------------------------------------------------------------------------
+
+
+def said(request):
+    return str(int(request.rng.integers(5, 9)))
+
+
+def debates(**options) -> Turns:
+    policy = ScriptedPolicy(said)
+    return rollout(shapes.debate(Sums, 3, **options), Team(dict.fromkeys((f"debater-{k}" for k in (1, 2, 3)), policy)),
+                   groups=4, group_size=2, seed=3)  # fmt: skip
+
+
+def test_messages_are_what_was_heard_by_pair():
+    turns = debates(gate="top(1)")
+    table = messages(turns)
+    assert len(table) == 8 * 3 * 2  # of the second round, each of three hears two
+    assert table["kept"].sum() == 8 * 3
+    assert set(table.filter(~table["kept"])["reason"]) == {"not among the 1"}
+    assert table.filter(table["kept"])["reason"].is_null().all()
+    assert set(table["sender_turn"]) == {0}
+    assert set(table["receiver_turn"]) == {1}
+    assert (table["sender"] != table["receiver"]).all()
+
+
+def test_messages_find_the_tokens_of_who_spoke():
+    turns = debates()
+    frame = turns.frame.with_columns(tokens_out=np.arange(len(turns)))
+    table = messages(Turns(frame))
+    keys = ["group", "episode", "agent", "turn"]
+    spoken = {tuple(row[:4]): row[4] for row in frame.select(*keys, "tokens_out").iter_rows()}
+    for row in table.iter_rows(named=True):
+        assert row["tokens"] == spoken[row["group"], row["episode"], row["sender"], row["sender_turn"]]
+
+
+def test_logs_of_others_need_no_more_than_who_and_when():
+    turns = Turns(
+        {"episode": [0, 0], "turn": [0, 1], "agent": ["a", "b"], "heard": [[], ["a"]], "heard_turn": [[], [0]]}
+    )
+    assert messages(turns).rows(named=True) == [
+        {"episode": 0, "sender": "a", "sender_turn": 0, "receiver": "b", "receiver_turn": 1, "weight": 1.0,
+         "tokens": None, "kept": True, "reason": None}
+    ]  # fmt: skip
+    with pytest.raises(MissingColumnError, match="whom it heard"):
+        messages(Turns({"episode": [0], "turn": [0], "agent": ["a"]}))
+
+
+def test_rules_draw_from_the_episode_alone():
+    sparse = functools.partial(
+        shapes.graph, Sums, [f"debater-{k}" for k in (1, 2, 3)], edges="all", rounds=3, gate="kept(.5)"
+    )()
+    team = Team(dict.fromkeys((f"debater-{k}" for k in (1, 2, 3)), ScriptedPolicy(said)))
+    whole = rollout(sparse, team, groups=6, group_size=1, seed=1)
+    part = rollout(sparse, team, groups=range(3, 6), group_size=1, seed=1)
+    kept = messages(whole)
+    assert 0 < kept["kept"].mean() < 1
+    assert kept.filter(kept["group"] >= 3).equals(messages(part))
+
+
+def test_every_rule_of_a_graph_can_be_written_out():
+    made = Graph.of(["a", "b"], edges="all", rounds=2, gate="best(1)", route="everyone()", stop="verified(.5)")
+    assert Deliberation(Sums, made).graph is made
