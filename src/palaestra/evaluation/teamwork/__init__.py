@@ -1,0 +1,36 @@
+"""Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
+
+from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
+from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
+from palaestra.evaluation.teamwork.price import cost_at_score, score_at_cost, workflow_cost
+from palaestra.evaluation.teamwork.synergy import (
+    Synergy,
+    averaging_floor,
+    best_tree,
+    majority_gain,
+    synergy,
+    tree_signal,
+    tree_step,
+)
+
+__all__ = [
+    "Synergy",
+    "averaging_floor",
+    "best_tree",
+    "channels",
+    "coordination",
+    "cosine_contribution",
+    "cost_at_score",
+    "effective_channels",
+    "flips",
+    "importance_flow",
+    "majority_gain",
+    "score_at_cost",
+    "synergy",
+    "tree_signal",
+    "tree_step",
+    "turn_law",
+    "vote_accuracy",
+    "workflow_cost",
+]

@@ -1,0 +1,124 @@
+"""What coordination costs and brings: the metrics of [79] (arXiv 2512.08296), flips of opinion, who was overruled.
+
+Against a baseline, one agent on the same tasks. Left out: the paper's regression over benchmarks, which needs its
+260 configurations; error amplification, which counts errors in traces by hand there: what is here is the ratio of
+failure rates, and is called so (1.18 where the paper's count says 17.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.messages import EPISODE
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+
+def coordination(
+    turns: Turns, messages: pl.DataFrame | None = None, *, baseline: str, by: str = "system"
+) -> pl.DataFrame:
+    """A row for each system: success, turns, overhead, efficiency, density, redundancy, failure_ratio, success_per_1k.
+
+    turns: mean per episode. overhead: (turns - turns of the baseline) / those, as a share. efficiency: success /
+    (turns / turns of the baseline). density: messages that were kept per turn. redundancy: share of answers that
+    had been given in the episode before (the paper also defines it by embeddings). failure_ratio:
+    failures / failures of the baseline. success_per_1k: solved episodes per thousand tokens.
+
+    Raises:
+        MissingColumnError, InputError: no `by` or `success`, or nobody is the baseline.
+    """
+    frame = turns.frame
+    for name in (by, "success", "episode"):
+        if name not in frame.columns:
+            raise MissingColumnError(f"coordination: no column {name!r}{nearest(name, frame.columns)}")
+    keys = [key for key in EPISODE if key in frame.columns]
+    tokens = pl.col("tokens_out").cast(pl.Float64) if "tokens_out" in frame.columns else pl.lit(None, pl.Float64)
+    said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
+    repeated = pl.len() - pl.col(said).n_unique() if said else pl.lit(None, pl.Int64)
+    episodes = (
+        frame.with_columns(_tokens=tokens)
+        .group_by(by, *keys, maintain_order=True)
+        .agg(pl.len().alias("_turns"), pl.col("success").cast(pl.Float64).max(), pl.col("_tokens").sum(),
+             repeated.alias("_repeated"))
+    )  # fmt: skip
+    table = episodes.group_by(by, maintain_order=True).agg(
+        pl.col("success").mean(),
+        turns=pl.col("_turns").mean(),
+        redundancy=pl.col("_repeated").sum() / pl.col("_turns").sum(),
+        success_per_1k=pl.when(pl.col("_tokens").sum() > 0).then(
+            1000 * pl.col("success").sum() / pl.col("_tokens").sum()
+        ),
+        _all=pl.col("_turns").sum(),
+    )
+    one = table.filter(pl.col(by).cast(pl.String) == baseline)
+    if not len(one):
+        names = table[by].cast(pl.String).to_list()
+        raise InputError(f"coordination: baseline={baseline!r} is in no row of {by!r}{nearest(baseline, names)}")
+    sent = _sent(frame, messages, by, keys)
+    table = table.join(sent, on=by, how="left", maintain_order="left") if sent is not None else table.with_columns(
+        _sent=pl.lit(None, pl.Int64)
+    )  # fmt: skip
+    base = one["turns"][0]
+    failed = 1 - one["success"][0]
+    return table.select(
+        by, "success", "turns",
+        overhead=pl.col("turns") / base - 1,
+        efficiency=pl.col("success") * base / pl.col("turns"),
+        density=pl.col("_sent").fill_null(0) / pl.col("_all") if sent is not None else pl.lit(None, pl.Float64),
+        redundancy="redundancy",
+        failure_ratio=(1 - pl.col("success")) / failed if failed > 0 else pl.lit(None, pl.Float64),
+        success_per_1k="success_per_1k",
+    )  # fmt: skip
+
+
+def _sent(frame: pl.DataFrame, messages: pl.DataFrame | None, by: str, keys: Sequence[str]) -> pl.DataFrame | None:
+    """Messages that were kept, by system."""
+    if messages is None:
+        return None
+    kept = messages.filter(pl.col("kept")) if "kept" in messages.columns else messages
+    of = frame.select(by, *keys).unique([*keys])
+    return kept.join(of, on=list(keys), nulls_equal=True).group_by(by).agg(pl.len().alias("_sent"))
+
+
+def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, float]:
+    """(c, k) of turns = c · (n + 1/2)^k, fitted as a line through logarithms; the paper's means give 2.72 and 1.724.
+
+    Raises:
+        InputError: fewer than two points, or a number of turns that is not above 0.
+    """
+    n, t = np.asarray(members, float), np.asarray(turns, float)
+    if len(n) != len(t) or len(n) < 2 or (t <= 0).any() or (n < 0).any():
+        raise InputError(f"turn_law: {len(n)} teams with {len(t)} numbers of turns: give two at least, all above 0")
+    slope, offset = np.polyfit(np.log(n + 0.5), np.log(t), 1)
+    return float(np.exp(offset)), float(slope)
+
+
+def flips(turns: Turns, *, score: str = "score", right: float = 1.0) -> pl.DataFrame:
+    """How opinions change from an agent's turn to its next: `turn`, stayed_right, stayed_wrong, to_right, to_wrong.
+
+    Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
+    as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    if score not in turns.columns:
+        raise MissingColumnError(f"flips: no column {score!r}{nearest(score, turns.columns)}")
+    frame = turns.frame.select(
+        pl.Series("_episode", turns.codes("episode").ids), pl.col("agent").cast(pl.String), "turn",
+        _now=pl.col(score).cast(pl.Float64).fill_null(float("-inf")) >= right,
+        _lost=~pl.col("success").fill_null(False) if "success" in turns.columns else pl.lit(False),
+    ).sort("_episode", "agent", "turn")  # fmt: skip
+    moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
+    now, then = pl.col("_now"), pl.col("_then")
+    return (
+        moved.group_by("turn")
+        .agg(
+            stayed_right=(now & then).sum(), stayed_wrong=(~now & ~then).sum(), to_right=(now & ~then).sum(),
+            to_wrong=(~now & then).sum(), overruled_right=(now & pl.col("_lost")).sum(),
+        )
+        .sort("turn")
+    )  # fmt: skip

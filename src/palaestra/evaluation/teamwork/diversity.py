@@ -1,0 +1,96 @@
+"""How many members of a team are different: effective channels, and what they can add.
+
+K* = 2^H of the eigenvalues of the Gram matrix of unit vectors ([113], arXiv 2602.03794) is the Vendi score of order 1.
+Left out: learned embeddings, which the stage `embed` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import norm
+
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.teamwork.attribution import unit_vectors
+
+TINY = 1e-12
+"""Eigenvalues below that count for nothing, as in the released code."""
+
+
+def effective_channels(vectors: Any, weights: Any = None) -> float:
+    """K* of the rows of float64[n, d]: from 1, all alike, to min(n, d), all at right angles; without rows 1.
+
+    weights: of the rows; scaled to sum to their number, as the released code does.
+
+    >>> round(effective_channels([[1, 0], [0, 1]]), 4), round(effective_channels([[1, 0], [2, 0]]), 4)
+    (2.0, 1.0)
+    """
+    rows = np.asarray(vectors, float)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise InputError(f"effective_channels: expected finite numbers [rows, dimensions], found shape {rows.shape}")
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows / np.where(lengths > 0, lengths, 1.0)
+    if weights is not None:
+        share = np.asarray(weights, float)
+        if share.shape != (len(rows),) or (share < 0).any():
+            raise InputError(f"effective_channels: {share.shape} weights for {len(rows)} rows; give one >= 0 for each")
+        rows = rows * np.sqrt(share / share.sum() * len(rows))[:, None] if share.sum() > 0 else rows * 0
+    gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
+    values = np.linalg.eigvalsh(gram) if gram.size else np.zeros(0)
+    total = values.sum()
+    if total <= TINY:
+        return 1.0
+    share = values[values / total > TINY] / total
+    return float(2 ** -(share * np.log2(share)).sum())
+
+
+def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")) -> pl.DataFrame:
+    """K* among the turns of each key: the key, `answers`, `channels`, and if `score` is known also of the right ones.
+
+    channels_right, channels_wrong: of turns with a success, or a score of at least 1, and of the others; 1 for a single
+    one, null without any. effective: right - wrong / 2, the paper's signed count (right alone if none are wrong).
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    vectors, known = unit_vectors(turns, embedding)
+    columns = turns.key_columns(over)
+    for name in columns:
+        if name not in turns.columns:
+            raise MissingColumnError(f"channels: no column {name!r}{nearest(name, turns.columns)}")
+    right = None
+    if "score" in turns.columns:
+        right = (turns["score"] >= 1).to_numpy()[known]
+    elif "success" in turns.columns:
+        right = turns["success"].fill_null(False).to_numpy()[known]
+    ids = turns.codes(*over).ids[known]
+    rows = []
+    for key in np.unique(ids):
+        at = np.flatnonzero(ids == key)
+        first = {name: turns[name][int(known[at[0]])] for name in columns}
+        row = {**first, "answers": len(at), "channels": effective_channels(vectors[at])}
+        if right is not None:
+            of = {kind: at[right[at].astype(bool) == kind] for kind in (True, False)}
+            found = {kind: effective_channels(vectors[where]) if len(where) else None for kind, where in of.items()}
+            row |= {"channels_right": found[True], "channels_wrong": found[False]}
+            good = found[True]
+            row["effective"] = None if good is None else good - 0.5 * (found[False] or 0.0)
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def vote_accuracy(signal: float, members: int, correlation: float) -> float:
+    """Φ(μ / √(ρ + (1 - ρ)/n)): how often the sign of the mean of n noisy channels is right ([113]).
+
+    signal: μ, of one channel with noise of variance 1. correlation: ρ between the noise of two.
+
+    >>> [round(vote_accuracy(0.7, n, rho), 3) for n, rho in ((1, 0), (16, 0.9), (2, 0.0))]
+    [0.758, 0.769, 0.839]
+    """
+    if members < 1 or not 0 <= correlation <= 1:
+        raise InputError(f"vote_accuracy: {members} members and a correlation of {correlation}; expected >= 1, 0 to 1")
+    return float(norm.cdf(signal / np.sqrt(correlation + (1 - correlation) / members)))

@@ -1,0 +1,74 @@
+"""Prices of teams: what the best can do for so much, what so much costs, what a cache of prefixes saves.
+
+Who is on the frontier is `evaluation.frontier`, what a success costs is `evaluation.cost_per_success` ([54], arXiv
+2508.02694); here are the two readings of a frontier of [53] (arXiv 2601.14192), and the cost model of [140] (arXiv
+2601.12307), which says what the same workflow costs as one conversation. Left out: price lists (`evaluation.suite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+
+def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
+    """The best score of those that cost at most so much; None if nothing does.
+
+    >>> points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
+    >>> score_at_cost(points, 3), cost_at_score(points, 0.6), cost_at_score(points, 0.95)
+    (0.5, 4.0, None)
+    """
+    _known(frame, cost, score)
+    best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).max()
+    return None if best is None else float(best)  # type: ignore[arg-type]
+
+
+def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
+    """The least cost of those with at least this score; None if nothing reaches it."""
+    _known(frame, cost, score)
+    least = frame.filter(pl.col(score) >= target)[cost].cast(pl.Float64).min()
+    return None if least is None else float(least)  # type: ignore[arg-type]
+
+
+def workflow_cost(
+    shared: int,
+    prompts: Sequence[int],
+    outputs: Sequence[int],
+    *,
+    input_price: float = 1.0,
+    output_price: float = 4.0,
+    cached: float = 0.1,
+) -> tuple[float, float]:
+    """(as a team, as one conversation): the price of a workflow whose nodes all read what was said before ([140]).
+
+    Team: Σ_i (S + p_i + Σ_{j<i} o_j) · in + o_i · out. One conversation: what is new at the price of input, the prefix
+    at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i.
+
+    Raises:
+        InputError: there is no node, or lists of different lengths.
+
+    >>> team, alone = workflow_cost(1000, [200] * 4, [200] * 4)
+    >>> team, alone
+    (9200.0, 5540.0)
+    """
+    if len(prompts) != len(outputs) or not prompts:
+        raise InputError(f"workflow_cost: {len(prompts)} prompts and {len(outputs)} outputs; give one for each node")
+    team = alone = 0.0
+    before = 0
+    prefix = 0
+    for at, (prompt, output) in enumerate(zip(prompts, outputs)):
+        team += (shared + prompt + before) * input_price + output * output_price
+        new = shared + prompt if at == 0 else prompt
+        alone += new * input_price + cached * prefix * input_price + output * output_price
+        prefix += new + output
+        before += output
+    return team, alone
+
+
+def _known(frame: pl.DataFrame, *names: str) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise MissingColumnError(f"no column {name!r}{nearest(name, frame.columns)}")

@@ -1,0 +1,106 @@
+"""When a team can help at all: the closed forms of [121] (arXiv 2601.17311), signals that pass up a tree of votes.
+
+A signal μ = 2 · accuracy - 1. A node of a tree takes the majority of b children whose errors are correlated by ρ, and
+what it hears arrives with fidelity γ. The recursion and the exponent were derived again and agree with simulation; the
+paper's theorem 4 and its limit on context are quoted. Left out: even b, where a majority needs a rule for ties.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+from scipy.special import comb
+
+from palaestra.errors import InputError
+
+
+class Synergy(NamedTuple):
+    """alpha: what one level makes of a weak signal; at most 1 it dies. exponent: log_b alpha; a team helps where it is
+    above the exponent of a single agent's own compute. fixed_point: the signal of an endless tree, 0 where it dies.
+    """
+
+    alpha: float
+    exponent: float
+    fixed_point: float
+
+
+def majority_gain(branch: int) -> float:
+    """f'(0) = b · C(b-1, (b-1)/2) / 2^(b-1): 1.5, 1.875, 2.1875 for b = 3, 5, 7."""
+    _odd(branch)
+    return float(branch * comb(branch - 1, (branch - 1) // 2) / 2 ** (branch - 1))
+
+
+def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
+    """μ' = γ [ρ μ + (1 - ρ) f_b(μ)], f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1."""
+    _check(branch, fidelity, correlation)
+    majority = 2 * float(stats.binom.sf(branch // 2, branch, (1 + signal) / 2)) - 1
+    return fidelity * (correlation * signal + (1 - correlation) * majority)
+
+
+def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
+    """What arrives at the root of a tree of this depth whose leaves have this signal."""
+    for _ in range(depth):
+        signal = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
+    return signal
+
+
+def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Synergy:
+    """alpha = γ [ρ + (1 - ρ) f'(0)], log_b of it, and the signal to which an endless tree comes.
+
+    Raises:
+        InputError: branch is not odd and at least 3, or a share is none.
+
+    >>> [round(value, 4) for value in synergy(3, 0.9)]
+    [1.35, 0.2732, 0.8819]
+    """
+    _check(branch, fidelity, correlation)
+    alpha = fidelity * (correlation + (1 - correlation) * majority_gain(branch))
+    exponent = math.log(alpha, branch) if alpha > 0 else -math.inf
+    if alpha <= 1:
+        return Synergy(alpha, exponent, 0.0)
+    signal = 1.0
+    for _ in range(100_000):
+        new = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
+        if abs(new - signal) < 1e-13:
+            break
+        signal = new
+    return Synergy(alpha, exponent, signal)
+
+
+def best_tree(
+    budget: float, *, branch: int, scale: float, exponent: float, fidelity: float = 1.0, correlation: float = 0.0
+) -> tuple[int, float]:
+    """(depth, signal at the root) of the best tree when a budget is split over its leaves.
+
+    A leaf that spends x has the signal min(1, scale · x^exponent); depth 0 is one agent with the whole budget.
+    """
+    _check(branch, fidelity, correlation)
+    if budget < 1 or scale <= 0:
+        raise InputError(f"best_tree: budget={budget} must be at least 1 and scale={scale} above 0")
+    found = []
+    for depth in range(int(math.log(budget, branch) + 1e-9) + 1):
+        leaf = min(1.0, scale * (budget / branch**depth) ** exponent)
+        found.append(tree_signal(leaf, branch=branch, depth=depth, fidelity=fidelity, correlation=correlation))
+    best = int(np.argmax(found))
+    return best, found[best]
+
+
+def averaging_floor(noise: float, *, branch: int, correlation: float = 0.0) -> float:
+    """v* = σ_c² / [(b - 1)(1 - ρ)]: the variance below which no tree of averages falls if messages have noise σ_c²."""
+    if branch < 2 or not 0 <= correlation < 1 or noise < 0:
+        raise InputError(f"averaging_floor: branch={branch} >= 2, 0 <= correlation={correlation} < 1, noise={noise}")
+    return noise / ((branch - 1) * (1 - correlation))
+
+
+def _odd(branch: int) -> None:
+    if branch < 3 or branch % 2 == 0:
+        raise InputError(f"synergy: branch={branch}, expected an odd number of at least 3: majorities must be clear")
+
+
+def _check(branch: int, fidelity: float, correlation: float) -> None:
+    _odd(branch)
+    if not (0 <= fidelity <= 1 and 0 <= correlation <= 1):
+        raise InputError(f"synergy: fidelity={fidelity} and correlation={correlation} must be from 0 to 1")

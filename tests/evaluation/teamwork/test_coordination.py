@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.teamwork import coordination, cost_at_score, flips, score_at_cost, turn_law, workflow_cost
+
+TABLE_5 = {
+    "single": (0.466, 7.2), "independent": (0.370, 11.4), "decentralised": (0.477, 26.1), "centralised": (0.463, 27.7),
+    "hybrid": (0.452, 44.3),
+}  # fmt: skip
+
+
+def table_5():
+    """Episodes whose means are those of the paper's table: a thousand for each architecture, ten turns in the unit."""
+    rows = []
+    for name, (success, turns) in TABLE_5.items():
+        for episode in range(1000):
+            count = int(turns) + (episode < round(1000 * (turns - int(turns))))
+            rows += [(name, episode, turn, "a", episode % 1000 < round(1000 * success)) for turn in range(count)]
+    return Turns(pl.DataFrame(rows, schema=["system", "episode", "turn", "agent", "success"], orient="row")
+                 .with_columns(run=pl.col("system")))  # fmt: skip
+
+
+def test_efficiency_and_overhead_of_the_papers_table():
+    found = coordination(table_5(), baseline="single")
+    assert found["system"].to_list() == list(TABLE_5)
+    assert found["efficiency"].to_list() == pytest.approx([0.466, 0.234, 0.132, 0.120, 0.073], abs=6e-4)
+    assert (100 * found["overhead"]).to_list() == pytest.approx([0, 58.3, 262.5, 284.7, 515.3], abs=0.06)
+    assert found["failure_ratio"][1] == pytest.approx(1.18, abs=5e-3)
+
+
+def test_density_redundancy_and_success_per_token():
+    turns = Turns({
+        "system": ["one"] * 2 + ["team"] * 3, "run": ["one"] * 2 + ["team"] * 3, "episode": [0, 1, 0, 0, 0],
+        "turn": [0, 0, 0, 0, 1], "agent": ["a", "a", "a", "b", "a"], "answer": ["x", "y", "x", "x", "y"],
+        "success": [True, False, True, True, True], "tokens_out": [100, 100, 200, 200, 100],
+    })  # fmt: skip
+    heard = pl.DataFrame({"run": ["team"] * 2, "episode": [0, 0], "sender": ["a", "b"], "sender_turn": [0, 0],
+                          "receiver": ["a", "a"], "receiver_turn": [1, 1], "kept": [True, False]})  # fmt: skip
+    found = coordination(turns, heard, baseline="one")
+    assert found["density"].to_list() == pytest.approx([0.0, 1 / 3])
+    assert found["redundancy"].to_list() == pytest.approx([0.0, 1 / 3])
+    assert found["success_per_1k"].to_list() == pytest.approx([5.0, 2.0])
+    assert found["turns"].to_list() == [1.0, 3.0]
+    with pytest.raises(InputError, match="did you mean 'one'"):
+        coordination(turns, baseline="ome")
+    with pytest.raises(MissingColumnError, match="system"):
+        coordination(Turns({"episode": [0], "success": [True]}), baseline="one")
+
+
+def test_the_law_of_turns():
+    members = np.array([1, 2, 3, 4, 6, 10])
+    law = 2.72 * (members + 0.5) ** 1.724
+    assert law == pytest.approx([5.5, 13.2, 23.6, 36.4, 68.6, 156.7], abs=0.1)
+    assert turn_law(members, law) == pytest.approx((2.72, 1.724))
+    with pytest.raises(InputError, match="two at least"):
+        turn_law([1], [2])
+
+
+def test_flips_are_counted_where_they_are_seen():
+    turns = Turns({"episode": [0] * 4 + [1] * 2, "turn": [0, 0, 1, 1, 0, 1], "agent": ["a", "b", "a", "b", "a", "a"],
+                   "score": [1.0, 0.0, 0.0, 1.0, 1.0, 1.0], "success": [True] * 4 + [False] * 2})  # fmt: skip
+    rows = flips(turns).rows(named=True)
+    assert rows[0] == {"turn": 0, "stayed_right": 0, "stayed_wrong": 0, "to_right": 0, "to_wrong": 0,
+                       "overruled_right": 1}  # fmt: skip
+    assert rows[1] == {"turn": 1, "stayed_right": 1, "stayed_wrong": 0, "to_right": 1, "to_wrong": 1,
+                       "overruled_right": 1}  # fmt: skip
+    with pytest.raises(MissingColumnError, match="score"):
+        flips(Turns({"episode": [0], "turn": [0], "agent": ["a"]}))
+
+
+@pytest.mark.parametrize(
+    ("shared", "count", "output", "team", "alone"),
+    [(1000, 4, 200, 9200, 5540), (4000, 4, 200, 21200, 9440), (4000, 8, 200, 45600, 15920), (500, 2, 500, 5900, 5020)],
+)
+def test_the_worked_prices_of_one_conversation(shared, count, output, team, alone):
+    assert workflow_cost(shared, [200] * count, [output] * count) == pytest.approx((team, alone))
+    with pytest.raises(InputError, match="one for each node"):
+        workflow_cost(1, [1], [])
+
+
+def test_two_readings_of_a_frontier():
+    points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
+    assert score_at_cost(points, 3) == 0.5
+    assert score_at_cost(points, 0.5) is None
+    assert cost_at_score(points, 0.5) == 2
+    assert cost_at_score(points, 0.6) == 4
+    assert cost_at_score(points, 1.0) is None
+    with pytest.raises(MissingColumnError, match="cost"):
+        score_at_cost(points.drop("cost"), 3)
