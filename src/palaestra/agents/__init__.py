@@ -11,12 +11,14 @@ from palaestra.agents.team import Team
 from palaestra.errors import missing_extra
 
 if TYPE_CHECKING:
+    from palaestra.agents.bandits import BanditPolicy
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
     from palaestra.agents.tabular import TabularPolicy
 
 __all__ = [
+    "BanditPolicy",
     "ChatPolicy",
     "Decision",
     "LMPolicy",
@@ -33,7 +35,13 @@ __all__ = [
     "random_legal",
 ]
 
-_LAZY = {"ChatPolicy": "chat", "LMPolicy": "lm", "MLPPolicy": "mlp", "TabularPolicy": "tabular"}
+_LAZY = {
+    "BanditPolicy": "bandits",
+    "ChatPolicy": "chat",
+    "LMPolicy": "lm",
+    "MLPPolicy": "mlp",
+    "TabularPolicy": "tabular",
+}
 
 
 if not TYPE_CHECKING:  # for a type checker there is what is imported above, and nothing else

@@ -15,7 +15,7 @@ from palaestra.algebra.registry import load_object
 from palaestra.errors import DamagedFileError, InputError, nearest
 
 _LIST = "team.json"
-_KINDS = {"lm": "LMPolicy", "tabular": "TabularPolicy", "mlp": "MLPPolicy"}
+_KINDS = {"bandit": "BanditPolicy", "lm": "LMPolicy", "tabular": "TabularPolicy", "mlp": "MLPPolicy"}
 
 
 class Team(Mapping[str, Policy]):

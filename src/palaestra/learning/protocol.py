@@ -49,5 +49,7 @@ class Learner(Protocol):
         """Inverse of `state_dict`."""
 
 
-LEARNERS: Registry[Learner] = Registry("learner", home=("palaestra.learning.learner",), example="policy_gradient")
+LEARNERS: Registry[Learner] = Registry(
+    "learner", home=("palaestra.learning.learner", "palaestra.learning.bandit"), example="policy_gradient"
+)
 """What `learn.kind` of a recipe may name; each is called with a team and the options of `learn`."""

@@ -95,6 +95,18 @@ def tabular(made: Making) -> Policy:
     return made.call(TabularPolicy)  # type: ignore[no-any-return]
 
 
+@POLICIES.register("bandit")
+def bandit(made: Making) -> Policy:
+    """A table of arms, one per choice, for routes and other seats that choose; wants `learn.kind: bandit`."""
+    from palaestra.agents import BanditPolicy
+
+    first = _first(made)
+    if first.choices is None:
+        raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind 'bandit' needs choices")
+    made.options.setdefault("actions", len(first.choices))
+    return made.call(BanditPolicy)  # type: ignore[no-any-return]
+
+
 @POLICIES.register("mlp")
 def mlp(made: Making) -> Policy:
     """A small network on arrays; for envs that show arrays and have choices."""

@@ -1,0 +1,243 @@
+"""`BanditPolicy`: a seat whose choice is an arm: routes, teams, experts, prices. It learns from counts, not gradients.
+
+Which arm is next follows from an index over a small table (n, Σr, Σr², Σcost for each arm; A⁻¹ and b for linear ones);
+the learner `bandit` writes what came of it into the table, whenever it comes. Every index gives the probability with
+which each arm is taken, so that log-probabilities are exact and rows can be weighed again later. [122] arXiv
+1904.07272, [120] arXiv 2602.00966 for LinUCB. Left out: bandits over a continuum, games of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from scipy import stats
+
+from palaestra.agents.discrete import DiscretePolicy
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError, PolicyError, nearest
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Index = Literal["ucb1", "thompson", "epsilon", "exp3", "linucb", "ratio_ucb"]
+GRID = 256
+"""Points at which Thompson's probabilities are summed."""
+
+
+class BanditPolicy(DiscretePolicy):
+    """One arm per choice; equal indices are equally likely, and an arm that was never taken comes first.
+
+    index, of an arm with mean reward r and n of all t plays:
+        ucb1        r + √(2 ln t / n), of rewards between 0 and 1 (`width` times that for others)
+        thompson    the probability that its Beta(1 + Σr, 1 + n - Σr) gives the largest draw, rewards between 0 and 1
+        epsilon     the best mean, but with probability `width` (default .1) any
+        exp3        p ∝ (1 - γ) e^{η Σ r/p} + γ, with η and γ `rate`; for rewards that an adversary sets
+        linucb      θᵀx + width · √(xᵀ A⁻¹ x), ridge 1, x the features of the arm in the observation's array: one row of
+                    numbers for each arm (shared=True, one θ), or one row for all (a θ for each arm); longer x are
+                    scaled to length 1
+        ratio_ucb   ucb1 of the reward over the mean cost less as much, for a budget (bandits with knapsacks)
+
+    actions: arms. features: length of x, for linucb. discount: what an update leaves of what was known before, for
+    arms that change.
+
+    Raises:
+        InputError: an option is out of range.
+    """
+
+    KIND = "bandit"
+    SETTINGS = ("actions", "name", "index", "width", "rate", "features", "shared", "discount")
+
+    def __init__(
+        self,
+        actions: int,
+        *,
+        name: str = "bandit",
+        index: Index = "ucb1",
+        width: float | None = None,
+        rate: float = 0.05,
+        features: int = 0,
+        shared: bool = True,
+        discount: float = 1.0,
+    ) -> None:
+        super().__init__(torch.nn.Module(), actions=actions, name=name)
+        if index not in get_args(Index):
+            raise InputError(f"BanditPolicy: index={index!r}{nearest(str(index), get_args(Index))}")
+        if index == "linucb" and features < 1:
+            raise InputError(f"BanditPolicy: features={features}: linucb needs the number of features of an arm")
+        if not 0 < rate <= 1 or not 0 < discount <= 1 or (width is not None and not width >= 0):
+            raise InputError(f"BanditPolicy: rate={rate} and discount={discount} in (0, 1], width={width} at least 0")
+        self.index, self.rate, self.features = index, rate, features
+        self.width = width if width is not None else 0.1 if index == "epsilon" else 1.0
+        self.shared, self.discount = shared, discount
+        self._hold("count", torch.zeros(actions, dtype=torch.float64))
+        for statistic in ("reward", "square", "cost", "gain"):
+            self._hold(statistic, torch.zeros(actions, dtype=torch.float64))
+        if index == "linucb":
+            models = 1 if shared else actions
+            self._hold("precision", torch.eye(features, dtype=torch.float64).repeat(models, 1, 1))
+            self._hold("target", torch.zeros(models, features, dtype=torch.float64))
+
+    def _hold(self, name: str, value: torch.Tensor) -> None:
+        self.module.register_buffer(name, value)
+
+    def _get(self, name: str) -> np.ndarray:
+        return self.module.get_buffer(name).numpy()
+
+    # -- choosing -----------------------------------------------------------------------------------------------------
+
+    def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        every = np.ones(self.actions, bool)
+        legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
+        if self.index == "linucb":
+            chances = _argmax(np.where(legal, self.scores(self._contexts(observations)), -np.inf))
+        elif legal.all():
+            chances = np.broadcast_to(self.chances(), legal.shape)
+        else:
+            distinct, of = np.unique(legal, axis=0, return_inverse=True)
+            chances = np.array([self.chances(row) for row in distinct])[of]
+        with np.errstate(divide="ignore"):
+            return np.asarray(chances, float), np.where(chances > 0, np.log(chances), 0.0)
+
+    def chances(self, legal: np.ndarray | None = None) -> np.ndarray:
+        """With which probability each arm is next, float64[arms]; of an index without context."""
+        legal = np.ones(self.actions, bool) if legal is None else legal
+        count = self._get("count")
+        if self.index == "exp3":
+            gain = np.where(legal, self._get("gain"), -np.inf)
+            weights = np.exp(self.rate * (gain - gain.max()))
+            return np.asarray((1 - self.rate) * weights / weights.sum() + self.rate * legal / legal.sum())
+        if (fresh := legal & (count == 0)).any() and self.index != "thompson":
+            return np.asarray(fresh / fresh.sum())
+        mean = self._get("reward") / np.maximum(count, 1e-12)
+        if self.index == "thompson":
+            return _thompson(self._get("reward"), count, legal)
+        if self.index == "epsilon":
+            greedy = _argmax(np.where(legal, mean, -np.inf)[None])[0]
+            return np.asarray((1 - self.width) * greedy + self.width * legal / legal.sum())
+        bonus = self.width * np.sqrt(2 * np.log(max(count.sum(), 1.0)) / np.maximum(count, 1e-12))
+        index = mean + bonus
+        if self.index == "ratio_ucb":
+            cost = self._get("cost") / np.maximum(count, 1e-12)
+            index = index / np.maximum(cost - bonus, 1e-3 * np.maximum(cost, 1e-12))
+        return np.asarray(_argmax(np.where(legal, index, -np.inf)[None])[0])
+
+    def scores(self, contexts: np.ndarray) -> np.ndarray:
+        """LinUCB's index of each arm, float64[n, arms], of contexts float64[n, arms, features]."""
+        inverse, target = np.linalg.inv(self._get("precision")), self._get("target")
+        theta = np.einsum("mij,mj->mi", inverse, target)
+        if self.shared:
+            spread = np.einsum("nai,ij,naj->na", contexts, inverse[0], contexts, optimize=True)
+            return np.asarray(contexts @ theta[0] + self.width * np.sqrt(np.maximum(spread, 0)))
+        spread = np.einsum("nai,aij,naj->na", contexts, inverse, contexts, optimize=True)
+        return np.asarray(np.einsum("nai,ai->na", contexts, theta) + self.width * np.sqrt(np.maximum(spread, 0)))
+
+    def _contexts(self, observations: Sequence[Observation]) -> np.ndarray:
+        arrays = [o.array for o in observations]
+        if any(array is None for array in arrays):
+            raise PolicyError(f"policy {self.name!r}: linucb needs an array in every observation; this env shows none")
+        return self.contexts(np.stack([np.asarray(array, float).ravel() for array in arrays]))
+
+    def contexts(self, flat: np.ndarray) -> np.ndarray:
+        """float64[n, arms, features] of the arrays that were seen, each scaled to length 1 if it is longer.
+
+        Raises:
+            PolicyError: they have another length.
+        """
+        if flat.shape[1] == self.actions * self.features:
+            rows = flat.reshape(len(flat), self.actions, self.features)
+        elif flat.shape[1] == self.features:
+            rows = np.repeat(flat[:, None], self.actions, axis=1)
+        else:
+            raise PolicyError(
+                f"policy {self.name!r}: the env shows {flat.shape[1]} numbers; linucb with features={self.features} "
+                f"wants as many, or {self.actions} arms times as many"
+            )
+        return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1.0))
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+
+    def update(
+        self,
+        arms: np.ndarray,
+        rewards: np.ndarray,
+        *,
+        costs: np.ndarray | None = None,
+        propensities: np.ndarray | None = None,
+        contexts: np.ndarray | None = None,
+    ) -> None:
+        """Write what came of plays into the table, int64[n] and float64[n]; contexts as the observations' arrays.
+
+        Plays of one update are worth the same, whatever their order; what was known before is worth discount^n.
+        """
+        arms, rewards = np.asarray(arms, np.int64), np.asarray(rewards, float)
+        kept = self.discount ** len(arms)
+        costs = np.zeros(len(arms)) if costs is None else np.asarray(costs, float)
+        taken = np.ones(len(arms)) if propensities is None else np.maximum(np.asarray(propensities, float), 1e-12)
+        for name, values in (("count", np.ones(len(arms))), ("reward", rewards), ("square", rewards**2),
+                             ("cost", costs), ("gain", rewards / taken)):  # fmt: skip
+            self._get(name)[:] = kept * self._get(name) + np.bincount(arms, values, self.actions)
+        if self.index == "linucb":
+            if contexts is None:
+                raise PolicyError(f"policy {self.name!r}: linucb learns from contexts; keep the column 'features'")
+            chosen = self.contexts(np.asarray(contexts, float))[np.arange(len(arms)), arms]
+            precision, target = self._get("precision"), self._get("target")
+            eye = np.eye(self.features)
+            models = np.zeros(len(arms), np.int64) if self.shared else arms
+            precision[:] = eye + kept * (precision - eye)
+            target *= kept
+            for model in np.unique(models):
+                own = models == model
+                precision[model] += chosen[own].T @ chosen[own]
+                target[model] += rewards[own] @ chosen[own]
+
+    def table(self) -> pl.DataFrame:
+        """A row for each arm: plays, mean and variance of the reward, mean cost; null where it was never taken."""
+        import polars as pl
+
+        count = self._get("count")
+        known = np.where(count > 0, count, np.nan)
+        mean = self._get("reward") / known
+        frame = pl.DataFrame(
+            {"arm": np.arange(self.actions), "plays": count, "reward": mean,
+             "variance": self._get("square") / known - mean**2, "cost": self._get("cost") / known}
+        )  # fmt: skip
+        return frame.with_columns(pl.col("reward", "variance", "cost").fill_nan(None))
+
+    # -- what the protocol of policies asks besides -------------------------------------------------------------------
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """Logarithms of the probabilities, [observations, arms]."""
+        return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
+
+    def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
+        """The same for rows of a table."""
+        if self.index != "linucb":
+            return torch.from_numpy(np.log(np.maximum(np.tile(self.chances(), (len(rows), 1)), 1e-12)))
+        flat = np.array(rows["features"].to_list(), float)
+        return torch.from_numpy(np.log(np.maximum(_argmax(self.scores(self.contexts(flat))), 1e-12)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The table, copied: what is written later does not change it."""
+        return {name: value.clone() for name, value in super().state_dict().items()}
+
+
+def _argmax(index: np.ndarray) -> np.ndarray:
+    """float64[n, arms]: 1 at the largest of each row; equal ones share it."""
+    best = index >= index.max(axis=1, keepdims=True) - 1e-12
+    return np.asarray(best / best.sum(axis=1, keepdims=True))
+
+
+def _thompson(reward: np.ndarray, count: np.ndarray, legal: np.ndarray) -> np.ndarray:
+    """P(arm draws the largest) = ∫ f_a Π_{b≠a} F_b, summed over a grid of each arm's own quantiles."""
+    won = np.clip(reward, 0, count)
+    a, b = 1 + won[legal], 1 + (count - won)[legal]
+    levels = (np.arange(GRID) + 0.5) / GRID
+    points = stats.beta.ppf(levels[:, None], a, b)
+    below = stats.beta.cdf(points[:, :, None], a, b)
+    below[:, np.arange(len(a)), np.arange(len(a))] = 1.0
+    found = np.zeros(len(legal))
+    found[legal] = below.prod(axis=2).mean(axis=0)
+    return np.asarray(found / found.sum())
