@@ -34,6 +34,7 @@ from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
@@ -80,6 +81,7 @@ __all__ = [
     "Plan",
     "Pointing",
     "Queue",
+    "Routing",
     "Sites",
     "Stakeholder",
     "Steps",

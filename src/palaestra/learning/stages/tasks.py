@@ -257,5 +257,30 @@ class curriculum(Stage):
         self.memory.stage = int(state["stage"])
 
 
+@stage
+class shock(Stage):
+    """From iteration `at_step` on the world is another one: the second bit of every reset seed says so.
+
+    For worlds that read it, such as `native/routing`, and for the question how soon a learner notices.
+
+    Raises:
+        InputError: at_step is less than 1.
+    """
+
+    def __init__(self, at_step: int) -> None:
+        if at_step < 1:
+            raise InputError(f"shock: {at_step=} must be at least 1")
+        self.at_step = at_step
+
+    def plan(self, plan: Plan, context: Context) -> Plan:
+        """The same tasks, before or after it."""
+        bit = 2 if plan.iteration >= self.at_step else 0
+        return dataclasses.replace(plan, env_seeds=[seed & ~2 | bit for seed in _seeds(plan)])
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """Nothing changes."""
+        return turns
+
+
 def _by_phrase(numbers: Mapping[str, float]) -> Callable[[Observation], float]:
     return lambda start: max((float(n) for phrase, n in numbers.items() if phrase in start.text), default=0.0)
