@@ -71,9 +71,9 @@ class Routing(NativeEnv):
         return super().reset(seed)
 
     def begin(self) -> tuple[str, _State]:
-        """A request of some kind."""
-        kind = int(self.rng.integers(self.skills.shape[1]))
-        return f"routing:{kind}:{'after' if self._shifted else 'before'}", _State(kind, self._shifted)
+        """A request of some kind, with a number of its own: who can answer it is settled with it."""
+        kind, number = int(self.rng.integers(self.skills.shape[1])), int(self.rng.integers(2**40))
+        return f"routing:{kind}:{'after' if self._shifted else 'before'}:{number}", _State(kind, self._shifted)
 
     def look(self) -> dict[str, Observation]:
         """The kind of the request."""
