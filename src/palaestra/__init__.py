@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palaestra import envs
     from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Policy, ScriptedPolicy, TabularPolicy, Team
     from palaestra.envs.base import Env
-    from palaestra.interface.library import audit, compare, evaluate, rank, report, train, triage
+    from palaestra.interface.library import apply, audit, compare, evaluate, rank, report, train, triage
     from palaestra.learning import Learner, PolicyGradient, Trainer
     from palaestra.learning.stages.base import Stage
     from palaestra.play.executors import Executor
@@ -45,6 +45,7 @@ _LAZY = {
     "TabularPolicy": "palaestra.agents:TabularPolicy",
     "Team": "palaestra.agents:Team",
     "Trainer": "palaestra.learning:Trainer",
+    "apply": "palaestra.interface.library:apply",
     "audit": "palaestra.interface.library:audit",
     "compare": "palaestra.interface.library:compare",
     "envs": "palaestra.envs",
@@ -75,6 +76,7 @@ __all__ = [
     "Trainer",
     "Turns",
     "__version__",
+    "apply",
     "as_signal",
     "audit",
     "col",

@@ -259,6 +259,29 @@ def test_apply_names_what_is_wrong(
     assert not Path("out.parquet").exists()
 
 
+def test_apply_takes_a_folder_file_by_file_and_goes_on(table: Path, say: Any) -> None:
+    turns = Turns.load(table)
+    for (number,), part in turns.frame.partition_by("iteration", as_dict=True).items():
+        Turns(part).save(Path(f"in/{number}.parquet"))
+    said = say("apply", "grpo", "in", "-o", "out", "--reward", "2 * reward")
+    files = turns["iteration"].n_unique()
+    assert said.stdout == f"out: {len(turns)} turns in {files} files, column 'advantage'\n"
+    from palaestra.algebra.signals import col
+    from palaestra.credit import grpo
+
+    expected = turns.with_column(reward=2 * col("reward")).with_column(advantage=grpo())
+    assert Turns.load("out").frame["reward", "advantage"].equals(expected.frame["reward", "advantage"])
+    again = say("apply", "grpo", "in", "-o", "out", "--reward", "2 * reward")
+    assert f"{files} of {files} files were finished before" in again.stderr
+    joined = say("apply", "grpo", "in", "-o", "one.parquet")
+    assert joined.code == 0
+    assert len(Turns.load("one.parquet")) == len(turns)
+    assert "--explain counts samples" in complaint(say("apply", "grpo", "in", "-o", "out", "--explain"))
+    assert "are for a directory" in complaint(say("apply", "grpo", table, "-o", "x.parquet", "--workers", "2"))
+    both = say("apply", "grpo", "in", "-o", "o", "--reward", "turn", "--name", "reward")
+    assert "give it another --name" in complaint(both)
+
+
 def test_apply_takes_signals_of_ones_own(table: Path, say: Any) -> None:
     Path("mine.py").write_text(
         "import palaestra\n\n\n@palaestra.register()\ndef mine(x='reward'):\n    return 3.0 * palaestra.col(x)\n"

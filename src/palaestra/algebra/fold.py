@@ -54,6 +54,7 @@ def fold_kernel(op: str, *, start: tuple[float, ...]) -> Callable[[Step], Step]:
             columns = [_flat(evaluation(child), child) for child in node.inputs]
             return _walk(step, start, columns, evaluation.segments(node.options["over"]))
 
+        kernel.__module__ = step.__module__  # where another process finds it
         KERNELS[op] = kernel
         return step
 

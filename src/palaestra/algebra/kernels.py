@@ -28,11 +28,11 @@ from palaestra.algebra.tree import Signal, Value, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError
 
-_BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
-_UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "absolute": np.abs, "sign": np.sign, "is_missing": np.isnan,
 }  # fmt: skip
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
@@ -64,7 +64,7 @@ class Evaluation:
             return self._column(node)
         if op == "expr":
             return self._expression(node)
-        if op in _BINARY or op in _UNARY or op in ("where", "clip", "fill_missing", "ratio", "and", "or", "not"):
+        if op in BINARY or op in UNARY or op in ("where", "clip", "fill_missing", "ratio", "and", "or", "not"):
             return self._elementwise(node)
         if op in ("per_turn", "per_token"):
             return self._change_grain(node)
@@ -301,11 +301,11 @@ def _apply(node: Signal, inputs: list[np.ndarray]) -> np.ndarray:
             return np.where(condition, then, otherwise)
         return _with_missing(np.where(_truth(condition) == 1, then, otherwise), np.isnan(condition))
     inputs = [value.astype(float, copy=False) for value in inputs]
-    if op in _BINARY:
-        result = _BINARY[op](*inputs)
+    if op in BINARY:
+        result = BINARY[op](*inputs)
         return _with_missing(result, np.isnan(inputs[0]) | np.isnan(inputs[1])) if op in _COMPARISONS else result
-    if op in _UNARY:
-        return _UNARY[op](inputs[0])
+    if op in UNARY:
+        return UNARY[op](inputs[0])
     if op == "clip":
         clipped: np.ndarray = np.clip(inputs[0], node.options["low"], node.options["high"])
         return clipped

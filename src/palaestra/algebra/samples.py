@@ -178,12 +178,13 @@ def _quantile(samples: Samples, q: float) -> np.ndarray:
     ordered = samples.values[np.lexsort((samples.values, samples.keys))]
     counts = samples.counts
     starts = np.cumsum(counts) - counts
-    position = starts + q * np.maximum(counts - 1, 0)
     result = np.full(samples.size, np.nan)
     some = counts > 0
-    low = np.floor(position[some]).astype(np.int64)
+    position = q * (counts[some] - 1)  # in its key: where the key stands must not round it
+    below = np.floor(position).astype(np.int64)
+    low = starts[some] + below
     high = np.minimum(low + 1, (starts + counts - 1)[some])
-    result[some] = ordered[low] + (position[some] - low) * (ordered[high] - ordered[low])
+    result[some] = ordered[low] + (position - below) * (ordered[high] - ordered[low])
     return result
 
 

@@ -118,6 +118,15 @@ class Signal:
                 found.update(node.options["expr"].meta.root_names())
         return found
 
+    def partition(self) -> tuple[str, ...]:
+        """Columns whose values must stay together so that parts of a table give what the whole gives; see `partition`.
+
+        ("run", "iteration", "group"), ("run", "iteration"), or ("row",) if rows can be taken one by one.
+        """
+        from palaestra.algebra.partition import partition
+
+        return partition(self)
+
     def __add__(self, other: SignalLike) -> Signal:
         return _arithmetic("add", self, other)
 

@@ -302,8 +302,8 @@ class Turns:
         return path
 
     @staticmethod
-    def load(path: str | Path) -> Turns:
-        """Read a Parquet file, or every Parquet file below a directory.
+    def load(path: str | Path, columns: Iterable[str] | None = None) -> Turns:
+        """Read a Parquet file, or every Parquet file below a directory. columns: those of them that are there.
 
         Raises:
             SchemaError: a file was written by another version of the schema, or a column has a wrong type.
@@ -313,13 +313,15 @@ class Turns:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         if not files:
             raise DamagedFileError(f"{path}: no Parquet files in this directory")
-        return Turns.concat(_load_file(file) for file in files)
+        wanted = None if columns is None else set(columns)
+        return Turns.concat(_load_file(file, wanted) for file in files)
 
 
-def _load_file(path: Path) -> Turns:
+def _load_file(path: Path, wanted: set[str] | None) -> Turns:
     try:
         version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
-        frame = pl.read_parquet(path, hive_partitioning=False, glob=False)
+        names = None if wanted is None else [name for name in pl.read_parquet_schema(path) if name in wanted]
+        frame = pl.read_parquet(path, columns=names, hive_partitioning=False, glob=False)
     except FileNotFoundError as error:
         raise DamagedFileError(f"{path}: no such file") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:

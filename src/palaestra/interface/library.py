@@ -18,6 +18,7 @@ from palaestra.runs.recipe import Recipe, load
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from palaestra.algebra.folders import Applied
     from palaestra.evaluation.audits import Finding
     from palaestra.evaluation.comparison import Comparison
     from palaestra.evaluation.ranking import Matches, Ranking
@@ -117,6 +118,27 @@ def evaluate(
     if first not in systems:
         raise InputError(f"evaluate: baseline={first!r}: no such system{nearest(first, systems)}")
     return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
+
+
+def apply(
+    signal: Signal | str,
+    source: str | Path,
+    out: str | Path,
+    *,
+    name: str = "advantage",
+    reward: Signal | str | None = None,
+    workers: int = 1,
+    progress: bool = False,
+) -> Applied:
+    """Add a signal to every Parquet file below a folder, file by file, as `palaestra apply EXPR DIR -o OUT` does.
+
+    reward: put into the column `reward` first. workers: processes. More in `algebra.folders.apply`. For a table in
+    memory it is `turns.with_column(advantage=signal)`.
+    """
+    from palaestra.algebra import folders
+
+    columns = {name: signal} if reward is None else {"reward": reward, name: signal}
+    return folders.apply(columns, source, out, workers=workers, progress=progress)
 
 
 def rank(matches: str | Path | Matches, *, method: str = "auto", cluster: str | None = None, seed: int = 0) -> Ranking:

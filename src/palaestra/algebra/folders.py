@@ -1,0 +1,338 @@
+"""Signals over a folder of Parquet files, file by file: tables that no memory holds.
+
+A file is a batch, or several files that share an iteration are, if a key of the signal ranges over one (`partition`);
+rows never cross a batch. What is written is recognised by the content of what it was made from, so a run that was
+killed goes on where it was, and a changed file is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from palaestra.algebra.collect import Collected
+from palaestra.algebra.cuts import batches
+from palaestra.algebra.files import whole
+from palaestra.algebra.kernels import KERNELS
+from palaestra.algebra.parse import parse
+from palaestra.algebra.partition import BATCH, partition, passes
+from palaestra.algebra.progress import Report, reporting
+from palaestra.algebra.tree import Signal, Value, evaluate, walk
+from palaestra.algebra.turns import _VERSION_KEY, SCHEMA_VERSION, Ragged, Turns
+from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
+
+KEYS = ("run", "iteration", "group", "episode", "turn", "agent")
+"""Columns that a statistic may need besides those that the signal names, and that `slim` keeps."""
+TOGETHER = 2_000_000
+"""Turns of an iteration up to which its files are read together; beyond, its statistics are collected in passes."""
+_MARK = "palaestra.apply"
+
+
+class Applied(NamedTuple):
+    """What was done: files and turns in all, files that were finished before, and passes over the files."""
+
+    files: int
+    turns: int
+    found: int
+    passes: int
+    parts: tuple[str, ...]
+
+
+def apply(
+    columns: Mapping[str, Signal | str],
+    source: str | Path,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    together: int = TOGETHER,
+    slim: bool = False,
+    modules: Sequence[str] = (),
+    progress: bool | Report = False,
+) -> Applied:
+    """Write each Parquet file below `source` again below `out`, with these columns added; each may use those before it.
+
+    The values are those of the signal on the whole table, to the bit; where statistics are collected in passes and
+    count episodes, up to rounding unless groups ascend from file to file. They are float64, lists of them per token.
+
+    Args:
+        columns: name and signal, or its text, of each new column.
+        source: a folder of Parquet files, taken in the order of their names.
+        out: another folder.
+        workers: processes; each holds one batch at a time.
+        together: turns of an iteration up to which its files are read together if a key ranges over all of it.
+        slim: write only the keys and the new columns, rows in the same order.
+        modules: that register what the signals use, for other processes.
+        progress: a bar on stderr, or your own report.
+
+    Raises:
+        InputError: a group lies in two files, a node needs more than fits, or `out` holds other tables.
+        DamagedFileError, SchemaError: a file cannot be read; names it.
+        StorageError: one cannot be written; what was finished stays.
+    """
+    source, out = Path(source), Path(out)
+    files = _files(source, out)
+    for module in modules:
+        importlib.import_module(module)
+    schemas = [_schema(file) for file in files]
+    names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
+    signals = _signals(columns, names)
+    _check_columns(files, schemas, signals)
+    rows = [schema.rows for schema in schemas]
+    parts, in_passes = batches(files, rows, schemas[0].names, [*signals.values()], together)
+    cut = len(parts) > 1 and (in_passes or partition(*signals.values()) != BATCH)
+    collected = [Collected(signal) if cut else None for signal in signals.values()]
+    reads = {*KEYS, *names[:1], *(name for signal in signals.values() for name in signal.needs())}
+    plan = _Plan(source, out, dict(columns), names, reads, slim, tuple(modules), collected)
+    done, found = 0, 0
+    with reporting(progress, "apply") as report:
+        if in_passes:
+            plan.context = _digest(plan, files, report)
+            if all(plan.finished(file) for file in files):
+                return Applied(len(files), sum(rows), len(files), 0, partition(*signals.values()))
+            _collect(plan, [*signals.values()], files, report)
+        for finished, size in _each(plan, parts, workers):
+            done, found = done + size, found + finished
+            report("files", done, len(files))
+    count = sum(passes(signal) for signal in signals.values()) if in_passes else 0
+    return Applied(len(files), sum(rows), found, count + 1, partition(*signals.values()))
+
+
+# -- what there is ----------------------------------------------------------------------------------------------------
+
+
+class _Schema(NamedTuple):
+    names: list[str]
+    rows: int
+
+
+def _files(source: Path, out: Path) -> list[Path]:
+    files = sorted(source.rglob("*.parquet"))
+    if not files:
+        raise DamagedFileError(f"{source}: no Parquet files in this directory")
+    here, there = source.resolve(), out.resolve()
+    if here.is_relative_to(there) or there.is_relative_to(here):
+        raise InputError(f"{out}: one folder lies in the other ({source}); give a folder of its own")
+    for left in out.rglob(".*.parquet.*.tmp"):  # of a run that was killed
+        left.unlink(missing_ok=True)
+    expected = {out / file.relative_to(source) for file in files}
+    if other := sorted(set(out.rglob("*.parquet")) - expected):
+        raise InputError(f"{out}: holds {other[0].relative_to(out)}, which {source} does not; give a folder of its own")
+    return files
+
+
+def _schema(file: Path) -> _Schema:
+    with _readable(file):
+        found = pq.read_metadata(file)
+        return _Schema(found.schema.to_arrow_schema().names, found.num_rows)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFileError(f"{file}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+
+
+def _signals(columns: Mapping[str, Signal | str], names: list[str]) -> dict[str, Signal]:
+    known, signals = list(names), {}
+    for name, signal in columns.items():
+        signals[name] = parse(signal, columns=known) if isinstance(signal, str) else signal
+        known.append(name)
+    return signals
+
+
+def _check_columns(files: list[Path], schemas: list[_Schema], signals: Mapping[str, Signal]) -> None:
+    """A column that only some files have would be null in the others of one table, and is an error here."""
+    matters = {*BATCH, *(name for signal in signals.values() for name in signal.needs())} - signals.keys()
+    first = matters.intersection(schemas[0].names)
+    for file, schema in zip(files, schemas, strict=True):
+        for name in sorted(first ^ matters.intersection(schema.names)):
+            lacks, has = (file, files[0]) if name in first else (files[0], file)
+            raise InputError(f"{lacks}: has no column {name!r}, which {has.name} has; write the folder with one schema")
+
+
+# -- doing it ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Plan:
+    """What a process must know; `columns` go as text where they were given so: reading it loads programs."""
+
+    source: Path
+    out: Path
+    columns: dict[str, Signal | str]
+    names: list[str]
+    reads: set[str]
+    slim: bool
+    modules: tuple[str, ...]
+    collected: list[Collected | None]
+    context: str = ""
+    marks: dict[Path, str] = field(default_factory=dict)
+
+    def signals(self) -> dict[str, Signal]:
+        return _signals(self.columns, self.names)
+
+    def target(self, file: Path) -> Path:
+        return self.out / file.relative_to(self.source)
+
+    def mark(self, batch: Iterable[Path]) -> str:
+        """What the result of a batch depends on: content, signals, version."""
+        signals = [[name, signal.digest.hex()] for name, signal in self.signals().items()]
+        contents = [_content(file, self.marks) for file in batch]
+        text = json.dumps([version("palaestra"), signals, self.slim, self.context, contents])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def finished(self, file: Path, batch: Iterable[Path] | None = None) -> bool:
+        """Whether the result is there already."""
+        target = self.target(file)
+        if not target.exists():
+            return False
+        try:
+            marks = pq.read_metadata(target).metadata or {}
+        except (pa.ArrowException, OSError):
+            return False
+        return bool(marks.get(_MARK.encode(), b"").decode() == self.mark([file] if batch is None else batch))
+
+    def read(self, file: Path) -> Turns:
+        return Turns.load(file, self.reads)
+
+    def add(self, part: Turns, signals: Mapping[str, Signal]) -> Turns:
+        """The part with the columns of these signals, the first ones of the plan."""
+        for (name, signal), collected in zip(signals.items(), self.collected, strict=False):
+            value = evaluate(part, signal)[0] if collected is None else collected.value(part)
+            part = part.with_column(**{name: _series(name, value)})
+        return part
+
+
+def _content(file: Path, known: dict[Path, str]) -> str:
+    if file not in known:
+        with _readable(file), file.open("rb") as opened:
+            known[file] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return known[file]
+
+
+def _series(name: str, value: Value) -> pl.Series:
+    """Of one type in all files, whatever each holds."""
+    if isinstance(value, Ragged):
+        return Ragged(value.values.astype(float), value.lengths).to_series(name)
+    return pl.Series(name, value.astype(float)).fill_nan(None)
+
+
+def _digest(plan: _Plan, files: list[Path], report: Report) -> str:
+    whole_folder = hashlib.sha256()
+    for number, file in enumerate(files):
+        report("looking", number, len(files))
+        whole_folder.update(_content(file, plan.marks).encode())
+    return whole_folder.hexdigest()
+
+
+def _collect(plan: _Plan, signals: list[Signal], files: list[Path], report: Report) -> None:
+    """Fill in the wide statistics, a column after the other, as many passes as each needs."""
+    named = dict(zip(plan.columns, signals, strict=True))
+    total = sum(passes(signal) for signal in signals)
+    number = 0
+    for place, collected in enumerate(plan.collected):
+        before = dict([*named.items()][:place])
+        while collected is not None and not collected.done:
+            number += 1
+            for at, file in enumerate(files):
+                report(f"pass {number} of {total + 1}", at, len(files))
+                with _in_file(file):
+                    collected.add(plan.add(plan.read(file), before))
+            collected.next_pass()
+
+
+@contextmanager
+def _in_file(*files: Path) -> Iterator[None]:
+    """Errors of rows name the file."""
+    try:
+        yield
+    except PalaestraError as error:
+        if str(files[0]) in str(error):
+            raise
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise type(error)(f"{files[0]}{more}: {error}") from error
+
+
+_PLAN: list[_Plan] = []
+
+
+def _start(plan: _Plan, modules: list[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    _PLAN[:] = [plan]
+
+
+def _do(batch: list[Path]) -> tuple[int, int]:
+    """Read, evaluate and write a batch; how many of its files were finished before, and how many there are."""
+    plan = _PLAN[0]
+    if all(plan.finished(file, batch) for file in batch):
+        return len(batch), len(batch)
+    with _in_file(*batch):
+        parts = [plan.read(file) for file in batch]
+        sizes = [len(part) for part in parts]
+        table = parts[0] if len(parts) == 1 else Turns.concat(parts)
+        del parts
+        new = plan.add(table, plan.signals()).frame.select([*plan.columns])
+        del table
+        mark, start = plan.mark(batch), 0
+        for file, size in zip(batch, sizes, strict=True):
+            _write(file, plan.target(file), new.slice(start, size), mark, plan.slim)
+            start += size
+    return 0, len(batch)
+
+
+def _write(source: Path, target: Path, new: pl.DataFrame, mark: str, slim: bool) -> None:
+    """The source's rows with these columns, a row group at a time."""
+    with _readable(source), pq.ParquetFile(source) as parquet:
+        schema = parquet.schema_arrow
+        kept = [name for name in schema.names if name not in new.columns and (not slim or name in KEYS)]
+        added = new.to_arrow()
+        order = [name for name in schema.names if name in kept or name in new.columns]
+        order += [name for name in new.columns if name not in order]
+        fields = [schema.field(name) if name in kept else added.schema.field(name) for name in order]
+        notes = {**(schema.metadata or {}), _VERSION_KEY: str(SCHEMA_VERSION), _MARK: mark}
+        result = pa.schema(fields, metadata=notes)
+        start = 0
+        with whole(target) as temporary, pq.ParquetWriter(temporary, result, compression="zstd") as writer:
+            for number in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(number).num_rows
+                group = parquet.read_row_group(number, columns=kept)
+                extra = added.slice(start, rows)
+                writer.write_table(
+                    pa.table([group[name] if name in kept else extra[name] for name in order], schema=result)
+                )
+                start += rows
+
+
+def _each(plan: _Plan, batches: list[list[Path]], workers: int) -> Iterator[tuple[int, int]]:
+    used = {KERNELS[node.op] for signal in plan.signals().values() for node in walk(signal) if node.op in KERNELS}
+    modules = sorted({*plan.modules, *(kernel.__module__ for kernel in used)} - {"__main__"})
+    if workers == 1 or len(batches) == 1:
+        _start(plan, modules)
+        yield from map(_do, batches)
+        return
+    context = get_context("spawn")  # polars has threads, which a fork would lose
+    with ProcessPoolExecutor(workers, context, _start, (plan, modules)) as pool:
+        try:
+            yield from pool.map(_do, batches)
+        except BrokenProcessPool as error:
+            raise StorageError(
+                "apply: a worker died, out of memory perhaps; what was finished stays: the same command goes on, with "
+                "fewer workers if need be"
+            ) from error

@@ -1,0 +1,98 @@
+"""What a batch must not be cut by, from the keys of all the nodes of a signal.
+
+A table of many iterations is worked on part by part, and the parts give what the whole gives if no statistic ranges
+over more than one of them. Every key is prefixed with run and iteration (`Turns`), so nothing ever ranges over more
+than an iteration of a run; a key with `group` or `episode` ranges over no more than a group, the key `row` over no more
+than a row. What ranges over a whole iteration can still be collected in passes if it is a sum, a count, an extreme or a
+deviation (`collect`).
+"""
+
+from __future__ import annotations
+
+from palaestra.algebra.kernels import BINARY, KERNELS, UNARY
+from palaestra.algebra.tree import Signal, children, walk
+
+BATCH = ("run", "iteration")
+GROUP = (*BATCH, "group")
+ROW = ("row",)
+
+ROW_BY_ROW = {
+    *BINARY, *UNARY, "and", "or", "not", "where", "clip", "fill_missing", "ratio", "per_turn", "per_token",
+    "lit", "col", "is_in", "expr",
+    "call_match", "distance", "edge_closeness", "goal_projection", "goal_score", "hit", "iou", "is_scored", "overlap",
+    "point_in_box", "segments", "shapley", "spread", "within",
+}  # fmt: skip
+"""Nodes without a key whose value on a row depends on that row alone. A kernel that is not here and has no `over` is
+taken to range over the batch."""
+OVER_THE_BATCH = {"hierarchy", "redistributed"}
+"""Kernels that range over the batch whatever their `over` says."""
+
+ONE_PASS = {"mean", "total", "count", "lowest", "highest"}
+TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
+"""Statistics that can be collected over parts; the second pass sums deviations from the mean of the first."""
+
+
+def ranges_over(node: Signal) -> tuple[str, ...]:
+    """`ROW`, `GROUP` or `BATCH`: the part of a table that a value of this node can depend on, its inputs aside."""
+    if node.op in ROW_BY_ROW:
+        return ROW
+    over = node.options.get("over")
+    if over is None or node.op in OVER_THE_BATCH:
+        return BATCH
+    names = {key for key in over if isinstance(key, str)}
+    if "row" in names:
+        return ROW
+    return GROUP if names & {"group", "episode"} else BATCH
+
+
+def partition(*signals: Signal) -> tuple[str, ...]:
+    """The columns whose values must stay together so that a part gives what the whole gives.
+
+    ("run", "iteration", "group"), or ("run", "iteration") if a statistic ranges over a whole iteration, or ("row",) if
+    rows can be taken one by one.
+
+    >>> from palaestra.credit import gigpo, reinforce
+    >>> partition(gigpo()), partition(gigpo(), reinforce())
+    (('run', 'iteration', 'group'), ('run', 'iteration'))
+    """
+    found = {ranges_over(node) for signal in signals for node in walk(signal)}
+    return BATCH if BATCH in found else GROUP if GROUP in found else ROW
+
+
+def wide(signal: Signal) -> list[Signal]:
+    """The nodes that range over a whole iteration, in an order in which they can be evaluated."""
+    found: dict[bytes, Signal] = {}
+    seen: set[bytes] = set()
+
+    def visit(node: Signal) -> None:
+        if node.digest not in seen:
+            seen.add(node.digest)
+            for child in children(node):
+                visit(child)
+            if ranges_over(node) == BATCH:
+                found[node.digest] = node
+
+    visit(signal)
+    return [*found.values()]
+
+
+def collectable(node: Signal) -> bool:
+    """Whether a wide node is one whose statistic can be collected over parts."""
+    return node.op in ONE_PASS | TWO_PASSES and node.options["unit"] in ("row", "episode") and node.op not in KERNELS
+
+
+def passes(signal: Signal) -> int:
+    """How often the parts are read to collect the wide statistics, before they are read once more to apply them.
+
+    A statistic of a statistic waits for the inner one.
+    """
+    done: dict[bytes, int] = {}
+
+    def visit(node: Signal) -> int:
+        if node.digest not in done:
+            before = max(map(visit, children(node)), default=0)
+            own = 0 if ranges_over(node) != BATCH else 1 if node.op in ONE_PASS else 2
+            done[node.digest] = before + own
+        return done[node.digest]
+
+    return visit(signal)

@@ -1,0 +1,257 @@
+"""Signals over folders: the bits of the table in memory, whatever is cut, killed or changed."""
+
+from __future__ import annotations
+
+import os
+import signal as signals
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import palaestra
+from palaestra.algebra.folders import Applied, apply
+from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.parse import parse
+from palaestra.algebra.partition import BATCH, collectable, wide
+from palaestra.algebra.signals import REGISTRY, Signal, Value, col, evaluate, mean, quantile, standardise
+from palaestra.algebra.turns import Ragged, Turns
+from palaestra.credit import gigpo, grpo, reinforce
+from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, RewardError
+from palaestra.testing.columns import made
+from palaestra.testing.examples import ELSEWHERE, example
+from palaestra.testing.signal import sample_turns
+
+NAMES = [n for n, f in REGISTRY.items() if f.__module__.startswith("palaestra.") and n not in ELSEWHERE]
+SIGNALS = {f"x_{name}": parse(example(name)) for name in NAMES}
+"""Every registered name with example arguments."""
+
+
+def played(*iterations: int, missing: float = 0.2) -> Turns:
+    rng = np.random.default_rng(3)
+    tables = [sample_turns(rng, groups=(3, 2, 4, 1), missing=missing, iteration=number) for number in iterations]
+    return Turns.concat(tables)
+
+
+def split(turns: Turns, folder: Path, by: tuple[str, ...] = ("iteration", "group")) -> Turns:
+    """A file for each key, and the table that they are together."""
+    for key, part in turns.frame.partition_by(by, as_dict=True, maintain_order=True).items():
+        Turns(part).save(folder / f"{'-'.join(f'{each:03}' for each in key)}.parquet")
+    return Turns.load(folder)
+
+
+def column(value: Value) -> pl.Series:
+    if isinstance(value, Ragged):
+        return Ragged(value.values.astype(float), value.lengths).to_series("x")
+    return pl.Series("x", value.astype(float)).fill_nan(None)
+
+
+@pytest.fixture(scope="module")
+def everything() -> Turns:
+    turns = played(0, 1)
+    for name in sorted({name for signal in SIGNALS.values() for name in signal.needs()} - set(turns.columns)):
+        turns = turns.with_column(**{name: made(name, turns, np.random.default_rng(len(name)))})
+    return turns
+
+
+@pytest.mark.parametrize("mode", ["file by file", "iterations together", "in passes"])
+def test_every_registered_signal_is_bit_equal_to_that_of_the_table_in_memory(
+    mode: str, everything: Turns, tmp_path: Path
+) -> None:
+    turns = split(everything, tmp_path / "in")
+    chosen = {name: s for name, s in SIGNALS.items() if (s.partition() == BATCH) == (mode != "file by file")}
+    if mode == "in passes":
+        chosen = {name: s for name, s in chosen.items() if all(map(collectable, wide(s)))}
+    assert len(chosen) > (150 if mode == "file by file" else 10)
+    done = apply(chosen, tmp_path / "in", tmp_path / "out", together=0 if mode == "in passes" else 1000)
+    assert (done.files, done.turns, done.found) == (8, len(turns), 0)
+    assert (done.passes > 1) == (mode == "in passes")
+    out = Turns.load(tmp_path / "out")
+    for name, value in zip(chosen, evaluate(turns, *chosen.values()), strict=True):
+        assert out[name].equals(column(value), null_equal=True), name
+    assert out.frame.select(turns.columns).equals(turns.frame)
+
+
+def test_statistics_of_statistics_take_passes_and_are_bit_equal(tmp_path: Path) -> None:
+    turns = split(played(0, 1), tmp_path / "in")
+    inner = standardise("reward", over="agent")
+    signal = standardise(inner * col("turn"), over=(), unit="episode", where=inner < mean(inner, over=("turn",)))
+    done = apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=0)
+    assert done.passes == 6  # 2 of the inner one, 1 of its mean, 2 of the outer one, 1 to apply
+    assert Turns.load(tmp_path / "out")["x"].equals(column(signal.evaluate(turns)), null_equal=True)
+
+
+def test_a_computed_key_is_the_same_key_in_every_file(tmp_path: Path) -> None:
+    turns = split(played(0), tmp_path / "in")
+    signal = mean("reward", over=("agent", col("turn") > 2))
+    apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=0)
+    assert Turns.load(tmp_path / "out")["x"].equals(column(signal.evaluate(turns)), null_equal=True)
+
+
+def test_a_reward_comes_first_and_a_replaced_column_keeps_its_place(tmp_path: Path) -> None:
+    turns = split(played(0, 1), tmp_path / "in")
+    palaestra.apply("grpo()", tmp_path / "in", tmp_path / "out", reward="2 * reward + turn")
+    out = Turns.load(tmp_path / "out")
+    expected = turns.with_column(reward=2 * col("reward") + col("turn")).with_column(advantage=grpo())
+    assert out.columns == [*turns.columns, "advantage"]
+    assert out.frame.equals(expected.frame)
+
+
+def test_rows_can_be_cut_anywhere_if_nothing_ranges_over_them(tmp_path: Path) -> None:
+    turns = played(0)
+    for number in range(5):
+        Turns(turns.frame[number::5]).save(tmp_path / f"in/deep/{number}.parquet")
+    done = apply({"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out", slim=True)
+    assert done == Applied(5, len(turns), 0, 1, ("row",))
+    out = pl.read_parquet(tmp_path / "out/deep/3.parquet")
+    assert out.columns == ["group", "episode", "turn", "agent", "iteration", "x"]
+    assert out["x"].equals((2 * turns.frame[3::5]["reward"]).alias("x"), null_equal=True)
+
+
+def test_two_processes_give_the_same_files(tmp_path: Path) -> None:
+    turns = split(played(0, 1), tmp_path / "in")
+    apply({"x": "gigpo(gamma=0.95)"}, tmp_path / "in", tmp_path / "two", workers=2)
+    assert Turns.load(tmp_path / "two")["x"].equals(turns.with_column(x=gigpo(gamma=0.95))["x"])
+
+
+# -- what is cut ------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_in_two_files_is_found_and_named(tmp_path: Path) -> None:
+    turns = played(0, 1).frame
+    cut = (turns["iteration"] == 1) & (turns["group"] == 2)
+    rows = pl.int_range(len(turns), eager=True)
+    late = cut & (rows > rows.filter(cut)[2])
+    Turns(turns.filter(~late)).save(tmp_path / "in/a.parquet")
+    Turns(turns.filter(late)).save(tmp_path / "in/b.parquet")
+    with pytest.raises(InputError, match=r"iteration 1, group 2 lies in .*a.parquet and in .*b.parquet \(1 such"):
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    apply({"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["interleaved", "null", "no scope"])
+def test_only_groups_that_are_cut_are_named(kind: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"iteration": 0, "group": [0, 1, 2, 3], "episode": 0, "agent": "a", "reward": [1.0, 2.0, 3.0, 4.0]}
+    )
+    frame = frame.drop("iteration") if kind == "no scope" else frame
+    frame = frame.with_columns(group=pl.col("group").replace(3, None)) if kind == "null" else frame
+    Turns(frame[::2]).save(tmp_path / "in/a.parquet")
+    Turns(frame[1::2]).save(tmp_path / "in/b.parquet")
+    assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out").files == 2
+    last = frame[-1:]
+    Turns(pl.concat([frame[::2], last])).save(tmp_path / "in/a.parquet")
+    with pytest.raises(InputError, match=rf"group {last['group'][0]} lies in"):
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+
+
+def test_what_cannot_be_collected_is_refused_by_name(tmp_path: Path) -> None:
+    split(played(0), tmp_path / "in")
+    signal = grpo() + quantile("reward", q=0.5, over=())
+    with pytest.raises(InputError, match=r"quantile\(.* lie in 4 files, and cannot be collected .*together="):
+        apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=10)
+
+
+def test_a_kernel_that_does_not_say_what_it_ranges_over_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel(evaluation: Evaluation, node: Signal) -> np.ndarray:
+        return evaluation.codes(()).ids.astype(float)
+
+    monkeypatch.setitem(KERNELS, "hidden", kernel)
+    split(played(0), tmp_path / "in")
+    with pytest.raises(ExpressionError, match="ranges over the iteration, which its key does not say"):
+        apply({"x": Signal("hidden", col("reward"), over=("group",))}, tmp_path / "in", tmp_path / "out")
+
+
+# -- what is there already --------------------------------------------------------------------------------------------
+
+
+def test_finished_files_are_recognised_by_what_they_were_made_of(tmp_path: Path) -> None:
+    turns = split(played(0, 1), tmp_path / "in")
+    source, out = tmp_path / "in", tmp_path / "out"
+    files = sorted(source.rglob("*.parquet"))
+
+    def again(text: str = "grpo()", **options: Any) -> int:
+        return apply({"x": text}, source, out, **options).found
+
+    assert [again(), again(), again("grpo(eps=0.1)"), again(slim=True), again()] == [0, 8, 0, 0, 0]
+    (out / files[3].name).unlink()
+    (out / files[4].name).write_bytes(b"half a file")
+    (out / f".{files[5].name}.123.tmp").write_bytes(b"left by a kill")
+    os.utime(files[0])  # its name and content are the same
+    assert again() == 6
+    changed = turns.frame.filter(iteration=0, group=1).with_columns(reward=pl.lit(7.0))
+    Turns(changed).save(files[1])
+    assert again() == 7
+    assert [p.name for p in sorted(out.iterdir())] == [file.name for file in files]
+    assert again("reinforce()", together=0) == 0
+    assert again("reinforce()", together=0) == 8
+    Turns(changed.with_columns(reward=pl.lit(1.0))).save(files[1])
+    assert again("reinforce()", together=0) == 0, "its mean is in every file"
+    assert Turns.load(out)["x"].equals(Turns.load(source).with_column(x=reinforce())["x"])
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        Turns(sample_turns(rng, groups=(40,) * 10, iteration=number)).save(tmp_path / f"in/{number:02}.parquet")
+    code = "import sys; from palaestra.algebra.folders import apply; apply({'x': 'gigpo()'}, sys.argv[1], sys.argv[2])"
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "in"), str(tmp_path / "out")])
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("out/*.parquet"))) < 2 and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        process.send_signal(signals.SIGKILL)
+        process.wait()
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("out/*.parquet")}
+    done = apply({"x": "gigpo()"}, tmp_path / "in", tmp_path / "out")
+    assert done.found == len(before) >= 2
+    assert all(file.stat().st_mtime_ns == then for file, then in before.items())
+    expected = Turns.load(tmp_path / "in").with_column(x=gigpo())
+    assert Turns.load(tmp_path / "out")["x"].equals(expected["x"])
+    assert len(list((tmp_path / "out").iterdir())) == 12
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        ("empty folder", DamagedFileError, "no Parquet files"),
+        ("cut file", DamagedFileError, r"001-000.parquet: not a readable Parquet file"),
+        ("in place", InputError, "one folder lies in the other"),
+        ("other tables", InputError, "holds stray.parquet, which .* does not"),
+        ("no reward", InputError, r"001-000.parquet: has no column 'reward', which 000-000.parquet has"),
+        ("infinite", RewardError, r"001-000.parquet: .*is not finite in .* rows, first"),
+        ("nowhere", MissingColumnError, "column 'score' is missing"),
+    ],
+)
+def test_what_is_wrong_is_named(damage: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+    source, out, text = tmp_path / "in", tmp_path / "out", "grpo()"
+    split(played(0, 1), source)
+    victim = source / "001-000.parquet"
+    match damage:
+        case "empty folder":
+            source = tmp_path / "nothing"
+            source.mkdir()
+        case "cut file":
+            victim.write_bytes(victim.read_bytes()[:300])
+        case "in place":
+            out = source
+        case "other tables":
+            played(0).save(out / "stray.parquet")
+        case "no reward":
+            Turns(Turns.load(victim).frame.drop("reward")).save(victim)
+        case "infinite":
+            Turns(Turns.load(victim).frame.with_columns(reward=pl.lit(float("inf")))).save(victim)
+        case "nowhere":
+            text = "grpo('score')"
+    with pytest.raises(error, match=message):
+        apply({"x": text}, source, out)
