@@ -42,13 +42,15 @@ def _shown(default: object) -> object:
 
 def defaults(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
     """Functions and methods of a module, by their qualified names, that have a number or a switch as a default."""
-    own = [each for name, each in vars(module).items() if name[0] != "_" and getattr(each, "__module__", "") == module.__name__]
-    for each in own:
-        for name, made in vars(each).items() if isinstance(each, type) else [(each.__name__, each)]:
+    for name, each in vars(module).items():
+        if name[0] == "_" or getattr(each, "__module__", "") != module.__name__:
+            continue
+        for method, made in vars(each).items() if isinstance(each, type) else [(name, each)]:
             made = getattr(made, "__func__", made)  # of a class method
-            if isinstance(made, FunctionType) and (name[0] != "_" or name in ("__init__", "__call__")):
-                if any(isinstance(p.default, bool | int | float) for p in inspect.signature(made).parameters.values()):
-                    yield f"{module.__name__}.{made.__qualname__}", made
+            if not isinstance(made, FunctionType) or (method[0] == "_" and method not in ("__init__", "__call__")):
+                continue
+            if any(isinstance(p.default, bool | int | float) for p in inspect.signature(made).parameters.values()):
+                yield f"{module.__name__}.{made.__qualname__}", made
 
 
 def lines() -> Iterator[str]:

@@ -23,7 +23,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +124,9 @@ def test_files() -> list[str]:
     for package in PACKAGES:
         for folder, pattern in ((ROOT / "tests" / package, "test_*.py"), (SOURCE / package, "*.py")):
             every = [path for path in folder.rglob(pattern) if "logs" not in path.parts]
-            found += sorted(str(p.relative_to(ROOT)) for p in every if folder.parent != SOURCE or b">>> " in p.read_bytes())
+            found += sorted(
+                str(p.relative_to(ROOT)) for p in every if folder.parent != SOURCE or b">>> " in p.read_bytes()
+            )
     return found
 
 
@@ -136,30 +137,32 @@ class Watch:
         self.root = f"{copy / 'src' / 'palaestra'}/"
         self.seen: Seen = defaultdict(lambda: {"shared": set(), "tests": {}})
         self.called: set[tuple[str, str]] = set()
-        sys.settrace(self.trace)
+        sys.settrace(self._trace)
 
-    def trace(self, frame: FrameType, event: str, arg: object) -> None:
+    def _trace(self, frame: FrameType, event: str, arg: object) -> None:
         code = frame.f_code
         if code.co_filename.startswith(self.root):
             self.called.add((code.co_filename, code.co_name))
 
-    def taken(self) -> set[str]:
-        found = {f"src/palaestra/{path[len(self.root):]}::{name}" for path, name in self.called}
+    def _taken(self) -> set[str]:
+        found = {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in self.called}
         self.called.clear()
-        sys.settrace(self.trace)  # somebody may have taken it away
+        sys.settrace(self._trace)  # somebody may have taken it away
         return found
 
     def pytest_itemcollected(self, item: Any) -> None:
-        self.seen[item.nodeid.split("::")[0]]["shared"] |= self.taken()
+        """What its file executed until now belongs to all of its tests."""
+        self.seen[item.nodeid.split("::")[0]]["shared"] |= self._taken()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        """What a fixture executed belongs to all tests of the file, for it may be theirs too."""
         found = self.seen[report.nodeid.split("::")[0]]
         if report.when == "setup":
-            found["shared"] |= self.taken()
+            found["shared"] |= self._taken()
             found["tests"][report.nodeid] = [0.0, set(), report.passed]
         test = found["tests"][report.nodeid]
         test[0] += report.duration
-        test[1] |= self.taken()
+        test[1] |= self._taken()
         test[2] = test[2] and report.passed
 
 
@@ -273,7 +276,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="one package, or the part of a path")
     parser.add_argument("--log", type=Path, help="a file for the verdicts; those it holds already are kept")
-    parser.add_argument("--seen", type=Path, help="a file for what tests execute; only changed tests are looked at anew")
+    parser.add_argument(
+        "--seen", type=Path, help="a file for what tests execute; only changed tests are looked at anew"
+    )
     given = parser.parse_args()
     lines = given.log.read_text(encoding="utf-8").splitlines() if given.log and given.log.exists() else []
     verdicts = {line[9:]: line.startswith("killed") for line in lines}
@@ -292,7 +297,7 @@ def main() -> int:
                 log.write(line + "\n")
 
     os.environ["OMP_NUM_THREADS"] = "1"
-    import numpy, pytest, scipy.stats, torch  # noqa: E401, F401 (every fork has them)
+    import numpy  # noqa: F401 (every fork has them)
 
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder) / str(number) for number in range(given.jobs)]
@@ -309,13 +314,16 @@ def main() -> int:
 
     alive = sorted(mutant for mutant in drawn if not verdicts[str(mutant)])
     reasons = equivalents()
-    excused = {m: reasons[key] for m in alive if (key := (m.path, m.text, f"{m.was.strip()} -> {m.now.strip()}")) in reasons}
+    excused = {
+        m: reasons[key] for m in alive if (key := (m.path, m.text, f"{m.was.strip()} -> {m.now.strip()}")) in reasons
+    }
     survivors = [mutant for mutant in alive if mutant not in excused]
     share = 1 - len(survivors) / max(len(drawn) - len(excused), 1)
     print(f"\nnobody can observe {len(excused)}:")
     for mutant, reason in excused.items():
         print(f"  {mutant}: {reason}")
-    print(f"killed {share:.1%} of {len(drawn) - len(excused)} ({1 - len(alive) / max(len(drawn), 1):.1%} of all); survivors:")
+    every_share = 1 - len(alive) / max(len(drawn), 1)
+    print(f"killed {share:.1%} of {len(drawn) - len(excused)} ({every_share:.1%} of all {len(drawn)}); survivors:")
     for mutant in survivors:
         print(f"  {mutant}")
     return int(share < 0.95)

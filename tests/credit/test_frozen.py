@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import polars as pl
 import pytest
+from tests.frozen import check, write
 
 import palaestra  # noqa: F401  (registers everything)
 from palaestra.algebra.parse import parse
@@ -24,14 +25,14 @@ from palaestra.errors import PalaestraError
 from palaestra.testing.columns import COLUMNS, made
 from palaestra.testing.examples import ELSEWHERE, example
 from palaestra.testing.signal import sample_turns
-from tests.frozen import check, write
 
 FROZEN = Path(__file__).with_name("frozen.json")
 NAMES = sorted(n for n, f in REGISTRY.items() if f.__module__.startswith("palaestra.") and n not in ELSEWHERE)
 INSTEAD = {
-    "over": ("'episode'", "'agent'", "('group', 'agent')"), "unit": ("'agent'",), "where": ("valid",), "at": ("'turn'",),
-    "baseline": ("'group'",), "score": ("cost",), "advantage": ("reward",), "reward": ("cost",), "value": ("cost",),
-    "limit": ("0.25",), "top": ("0.5", "2.0"), "cap": ("2",), "low": ("-0.25",), "high": ("0.25",), "fill": ("0",),
+    "over": ("'episode'", "'agent'", "('group', 'agent')"), "unit": ("'agent'",), "where": ("valid",),
+    "at": ("'turn'",), "baseline": ("'group'",),
+    "score": ("cost",), "advantage": ("reward",), "reward": ("cost",),
+    "value": ("cost",), "limit": ("0.25",), "top": ("0.5", "2.0"), "cap": ("2",), "low": ("-0.25",), "high": ("0.25",), "fill": ("0",),
     "gamma": ("0.5",), "key": ("state",), "state": ("'action'",), "seat": ("'turn'",), "terminal": ("cost",),
     "bootstrap": ("cost",), "first": ("0.5",), "scale": ("0.25",), "form": ("'inv'", "'linear'"), "otherwise": ("0",),
     "teams": ("team()",), "parent": ("'state'",), "stratum": ("'agent'",), "global_key": ("state",),
@@ -87,7 +88,9 @@ def rich(ties: bool) -> Turns:
     real = {n: t for n, t in turns.frame.schema.items() if t.is_float()}
     lists = {n: t for n, t in turns.frame.schema.items() if isinstance(t, pl.List) and t.inner.is_float()}
     quarter = {n: (pl.col(n) * 4).round() / 4 for n in real if n != "cost"}
-    quarters = {n: (pl.col(n).list.eval((pl.element() * 4).round() / 4)) for n in lists if n not in ("box", "target_box")}
+    quarters = {
+        n: (pl.col(n).list.eval((pl.element() * 4).round() / 4)) for n in lists if n not in ("box", "target_box")
+    }
     return turns.with_column(**quarter, **quarters, cost=(pl.col("cost") * 4).ceil() / 4)
 
 
@@ -104,7 +107,11 @@ def parsed(text: str) -> Signal | str:
 
 
 NEEDED = {
-    column for name in NAMES for text in texts(name) if isinstance(made_ := parsed(text), Signal) for column in made_.needs()
+    column
+    for name in NAMES
+    for text in texts(name)
+    if isinstance(made_ := parsed(text), Signal)
+    for column in made_.needs()
 } | set(COLUMNS)
 
 
@@ -124,13 +131,12 @@ def measured(text: str) -> list[object]:
     return found
 
 
-CASES = {text: partial(measured, text) for name in NAMES for text in texts(name)}
+CASES = {f"{name} {text}": partial(measured, text) for name in NAMES for text in texts(name)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_gives_the_numbers_it_gave(name: str) -> None:
-    for text in texts(name):
-        check(FROZEN, text, CASES[text])
+    check(FROZEN, CASES, name)
 
 
 if __name__ == "__main__":

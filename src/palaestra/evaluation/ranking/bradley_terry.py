@@ -34,7 +34,7 @@ def bradley_terry(
 
 
 def draw_parameter(wins: np.ndarray, ties: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
-    """Davidson's ν, float64[...]: two equals draw with chance ν / (2 + ν). Without draws 0, with nothing else infinite."""
+    """Davidson's ν, float64[...]: two equals draw with chance ν / (2 + ν). Without draws 0, infinite if all are."""
     return np.asarray(np.exp(_fit(wins, ties, "davidson", prior)[1]))
 
 
