@@ -26,7 +26,7 @@ Case = Callable[[], Any]
 
 def texts(listed: str) -> list[str]:
     """What stands between bars."""
-    return [" ".join(each.split()) for each in listed.split(" | ")]
+    return " ".join(listed.split()).split(" | ")
 
 
 def leaves(value: Any) -> Iterator[float]:

@@ -66,6 +66,7 @@ def after(text: str, env: Any = None, team: Team | None = None, size: int = 6) -
         before = Local().play(env, team or walker(), plan) if turns is None else turns
         now = stage(before, context)
         new = [name for name in now.columns if name not in before.columns or len(now) != len(before)]
+        new = [name for name in new if name != "duration"]  # of a real clock
         sizes = plan.group_size if isinstance(plan.group_size, int) else list(plan.group_size)
         found.append(
             [
