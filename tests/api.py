@@ -1,12 +1,18 @@
-"""The public names with their signatures, one a line: `python tests/api.py > tests/public_api.txt` accepts a change."""
+"""The public names with their signatures, one a line: `python tests/api.py > tests/public_api.txt` accepts a change.
+
+And what of the core has a number or a switch as a default, exported or not: a caller relies on those too.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
+from pkgutil import walk_packages
+from types import FunctionType, ModuleType
 
 PACKAGES = ("palaestra", "palaestra.credit", "palaestra.rewards", "palaestra.evaluation", "palaestra.learning")
+CORE = ("algebra", "credit", "rewards", "evaluation", "learning")
 REGISTERED = ("stage", "term", "executor", "learner", "workflow", "teacher")
 
 
@@ -34,23 +40,45 @@ def _shown(default: object) -> object:
     return _Named(name) if callable(default) and name and default is not inspect.Parameter.empty else default
 
 
+def defaults(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
+    """Functions and methods of a module, by their qualified names, that have a number or a switch as a default."""
+    for name, each in vars(module).items():
+        if name[0] == "_" or getattr(each, "__module__", "") != module.__name__:
+            continue
+        for method, made in vars(each).items() if isinstance(each, type) else [(name, each)]:
+            made = getattr(made, "__func__", made)  # of a class method
+            if not isinstance(made, FunctionType) or (method[0] == "_" and method not in ("__init__", "__call__")):
+                continue
+            if any(isinstance(p.default, bool | int | float) for p in inspect.signature(made).parameters.values()):
+                yield f"{module.__name__}.{made.__qualname__}", made
+
+
 def lines() -> Iterator[str]:
-    """Every public function, class and registered name."""
+    """Every public function, class and registered name; then what else of the core has such defaults."""
     from palaestra.algebra.registry import REGISTRIES
     from palaestra.interface.cli.names import HOMES
 
+    said = set()
     for package in PACKAGES:
         module = import_module(package)
         for name in sorted(module.__all__):
             made = getattr(module, name)
             if callable(made):
+                said.add(made)
                 yield f"{package}.{name}{signature(made)}"
     for home in HOMES:
         import_module(home)
     for kind in REGISTERED:
         for name in sorted(REGISTRIES[kind]):
             if REGISTRIES[kind][name].__module__.startswith("palaestra."):
+                said.add(REGISTRIES[kind][name])
                 yield f"{kind} {name}{signature(REGISTRIES[kind][name])}"
+    for package in CORE:
+        home = import_module(f"palaestra.{package}")
+        for found in sorted(each.name for each in walk_packages(home.__path__, f"{home.__name__}.")):
+            for name, made in sorted(defaults(import_module(found))):
+                if made not in said:
+                    yield f"{name}{signature(made)}"
 
 
 if __name__ == "__main__":

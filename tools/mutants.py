@@ -1,35 +1,42 @@
-"""How much the tests see: flips one default, sign, comparison or number at a time, and runs the tests for it.
+"""How much the tests see: flips one default, sign, comparison or number at a time, and runs the tests that execute it.
 
     python tools/mutants.py                     200 mutants of seed 0, in two processes
     python tools/mutants.py --count 20 --seed 3 --only credit
     python tools/mutants.py --log verdicts.txt  goes on where it was stopped
+    python tools/mutants.py --seen seen.json    remembers which test executes which function
 
-Every mutant is made in a copy of the sources, so the checkout stays as it is. Printed are the survivors, with file and
-line, and the share that was killed; exit code 1 if it is below 95 %. A survivor is a test that is missing, or a change
-that nobody can observe: look at each.
+First the tests of these packages run once, unchanged; those that fail then kill nothing. Every mutant is made in a copy
+of the sources, in a fork of this process, which has imported all but the sources. Printed are the survivors, with file
+and line, and the share that was killed; exit code 1 if it is below 95 %. A survivor is a test that is missing, or a
+change that nobody can observe: those stand in `equivalent.txt`, with the reason, and do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
+import json
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "palaestra"
+EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 PACKAGES = ("algebra", "credit", "rewards", "evaluation", "learning")
 LEFT_OUT = ("__init__.py", "logs", "files.py", "registry.py", "checkpoints.py", "journal.py", "progress.py")
 """Files whose changes these tests are not for: readers and files have faults injected on purpose."""
-NO_TESTS = 5
-"""What pytest says where nothing was collected."""
+SIGNATURES = "tests/test_public_api.py"
+"""The one test that sees a default without calling what has it."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
 }  # fmt: skip
@@ -40,56 +47,63 @@ SPELLED: dict[type, str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
 }  # fmt: skip
+Seen = dict[str, dict[str, Any]]
+"""Of each file of tests its `hash`, what it executes before any test (`shared`), and of each test `[seconds, what]`."""
 
 
 class Mutant(NamedTuple):
-    """One change: columns from `start` to `end` of a line become `now`."""
+    """One change in a function: columns from `start` to `end` of a line become `now`."""
 
-    path: Path
+    path: str
     line: int
     start: int
     end: int
     was: str
     now: str
+    function: str
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.was.strip()} -> {self.now.strip()}"
+        return f"{self.path}:{self.line}:{self.start}: {self.was.strip()} -> {self.now.strip()} | {self.text}"
 
 
 def mutants_of(path: Path) -> list[Mutant]:
     """Every change of a file that this script knows how to make."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
+    lines = path.read_bytes().splitlines()
     found: list[Mutant] = []
 
-    def add(line: int, start: int, end: int, now: str) -> None:
-        raw = lines[line - 1].encode()
-        was = raw[start:end].decode()
-        if was.strip() and was.strip() != now.strip():
-            found.append(Mutant(path, line, start, end, was, now))
+    def add(node: ast.expr, start: int, end: int, now: str, function: str) -> None:
+        row = lines[node.lineno - 1]
+        was = row[start:end].decode()
+        if was.strip() != now.strip():
+            name = str(path.relative_to(ROOT))
+            found.append(Mutant(name, node.lineno, start, end, was, now, function, row.decode().strip()))
 
-    def between(left: ast.expr, right: ast.expr, was: type, now: type) -> None:
+    def between(left: ast.expr, right: ast.expr, was: type, now: type, function: str) -> None:
         if left.end_lineno == right.lineno and left.end_col_offset is not None:
-            gap = lines[right.lineno - 1].encode()[left.end_col_offset : right.col_offset].decode()
+            gap = lines[right.lineno - 1][left.end_col_offset : right.col_offset].decode()
             if gap.count(SPELLED[was]) == 1:
                 changed = gap.replace(SPELLED[was], SPELLED[now])
-                add(right.lineno, left.end_col_offset, right.col_offset, changed)
+                add(right, left.end_col_offset, right.col_offset, changed, function)
 
-    for node in ast.walk(ast.parse(text)):
+    def visit(node: ast.AST, function: str) -> None:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
-            between(node.left, node.comparators[0], type(node.ops[0]), COMPARISONS[type(node.ops[0])])
+            between(node.left, node.comparators[0], type(node.ops[0]), COMPARISONS[type(node.ops[0])], function)
         elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            if not any(
-                isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (node.left, node.right)
-            ):
-                between(node.left, node.right, type(node.op), OPERATORS[type(node.op)])
+            sides = (node.left, node.right)
+            if not any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in sides):
+                between(*sides, type(node.op), OPERATORS[type(node.op)], function)
         elif isinstance(node, ast.FunctionDef):
-            defaults = [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]
-            for default in defaults:
+            function = node.name
+            for default in [*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)]:
                 if isinstance(default, ast.Constant) and default.end_col_offset is not None:
                     now = changed_default(default.value)
                     if now is not None and default.lineno == default.end_lineno:
-                        add(default.lineno, default.col_offset, default.end_col_offset, now)
+                        add(default, default.col_offset, default.end_col_offset, now, function)
+        for child in ast.iter_child_nodes(node):
+            visit(child, function)
+
+    visit(ast.parse(path.read_bytes()), "")
     return found
 
 
@@ -104,45 +118,154 @@ def changed_default(value: object) -> str | None:
     return None
 
 
-def tests_for(path: Path) -> list[list[str]]:
-    """What may notice, the nearest first: the mirrored file; the snapshot of the API, the folder, what holds of all."""
-    inner = path.relative_to(SOURCE)
-    folder = ROOT / "tests" / inner.parent
-    while not folder.exists():
-        folder = folder.parent
-    mirrored = ROOT / "tests" / inner.parent / f"test_{inner.stem}.py"
-    others = [each for each in sorted(folder.glob("test_*.py")) if each != mirrored]
-    if inner.parts[0] in ("credit", "rewards") and (every := ROOT / "tests/credit/test_invariants.py") not in others:
-        others.append(every)
-    near = [str(mirrored.relative_to(ROOT))] if mirrored.exists() else []
-    return [
-        [*near, f"src/palaestra/{inner}"],
-        ["tests/test_public_api.py", *(str(each.relative_to(ROOT)) for each in others)],
-    ]
+def test_files() -> list[str]:
+    """The tests of these packages, and the examples in their docstrings."""
+    found = [SIGNATURES]
+    for package in PACKAGES:
+        for folder, pattern in ((ROOT / "tests" / package, "test_*.py"), (SOURCE / package, "*.py")):
+            every = [path for path in folder.rglob(pattern) if "logs" not in path.parts]
+            found += sorted(
+                str(p.relative_to(ROOT)) for p in every if folder.parent != SOURCE or b">>> " in p.read_bytes()
+            )
+    return found
 
 
-def killed(mutant: Mutant, copy: Path) -> bool:
-    """Whether a test fails when the change is made in this copy of the project."""
-    target = copy / mutant.path.relative_to(ROOT)
-    original = target.read_bytes()
-    rows = original.splitlines(keepends=True)
+class Watch:
+    """A plugin of pytest: which test executes which function of the sources, and how long it takes."""
+
+    def __init__(self, copy: Path) -> None:
+        self.root = f"{copy / 'src' / 'palaestra'}/"
+        self.seen: Seen = defaultdict(lambda: {"shared": set(), "tests": {}})
+        self.called: set[tuple[str, str]] = set()
+        sys.settrace(self._trace)
+
+    def _trace(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        if code.co_filename.startswith(self.root):
+            self.called.add((code.co_filename, code.co_name))
+
+    def _taken(self) -> set[str]:
+        found = {f"src/palaestra/{path[len(self.root) :]}::{name}" for path, name in self.called}
+        self.called.clear()
+        sys.settrace(self._trace)  # somebody may have taken it away
+        return found
+
+    def pytest_itemcollected(self, item: Any) -> None:
+        """What its file executed until now belongs to all of its tests."""
+        self.seen[item.nodeid.split("::")[0]]["shared"] |= self._taken()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """What a fixture executed belongs to all tests of the file, for it may be theirs too."""
+        found = self.seen[report.nodeid.split("::")[0]]
+        if report.when == "setup":
+            found["shared"] |= self._taken()
+            found["tests"][report.nodeid] = [0.0, set(), report.passed]
+        test = found["tests"][report.nodeid]
+        test[0] += report.duration
+        test[1] |= self._taken()
+        test[2] = test[2] and report.passed
+
+
+def in_fork(copy: Path, task: Callable[[], int]) -> int:
+    """Its process, in a copy of the project; what it prints is thrown away."""
+    if child := os.fork():
+        return child
+    code = 70
+    try:
+        os.chdir(copy)
+        sys.path[:0] = [str(copy), str(copy / "src")]
+        os.environ["PYTHONPATH"] = str(copy / "src")
+        sys.dont_write_bytecode = True  # what is on disk is of the sources before the change
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        code = task()
+    finally:
+        os._exit(code)
+
+
+def watch(copy: Path, files: list[str], to: Path) -> int:
+    """Run these files unchanged and write what their tests execute."""
+    import pytest
+
+    plugin = Watch(copy)
+    pytest.main(["-q", *files], plugins=[plugin])
+    sys.settrace(None)
+    for found in plugin.seen.values():
+        found["shared"] = sorted(found["shared"])
+        found["tests"] = {name: [t, sorted(what)] for name, (t, what, passed) in found["tests"].items() if passed}
+    to.write_text(json.dumps(plugin.seen), encoding="utf-8")
+    return 0
+
+
+def look(copies: list[Path], known: Seen) -> Seen:
+    """What is known of files that are still the same, and what running the others shows."""
+    hashes = {path: hashlib.sha256((ROOT / path).read_bytes()).hexdigest() for path in test_files()}
+    found = {path: known[path] for path in hashes if known.get(path, {}).get("hash") == hashes[path]}
+    new = [path for path in hashes if path not in found]
+    parts = [copy / "seen.json" for copy in copies]
+    children = []
+    for i, copy in enumerate(copies):
+        if mine := new[i :: len(copies)]:
+            children.append(in_fork(copy, lambda: watch(copy, mine, parts[i])))  # noqa: B023 (it runs here and now)
+    for child in children:
+        os.waitpid(child, 0)
+    for path in filter(Path.exists, parts):
+        found |= json.loads(path.read_text(encoding="utf-8"))
+    return {path: found.get(path, {"shared": [], "tests": {}}) | {"hash": hashes[path]} for path in hashes}
+
+
+def tests_for(mutant: Mutant, seen: Seen) -> list[tuple[float, str]]:
+    """Every test that executes the function, the quickest first; what is outside of functions concerns every test."""
+    place = f"{mutant.path}::{mutant.function}"
+    found = [(0.0, name) for name in seen[SIGNATURES]["tests"]] if mutant.was[-1:].isalnum() else []
+    for file in seen.values():
+        shared = not mutant.function or place in file["shared"]
+        found += [(seconds, name) for name, (seconds, what) in file["tests"].items() if shared or place in what]
+    return sorted(found)
+
+
+def try_to_kill(mutant: Mutant, copy: Path, tests: list[tuple[float, str]]) -> int:
+    """The exit code of the tests with the change made; this runs in a fork."""
+    import pytest
+
+    target = copy / mutant.path
+    rows = target.read_bytes().splitlines(keepends=True)
     row = rows[mutant.line - 1]
     rows[mutant.line - 1] = row[: mutant.start] + mutant.now.encode() + row[mutant.end :]
     target.write_bytes(b"".join(rows))
-    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        for tests in filter(None, tests_for(mutant.path)):
-            command = [sys.executable, "-m", "pytest", "-x", "-q", *tests]
-            done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=900)
-            if done.returncode not in (0, 1, 2, NO_TESTS):
-                raise RuntimeError(f"{mutant}: pytest ended with {done.returncode}: {done.stdout.decode()[-500:]}")
-            if done.returncode in (1, 2):
-                return True
-    except subprocess.TimeoutExpired:
-        return True  # it hangs, which nobody would overlook
-    finally:
-        target.write_bytes(original)
-    return False
+    signal.alarm(int(60 + 20 * sum(seconds for seconds, _ in tests)))
+    names = [name for _, name in tests]
+    code = pytest.main(["-x", "-q", *names]) if names else 0
+    if code == pytest.ExitCode.USAGE_ERROR:  # a name of a test that is made from the sources
+        code = pytest.main(["-x", "-q", *dict.fromkeys(name.split("::")[0] for name in names)])
+    return int(code)
+
+
+def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Mutant, bool], None]) -> None:
+    """All of them, as many at once as there are copies."""
+    free, busy, left = list(copies), {}, list(drawn)
+    while left or busy:
+        if left and free:
+            mutant, copy = left.pop(0), free.pop()
+            tests = tests_for(mutant, seen)
+            child = in_fork(copy, lambda: try_to_kill(mutant, copy, tests))  # noqa: B023 (it runs here and now)
+            busy[child] = (mutant, copy)
+            continue
+        child, status = os.wait()
+        mutant, copy = busy.pop(child)
+        shutil.copy(ROOT / mutant.path, copy / mutant.path)
+        free.append(copy)
+        hung = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM  # which nobody would overlook
+        if not hung and (not os.WIFEXITED(status) or os.WEXITSTATUS(status) not in (0, 1, 2)):
+            raise RuntimeError(f"{mutant}: pytest ended with {status}")
+        say(mutant, hung or os.WEXITSTATUS(status) != 0)
+
+
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """Path, source line, change, reason, separated by ` | `: what nobody can observe, and why."""
+    rows = [line.split(" | ") for line in EQUIVALENT.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return {(path, text, change): reason for path, text, change, reason in rows}
 
 
 def main() -> int:
@@ -153,39 +276,55 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="one package, or the part of a path")
     parser.add_argument("--log", type=Path, help="a file for the verdicts; those it holds already are kept")
+    parser.add_argument(
+        "--seen", type=Path, help="a file for what tests execute; only changed tests are looked at anew"
+    )
     given = parser.parse_args()
     lines = given.log.read_text(encoding="utf-8").splitlines() if given.log and given.log.exists() else []
-    known = {line[9:]: line.startswith("killed") for line in lines}
+    verdicts = {line[9:]: line.startswith("killed") for line in lines}
     files = [path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))]
     files = [path for path in files if not any(part in LEFT_OUT for part in path.parts) and given.only in str(path)]
     every = [mutant for path in files for mutant in mutants_of(path)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"{len(drawn)} of {len(every)} mutants in {len(files)} files", flush=True)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
-        copies = []
-        for number in range(given.jobs):
-            copies.append(Path(folder) / str(number))
-            copies[-1].mkdir()
+
+    def say(mutant: Mutant, dead: bool) -> None:
+        verdicts[str(mutant)] = dead
+        line = f"{'killed  ' if dead else 'SURVIVED'} {mutant}"
+        print(line, flush=True)
+        if given.log:
+            with given.log.open("a", encoding="utf-8") as log:
+                log.write(line + "\n")
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import numpy  # noqa: F401 (every fork has them)
+
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Path(folder) / str(number) for number in range(given.jobs)]
+        for copy in copies:
+            copy.mkdir()
             for part in ("src", "tests", "pyproject.toml", "benchmarks", "examples", "docs", "README.md"):
                 put = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-                put(ROOT / part, copies[-1] / part)
+                put(ROOT / part, copy / part)
+        known = json.loads(given.seen.read_text(encoding="utf-8")) if given.seen and given.seen.exists() else {}
+        seen = look(copies, known)
+        if given.seen:
+            given.seen.write_text(json.dumps(seen), encoding="utf-8")
+        run([mutant for mutant in drawn if str(mutant) not in verdicts], copies, seen, say)
 
-        def work(number: int) -> list[tuple[Mutant, bool]]:
-            found = []
-            for mutant in drawn[number :: given.jobs]:
-                found.append((mutant, known[str(mutant)] if str(mutant) in known else killed(mutant, copies[number])))
-                line = f"{'killed  ' if found[-1][1] else 'SURVIVED'} {mutant}"
-                print(line, flush=True)
-                if given.log and str(mutant) not in known:
-                    with given.log.open("a", encoding="utf-8") as log:
-                        log.write(line + "\n")
-            return found
-
-        results = [each for part in pool.map(work, range(given.jobs)) for each in part]
-    survivors = [mutant for mutant, dead in results if not dead]
-    share = 1 - len(survivors) / max(len(results), 1)
-    print(f"\nkilled {share:.1%} of {len(results)}; survivors:")
-    for mutant in sorted(survivors):
+    alive = sorted(mutant for mutant in drawn if not verdicts[str(mutant)])
+    reasons = equivalents()
+    excused = {
+        m: reasons[key] for m in alive if (key := (m.path, m.text, f"{m.was.strip()} -> {m.now.strip()}")) in reasons
+    }
+    survivors = [mutant for mutant in alive if mutant not in excused]
+    share = 1 - len(survivors) / max(len(drawn) - len(excused), 1)
+    print(f"\nnobody can observe {len(excused)}:")
+    for mutant, reason in excused.items():
+        print(f"  {mutant}: {reason}")
+    every_share = 1 - len(alive) / max(len(drawn), 1)
+    print(f"killed {share:.1%} of {len(drawn) - len(excused)} ({every_share:.1%} of all {len(drawn)}); survivors:")
+    for mutant in survivors:
         print(f"  {mutant}")
     return int(share < 0.95)
 

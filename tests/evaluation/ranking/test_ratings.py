@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
 from palaestra.errors import InputError
-from palaestra.evaluation.ranking import Matches, ballots, bradley_terry, draw_parameter, elo, matches, plurality, vote
+from palaestra.evaluation.ranking import (
+    Matches,
+    ballots,
+    bradley_terry,
+    draw_parameter,
+    elo,
+    matches,
+    plurality,
+    rank,
+    vote,
+)
 from palaestra.evaluation.ranking.voting import RULES, widest_paths
 
 
@@ -30,6 +41,27 @@ def as_evalica(play: Matches) -> tuple[list[str], list[str], list[object]]:
     kinds = {1.0: evalica.Winner.X, 0.0: evalica.Winner.Y, 0.5: evalica.Winner.Draw}
     names = np.array(play.names)
     return list(names[play.a]), list(names[play.b]), [kinds[s] for s in play.score]
+
+
+def test_a_table_without_draws_or_with_nothing_else_is_not_changed_by_its_neighbours() -> None:
+    """A bootstrap has such tables; Davidson's ν is 0 there, or infinite."""
+    wins = np.array([[0.0, 5, 6], [2, 0, 4], [1, 3, 0]])
+    ties = np.array([[0.0, 1, 2], [1, 0, 0], [2, 0, 0]])
+    none = np.zeros((3, 3))
+    batch = np.stack([wins, wins, none]), np.stack([ties, none, ties])
+    found = bradley_terry(*batch, model="davidson", prior=1.0)
+    np.testing.assert_allclose(found[0], bradley_terry(wins, ties, model="davidson", prior=1.0), atol=1e-9)
+    np.testing.assert_allclose(found[1], bradley_terry(wins, prior=1.0), atol=1e-9)
+    assert found[2].tolist() == [0, 0, 0]
+    assert draw_parameter(*batch, prior=1.0)[1:].tolist() == [0, np.inf]
+
+
+def test_who_is_missing_from_a_draw_of_the_bootstrap_leaves_only_that_draw() -> None:
+    few = matches([*"aabbc"], [*"bcccd"], np.array([1, 1, 1, 0, 1.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = rank(few, "average_win_rate", resamples=300).table
+    assert np.isfinite(found.select("low", "high").to_numpy()).all()
 
 
 def test_bradley_terry_and_davidson_are_evalicas() -> None:

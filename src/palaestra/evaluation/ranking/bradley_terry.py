@@ -34,7 +34,7 @@ def bradley_terry(
 
 
 def draw_parameter(wins: np.ndarray, ties: np.ndarray, *, prior: float = 0.0) -> np.ndarray:
-    """Davidson's ν, float64[...]: two equals draw with chance ν / (2 + ν)."""
+    """Davidson's ν, float64[...]: two equals draw with chance ν / (2 + ν). Without draws 0, infinite if all are."""
     return np.asarray(np.exp(_fit(wins, ties, "davidson", prior)[1]))
 
 
@@ -55,9 +55,10 @@ def _fit(wins: np.ndarray, ties: np.ndarray | None, model: str, prior: float) ->
     lead, n = wins.shape[:-2], wins.shape[-1]
     points = points.reshape(-1, n, n)
     games = points + points.swapaxes(1, 2)
-    draws = ties.reshape(-1, n, n).sum((1, 2)) / 2
-    davidson = model == "davidson" and bool((draws > 0).any())
-    theta, log_nu = np.zeros((len(points), n)), np.zeros(len(points))
+    draws, played = (x.reshape(-1, n, n).sum((1, 2)) / 2 for x in (ties, games))
+    mixed = (draws > 0) & (draws < played)  # of no draws, and of nothing else, the likeliest ν is 0 and infinite
+    davidson = model == "davidson" and bool(mixed.any())
+    theta, log_nu = np.zeros((len(points), n)), np.where(draws > 0, 0.0, -np.inf)
     scored = points.sum(2)
     for _ in range(_STEPS):
         gap = theta[:, :, None] - theta[:, None, :]
@@ -80,20 +81,21 @@ def _fit(wins: np.ndarray, ties: np.ndarray | None, model: str, prior: float) ->
         if prior == 0:
             hessian += 1.0 / n
         if davidson:
-            excess = draws - (games * p_tie).sum((1, 2)) / 2
+            excess = np.where(mixed, draws - (games * p_tie).sum((1, 2)) / 2, 0.0)
             cross = (games * p_tie * (0.5 - expected)).sum(2)  # Cov(points, draw), summed over games
             curve = (games * p_tie * (1 - p_tie)).sum((1, 2)) / 2
             gradient = np.concatenate([gradient, excess[:, None]], 1)
             hessian = np.block([[hessian, cross[:, :, None]], [cross[:, None, :], curve[:, None, None]]])
-            hessian[:, n, n] += draws == 0
+            hessian[:, n, n] += ~mixed
         step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
         largest = np.abs(step).max(1, keepdims=True)
         step *= np.minimum(1.0, 2.0 / np.maximum(largest, 1e-300))
         theta += step[:, :n]
-        log_nu += np.where(draws > 0, step[:, n], 0.0) if davidson else 0.0
+        log_nu += np.where(mixed, step[:, n], 0.0) if davidson else 0.0
         if largest.max() < _CLOSE:
             break
     theta -= theta.mean(1, keepdims=True)
+    log_nu = np.where((draws > 0) & ~mixed, np.inf, log_nu)
     return theta.reshape(*lead, n), log_nu.reshape(lead)
 
 

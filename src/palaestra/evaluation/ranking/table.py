@@ -68,7 +68,7 @@ def rank(
     score, drawn = scores(matches, chosen, resamples=resamples, seed=seed)
     clusters = int(matches.cluster.max()) + 1
     if chosen in SMOOTH:
-        margin = stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * drawn.std(axis=0, ddof=1)
+        margin = stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * np.nanstd(drawn, axis=0, ddof=1)
         low, high = score - margin, score + margin
     else:
         low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)

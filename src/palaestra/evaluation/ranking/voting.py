@@ -36,8 +36,9 @@ def borda(preferred: np.ndarray) -> np.ndarray:
 def average_win_rate(preferred: np.ndarray) -> np.ndarray:
     """Mean over opponents of the share that prefers it; an opponent never met leaves the mean."""
     games = preferred + preferred.T
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.nanmean(np.where(games > 0, preferred / games, np.nan), axis=1))
+    met = games > 0
+    shares = np.where(met, preferred / np.where(met, games, 1.0), 0.0)
+    return np.asarray(np.where(met.any(1), shares.sum(1) / np.maximum(met.sum(1), 1), np.nan))
 
 
 def copeland(preferred: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.special import logsumexp
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined
@@ -23,6 +22,8 @@ from palaestra.rewards.match.words import column, text_of, texts, token_f1
 Call = Mapping[str, Any]
 Method = Literal["optimal", "greedy", "sinkhorn"]
 METHODS = ("optimal", "greedy", "sinkhorn")
+ROUNDS = 200
+"""Of Sinkhorn's rescaling."""
 
 
 def call_similarity(predicted: Call, gold: Call) -> float:
@@ -92,13 +93,13 @@ def _greedy(similarity: np.ndarray) -> tuple[list[int], list[int]]:
     return rows, columns
 
 
-def _transport(scores: np.ndarray, iterations: int = 200) -> np.ndarray:
+def _transport(scores: np.ndarray) -> np.ndarray:
     """Sinkhorn's plan of exp(scores) with uniform marginals, in logarithms."""
     number, gold = scores.shape
     left, right = np.zeros((number, 1)), np.zeros((1, gold))
-    for _ in range(iterations):
-        left = -np.log(number) - logsumexp(scores + right, axis=1, keepdims=True)
-        right = -np.log(gold) - logsumexp(scores + left, axis=0, keepdims=True)
+    for _ in range(ROUNDS):
+        left = -np.log(number) - np.logaddexp.reduce(scores + right, axis=1, keepdims=True)
+        right = -np.log(gold) - np.logaddexp.reduce(scores + left, axis=0, keepdims=True)
     return np.asarray(np.exp(scores + left + right))
 
 

@@ -1,0 +1,144 @@
+"""Every registered signal, with each of its parameters changed, gives the numbers it gave.
+
+What those numbers should be is proved elsewhere: worked numbers, parity with the released code, properties; see
+`tests.frozen`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.frozen import check, write
+
+import palaestra  # noqa: F401  (registers everything)
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import REGISTRY, Signal
+from palaestra.algebra.turns import Turns
+from palaestra.errors import PalaestraError
+from palaestra.testing.columns import COLUMNS, made
+from palaestra.testing.examples import ELSEWHERE, example
+from palaestra.testing.signal import sample_turns
+
+FROZEN = Path(__file__).with_name("frozen.json")
+NAMES = sorted(n for n, f in REGISTRY.items() if f.__module__.startswith("palaestra.") and n not in ELSEWHERE)
+INSTEAD = {
+    "over": ("'episode'", "'agent'", "('group', 'agent')"), "unit": ("'agent'",), "where": ("valid",),
+    "at": ("'turn'",), "baseline": ("'group'",),
+    "score": ("cost",), "advantage": ("reward",), "reward": ("cost",),
+    "value": ("cost",), "limit": ("0.25",), "top": ("0.5", "2.0"), "cap": ("2",),
+    "low": ("-0.25",), "high": ("0.25",), "fill": ("0",),
+    "gamma": ("0.5",), "key": ("state",), "state": ("'action'",), "seat": ("'turn'",), "terminal": ("cost",),
+    "bootstrap": ("cost",), "first": ("0.5",), "scale": ("0.25",), "form": ("'inv'", "'linear'"), "otherwise": ("0",),
+    "teams": ("team()",), "parent": ("'state'",), "stratum": ("'agent'",), "global_key": ("state",),
+}  # fmt: skip
+"""What to write for a parameter whose default is a name, a key or nothing."""
+
+
+def flipped(hint: Any, name: str, default: Any) -> list[str]:
+    """Other values of a parameter: each other choice, the other truth value, numbers around it."""
+    choices = [c for each in (hint, *get_args(hint)) if get_origin(each) is Literal for c in get_args(each)]
+    if choices:
+        return [repr(choice) for choice in choices if choice != default]
+    if isinstance(default, bool):
+        return [str(not default)]
+    if isinstance(default, int):
+        return [str(default + 1), str(default + 2)]
+    if isinstance(default, float):
+        return [repr(default * 2 if default else 1.0), repr(default / 2 if default else 0.25)]
+    return [value for value in INSTEAD.get(name, ()) if value != repr(default)]
+
+
+def texts(name: str) -> list[str]:
+    """The example of a signal, and one more for each change of a parameter that it does not give."""
+    text, function = example(name), REGISTRY[name]
+    hints, found = get_type_hints(function), [text]
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.default is parameter.empty or f"{parameter.name}=" in text:
+            continue
+        for value in flipped(hints.get(parameter.name), parameter.name, parameter.default):
+            gap = "" if text.endswith("()") else ", "
+            found.append(f"{text[:-1]}{gap}{parameter.name}={value})")
+    return found
+
+
+def rich(ties: bool) -> Turns:
+    """Two runs of two iterations: ragged groups, a silent agent, nulls, failed and truncated episodes.
+
+    With `ties` every number is a multiple of 1/4, so that thresholds are met exactly.
+    """
+    rng = np.random.default_rng(int(ties))
+    parts = []
+    for run in ("0", "1"):
+        first = sample_turns(rng, groups=(1, 2, 5, 3), agents=("a", "b", "idle"), idle="idle", missing=0.15)
+        second = sample_turns(rng, groups=(3, 4), agents=("b", "c"), longest=4, simultaneous=True, iteration=1)
+        parts.append(Turns.concat([first, second]).with_column(run=pl.lit(run)))
+    turns = Turns.concat(parts)
+    cut = pl.lit(pl.Series(rng.random(len(turns)) < 0.4)).first().over("run", "iteration", "group", "episode")
+    turns = turns.with_column(truncated=cut, terminated=~cut)
+    more = {name: made(name, turns, np.random.default_rng(zlib.crc32(name.encode()))) for name in sorted(NEEDED)}
+    turns = turns.with_column(**{name: column for name, column in more.items() if name not in turns.columns})
+    if not ties:
+        return turns
+    real = {n: t for n, t in turns.frame.schema.items() if t.is_float()}
+    lists = {n: t for n, t in turns.frame.schema.items() if isinstance(t, pl.List) and t.inner.is_float()}
+    quarter = {n: (pl.col(n) * 4).round() / 4 for n in real if n != "cost"}
+    quarters = {
+        n: (pl.col(n).list.eval((pl.element() * 4).round() / 4)) for n in lists if n not in ("box", "target_box")
+    }
+    return turns.with_column(**quarter, **quarters, cost=(pl.col("cost") * 4).ceil() / 4)
+
+
+@cache
+def tables() -> tuple[Turns, Turns]:
+    return rich(False), rich(True)
+
+
+def parsed(text: str) -> Signal | str:
+    try:
+        return parse(text)
+    except (PalaestraError, TypeError, ValueError) as error:
+        return type(error).__name__
+
+
+NEEDED = {
+    column
+    for name in NAMES
+    for text in texts(name)
+    if isinstance(made_ := parsed(text), Signal)
+    for column in made_.needs()
+} | set(COLUMNS)
+
+
+def measured(text: str) -> list[object]:
+    """Its values on each table, or the error's name."""
+    signal = parsed(text)
+    if isinstance(signal, str):
+        return [signal]
+    found: list[object] = []
+    for turns in tables():
+        try:
+            value = signal.evaluate(turns)
+        except PalaestraError as error:
+            found.append(type(error).__name__)
+        else:
+            found.append(np.asarray(getattr(value, "values", value), float))
+    return found
+
+
+CASES = {f"{name} {text}": partial(measured, text) for name in NAMES for text in texts(name)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signal_gives_the_numbers_it_gave(name: str) -> None:
+    check(FROZEN, CASES, name)
+
+
+if __name__ == "__main__":
+    write(FROZEN, CASES)
