@@ -248,6 +248,7 @@ def forward_share() -> bool:
     model, acting = Stopwatch(), Stopwatch()
     policy.forward.read = model.around(policy.forward.read)  # type: ignore[method-assign]
     policy.forward.extend = model.around(policy.forward.extend)  # type: ignore[method-assign]
+    policy.forward.head.logits = model.around(policy.forward.head.logits)  # type: ignore[method-assign]
     policy.act = acting.around(policy.act)  # type: ignore[method-assign]
     play = functools.partial(pa.rollout, make, Everyone(policy), groups=512, concurrency=CONCURRENCY)
     play()

@@ -14,7 +14,9 @@ from peft import AutoPeftModelForCausalLM
 
 from palaestra.agents import LMPolicy, Request, Team
 from palaestra.agents.backends import loading
-from palaestra.agents.backends.forward import Generic, Llama
+from palaestra.agents.backends.forward import Generic
+from palaestra.agents.backends.head import Head
+from palaestra.agents.backends.llama import Llama
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError
@@ -109,7 +111,7 @@ class Scripted:
     """A forward that wants exactly one sequence of tokens."""
 
     def __init__(self, forward, ids) -> None:
-        self.device, self.size = forward.device, forward.model.config.vocab_size
+        self.device, self.size, self.head = forward.device, forward.model.config.vocab_size, Head(None)
         self.ids = [*ids[0], ids[1]]
 
     def _logits(self, rows: int) -> torch.Tensor:
@@ -515,3 +517,34 @@ def test_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.M
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         LMPolicy.check(tmp_path / "small")
+
+
+@pytest.mark.parametrize("make", POLICIES)
+def test_gradient_checkpointing_changes_no_number(make, requests) -> None:
+    plain, frugal = make(max_new_tokens=6), make(max_new_tokens=6, gradient_checkpointing=True)
+    rows = rows_of(plain.act(requests()))
+    found = []
+    for policy in (plain, frugal):
+        scored = policy.score(rows)
+        ((scored.logprobs + scored.entropies) * scored.mask).sum().backward()
+        found.append((scored, [p.grad for p in policy.parameters()]))
+    torch.testing.assert_close(found[1][0].logprobs, found[0][0].logprobs, atol=1e-5, rtol=1e-5)
+    for one, other in zip(found[1][1], found[0][1], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    assert frugal.forward.checkpoints
+    assert not frugal.frozen_copy().forward.checkpoints
+    with pytest.raises(InputError, match="gradient_checkpointing is 'yes', expected true or false"):
+        make(gradient_checkpointing="yes")
+
+
+def test_arithmetic_of_16_bits_can_be_asked_for_on_a_cpu(tmp_path: Path, requests) -> None:
+    gpt2().save(tmp_path / "base")
+    policy = LMPolicy.from_pretrained(tmp_path / "base", dtype="bf16", compute="bf16", max_new_tokens=4)
+    assert policy.forward.compute is torch.bfloat16
+    assert {p.dtype for p in policy.parameters()} == {torch.float32}
+    assert moved(policy) > 1e-3
+    policy.save(tmp_path / "trained")
+    assert LMPolicy.load(tmp_path / "trained").forward.compute is torch.bfloat16
+    assert LMPolicy.from_pretrained(tmp_path / "base", dtype="bf16").forward.compute is None
+    with pytest.raises(InputError, match="compute is 'float16', in which gradients vanish"):
+        tiny(compute="float16")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -71,17 +71,42 @@ def said(error: BaseException) -> str:
         return f"{type(error).__name__}: (its text cannot be read)"
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """Log-probabilities of a whole vocabulary that are made when they are asked for, because all would be large.
+
+    make: from a slice of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens: how many there
+    are. step: how many to make at once.
+    """
+
+    make: Callable[[slice], torch.Tensor]
+    tokens: int
+    step: int
+
+
 @dataclass
 class Scored:
     """Differentiable re-evaluation of stored actions: [rows, longest action], padded on the right.
 
-    logprobs, entropies: float; mask: bool, True on real tokens; logits: [rows, tokens, vocabulary] or None.
+    logprobs, entropies: float; mask: bool, True on real tokens.
+    distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
+    units: what the last layer read, [rows, tokens, width], where that is known.
     """
 
     logprobs: torch.Tensor
     entropies: torch.Tensor
     mask: torch.Tensor
-    logits: torch.Tensor
+    distribution: torch.Tensor | Distribution
+    units: torch.Tensor | None = None
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """[rows, tokens, vocabulary], however large; 0 on padding. Exact KL goes without: `losses.kl_between`."""
+        if not isinstance(self.distribution, Distribution):
+            return self.distribution
+        real = self.distribution.make(slice(None))
+        blank = real.new_zeros(*self.mask.shape, real.shape[-1])
+        return blank.masked_scatter(self.mask[..., None], real)
 
 
 @runtime_checkable

@@ -39,6 +39,9 @@ class LMPolicy:
     max_new_tokens: an answer ends with an end token or after so many. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages`) in that.
+    gradient_checkpointing: activations inside of layers are made again for the gradient, instead of kept: a third more
+    arithmetic, and memory for one layer plus what stands between layers. It changes no number.
+    compute: "bf16": matrices are multiplied in bfloat16, while weights that learn stay in float32 (autocast).
     Agents share parameters by sharing the object. Raises InputError for settings that cannot work.
     """
 
@@ -52,9 +55,11 @@ class LMPolicy:
         temperature: float = 1.0,
         batch_size: int = 256,
         prompt_template: str = "{text}",
+        gradient_checkpointing: bool = False,
+        compute: str | torch.dtype | None = None,
     ) -> None:
         positions = loading.positions(model.config)
-        _check(max_new_tokens, temperature, batch_size, prompt_template, name, positions)
+        _check(max_new_tokens, temperature, batch_size, prompt_template, name, gradient_checkpointing, positions)
         half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
         if half is not None:
             raise InputError(
@@ -67,7 +72,7 @@ class LMPolicy:
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.max_new_tokens, self.temperature = max_new_tokens, temperature
         self.batch_size, self.prompt_template = batch_size, prompt_template
-        self.forward = forward_of(model)
+        self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
         self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
         self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -100,16 +105,15 @@ class LMPolicy:
         if the folder holds an adapter, which is then loaded on its base.
 
         dtype: of weights that do not learn, "bf16" for example. Weights that learn are float32, because small updates
-        are lost in 16 bits; with bfloat16 the arithmetic on a GPU has 16 bits all the same.
+        are lost in 16 bits; with bfloat16 the arithmetic on a GPU has 16 bits all the same, on a CPU if compute="bf16".
         Warns of a model that takes more than a quarter of the memory. Raises InputError for what cannot be loaded.
         """
         made = cls.check(path, lora=lora, device=device, dtype=dtype, **options)
         with _quietly():
             model, tokenizer = loading.load(made)
-        policy = cls(model, tokenizer, **options)
         if made.dtype is torch.bfloat16 and made.device.type != "cpu":
-            policy.forward = forward_of(model, made.dtype)
-        return policy
+            options.setdefault("compute", made.dtype)
+        return cls(model, tokenizer, **options)
 
     @staticmethod
     def check(
@@ -136,8 +140,10 @@ class LMPolicy:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         settings = {key: getattr(self, key) for key in SETTINGS}
-        dtype = str(getattr(self.forward, "compute", None) or self.model.dtype).removeprefix("torch.")
-        write_json(folder / "palaestra.json", {"kind": "lm"} | settings | {"dtype": dtype})
+        compute = getattr(self.forward, "compute", None)
+        dtype = str(compute or self.model.dtype).removeprefix("torch.")
+        more = {} if compute is None else {"compute": dtype}
+        write_json(folder / "palaestra.json", {"kind": "lm"} | settings | {"dtype": dtype} | more)
 
     @classmethod
     def load(
@@ -150,7 +156,7 @@ class LMPolicy:
             raise InputError(f"LMPolicy: {folder} has no palaestra.json: use from_pretrained for foreign models")
         if found.get("kind", "lm") != "lm":
             raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
-        settings = {key: found[key] for key in SETTINGS if key in found}
+        settings = {key: found[key] for key in (*SETTINGS, "compute") if key in found}
         dtype = dtype or found.get("dtype") or torch.float32
         return cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
 
@@ -244,7 +250,8 @@ class LMPolicy:
     def score(self, rows: pl.DataFrame) -> Scored:
         """Distribution over the stored `action_ids` after their `prompt_ids`, with gradient unless it is switched off.
 
-        `logits` are log-probabilities of the whole vocabulary under the sampling distribution.
+        `logits` are log-probabilities of the whole vocabulary under the sampling distribution; where they would be
+        large they are made only if a term asks, and everything else chunk by chunk (`backends/head.py`).
         Raises InputError if a row lacks its tokens.
         """
         lists = []
@@ -256,10 +263,7 @@ class LMPolicy:
             flat = array.flatten().to_numpy().astype(np.int64)
             lists.append(np.split(flat, np.cumsum(lengths)[:-1]))
         prompts, actions = lists
-        logits, ids, mask = evaluate(self.forward, prompts, actions, temperature=self.temperature)
-        chosen = logits.gather(2, ids[:, :, None])[:, :, 0] * mask
-        entropies = -(logits.exp() * logits).sum(-1) * mask
-        return Scored(chosen, entropies, mask, logits)
+        return evaluate(self.forward, prompts, actions, temperature=self.temperature)
 
     def choice_probabilities(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
         """The exact play of a language policy: float64[n, choices] over legal choices, and the illegal mass, [n].
@@ -280,11 +284,10 @@ class LMPolicy:
         logp = np.full((len(observations), width), -np.inf)
         with torch.inference_mode():
             for chunk in chunks(prompts, self.batch_size):
-                logits, ids, mask = evaluate(
+                scored = evaluate(
                     self.forward, [prompts[i] for i in chunk], [actions[i] for i in chunk], temperature=self.temperature
                 )
-                total = (logits.gather(2, ids[:, :, None])[:, :, 0] * mask).double().sum(1)
-                logp[tuple(at[chunk].T)] = total.cpu().numpy()
+                logp[tuple(at[chunk].T)] = scored.logprobs.double().sum(1).cpu().numpy()
         mass = np.logaddexp.reduce(logp, axis=1)
         return np.exp(logp - mass[:, None]), np.clip(1 - np.exp(mass), 0, 1)
 
@@ -319,10 +322,9 @@ class LMPolicy:
         """A copy that does not learn; weights that never change (below LoRA) are shared, not copied."""
         shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
-        frozen = LMPolicy(model, self.tokenizer, **{key: getattr(self, key) for key in SETTINGS})
+        settings = {key: getattr(self, key) for key in SETTINGS}
+        frozen = LMPolicy(model, self.tokenizer, compute=getattr(self.forward, "compute", None), **settings)
         frozen._learns = self._learns
-        if (compute := getattr(self.forward, "compute", None)) is not None:
-            frozen.forward = forward_of(model, compute)
         return frozen
 
 
@@ -332,9 +334,14 @@ def _check(
     batch_size: Any = 1,
     prompt_template: Any = "{text}",
     name: Any = "lm",
+    gradient_checkpointing: Any = False,
     positions: int | None = None,
+    compute: Any = None,
 ) -> None:
     """Raises InputError for settings that cannot work, with a model of so many positions."""
+    loading.compute_of(compute)
+    if not isinstance(gradient_checkpointing, bool):
+        raise InputError(f"LMPolicy: gradient_checkpointing is {gradient_checkpointing!r}, expected true or false")
     for field, value in (("max_new_tokens", max_new_tokens), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"LMPolicy: {field} is {value!r}, must be a whole number of at least 1")

@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Ragged
 from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, LearnerError, nearest
 from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces, ragged
-from palaestra.learning.losses import aggregate, kl_exact
+from palaestra.learning.losses import aggregate, kl_between
 from palaestra.learning.protocol import LEARNERS, Metrics
 from palaestra.learning.sequential import Key, Sequential, Strategy, together
 from palaestra.learning.terms import Piece, Step, Term, ValueHead, objective
@@ -198,7 +198,7 @@ class PolicyGradient:
             if sample.height and reference is not None:
                 with torch.no_grad():
                     now, then = policy.score(sample), reference.score(sample)
-                    found[name] = float(aggregate(kl_exact(now.logits, then.logits), now.mask))
+                    found[name] = float(aggregate(kl_between(now, then), now.mask))
         return found
 
     def values(self, turns: Turns) -> np.ndarray | Ragged:

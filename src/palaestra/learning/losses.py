@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from palaestra.agents.backends.head import in_chunks
+from palaestra.agents.base import Distribution, Scored
 from palaestra.errors import InputError, nearest
 
 Level = Literal["token", "sequence"]
@@ -149,6 +151,16 @@ def kl_exact(logits: Tensor, reference: Tensor) -> Tensor:
     log_p, log_q = logits.log_softmax(-1), reference.log_softmax(-1)
     difference = (log_p - log_q).masked_fill(log_p == float("-inf"), 0.0)
     return (log_p.exp() * difference).sum(-1)
+
+
+def kl_between(now: Scored, then: Scored) -> Tensor:
+    """`kl_exact` of two policies on the same tokens, [rows, tokens]; in chunks where their vocabularies are large."""
+    distribution = now.distribution
+    if not isinstance(distribution, Distribution) or not isinstance(then.distribution, Distribution):
+        return kl_exact(now.logits, then.logits)
+    make, other = distribution.make, then.distribution.make
+    found = in_chunks(lambda at: kl_exact(make(at), other(at)), distribution.tokens, distribution.step)
+    return torch.zeros(now.mask.shape, device=found.device).masked_scatter(now.mask, found)
 
 
 def log_odds(logprobs: Tensor) -> Tensor:

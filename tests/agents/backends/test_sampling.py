@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from palaestra.agents.backends.head import Head
 from palaestra.agents.backends.sampling import chunks, distinct, sample
 
 
 class Fixed:
     """A model whose logits depend on the last token only; counts the rows that it is asked about."""
 
-    device = torch.device("cpu")
+    device, head, joins = torch.device("cpu"), Head(None), False
 
     def __init__(self, table: np.ndarray) -> None:
         self.table = torch.tensor(table, dtype=torch.float32)
@@ -97,3 +98,58 @@ def test_equal_prompts_are_read_once() -> None:
     unique, rows = distinct(prompts)
     assert [p.tolist() for p in unique] == [[3], [1, 2], [4, 5, 6]]
     assert [unique[i].tolist() for i in rows] == [p.tolist() for p in prompts]
+
+
+class Joining(Fixed):
+    """The same, and rows may join."""
+
+    joins = True
+
+    def read(self, prompts, rows, room):
+        self.rows.append(len(rows))
+        return self.table[[int(prompts[i][-1]) for i in rows]][:, None], Joined(self, len(rows))
+
+    def extend(self, state, ids):
+        assert len(ids) == state.width
+        self.rows.append(-len(ids))
+        return self.table[ids[:, 0]][:, None]
+
+
+class Joined:
+    joins = True
+
+    def __init__(self, model, width):
+        self.model, self.width = model, width
+
+    def keep(self, rows):
+        self.width = len(rows)
+
+    def join(self, other):
+        self.width += other.width
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_rows_that_wait_take_the_places_of_those_that_ended(size: int) -> None:
+    rng = np.random.default_rng(0)
+    table, uniforms = rng.normal(size=(6, 6)), rng.random((60, 12))
+    prompts = rng.integers(1, 6, 60)
+    expected = draw(Fixed(table), prompts, uniforms)
+    model = Joining(table)
+    found = draw(model, prompts, uniforms, batch_size=size)
+    lengths = [next((n + 1 for n, token in enumerate(row) if token == 0), 12) for row in expected[0]]
+    for one, other in zip(found, expected, strict=True):
+        for row, length in enumerate(lengths):
+            np.testing.assert_allclose(one[row, :length], other[row, :length], rtol=1e-6)
+    extended = [-rows for rows in model.rows if rows < 0]
+    assert max(extended, default=1) <= size
+    needed = sum(length - 1 for length in lengths) / size
+    assert len(extended) <= 1.5 * needed + 12, "the batch is not kept full"
+
+
+def test_an_answer_that_is_cut_off_leaves_at_once_although_others_go_on() -> None:
+    """What a row would draw beyond its last token must not overwrite it."""
+    table = np.full((5, 5), -50.0)
+    table[4, 0] = table[1, 2] = table[2, 3] = table[3, 1] = 50.0  # 4 ends at once, the others never
+    ids, _, _ = draw(Joining(table), [4] * 4 + [1] * 9, np.full((13, 4), 0.5), batch_size=5)
+    assert ids[:4, 0].tolist() == [0] * 4
+    assert ids[4:].tolist() == [[2, 3, 1, 2]] * 9

@@ -1,35 +1,48 @@
 """Two ways through a causal language model: read prompts once, then extend them token by token.
 
-`Generic` calls any Hugging Face model. `Llama` walks the weights of a small Llama by itself: the same numbers, but a
-decoding step costs half, because module calls and cache concatenation outweigh the arithmetic at this size.
-Both read every distinct prompt once, however many rows share it, with and without gradient (512 rows over 12 prompts
-of 40 tokens: a ninth of the time). Left out: tensor parallelism, quantised caches, rolling buffers.
+`Generic` calls any Hugging Face model. `Llama` (llama.py) walks the weights of Llamas, Mistrals and Qwens in float32 by
+itself, grouped heads, biases and LoRA included: the same numbers, but a decoding step costs half, because module calls
+outweigh the arithmetic of small models. Both read every distinct prompt once, however many rows share it, with and
+without gradient (512 rows over 12 prompts of 40 tokens: a ninth of the time); both return hidden states, from which a
+`Head` makes what is asked for; without gradient both write keys and values in place, and let new rows join those that
+go on. Left out: tensor parallelism, quantised caches, rolling buffers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-BLOCK = 2048
-"""Tokens read at once by `Llama`: activations that stay in the cache of one core are about a quarter faster."""
+from palaestra.agents.backends.head import Head
+from palaestra.errors import InputError
+
+BLIND = -1e30
+"""Added to the score of a place that is not to be seen; finite, so that padding may look at padding."""
 
 
 class State(Protocol):
     """Rows whose past has been read."""
 
-    def keep(self, rows: torch.Tensor) -> None:
+    joins: bool
+
+    def keep(self, rows: Tensor) -> None:
         """Drop all other rows."""
+
+    def join(self, other: Self) -> None:
+        """Go on with the rows of `other` after those that are here; without gradient, and if `joins`."""
 
 
 class Forward(Protocol):
-    """A model as two functions. Logits are float, [rows, tokens, vocabulary], not yet divided by a temperature.
+    """A model as two functions. They return what the head reads, [rows, tokens, width].
 
     compute: the type in which matrices are multiplied, if not that of the weights; see `precision`.
     """
@@ -37,19 +50,30 @@ class Forward(Protocol):
     device: torch.device
     compute: torch.dtype | None
 
-    def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
+    @property
+    def head(self) -> Head:
+        """What makes logits of hidden states."""
+
+    def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
         """Read `prompts` (ascending in length); row i continues `prompts[rows[i]]` by at most `room` tokens.
 
-        Returns the logits of each row's next token, [rows, 1, vocabulary].
+        Returns what stands before each row's next token, [rows, 1, width].
         """
 
-    def extend(self, state: State, ids: torch.Tensor) -> torch.Tensor:
-        """Append `ids` [rows, tokens] and return the logits after each of them."""
+    def extend(self, state: State, ids: Tensor) -> Tensor:
+        """Append `ids` [rows, tokens] and return what stands after each of them."""
+
+    def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
+        """What stands before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
 
 
-def forward_of(model: torch.nn.Module, compute: torch.dtype | None = None) -> Forward:
-    """The fastest way through `model`."""
-    return Llama(model) if compute is None and Llama.fits(model) else Generic(model, compute)
+def forward_of(model: nn.Module, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> Forward:
+    """The fastest way through `model`; checkpoints: activations of a layer are made again when its gradient is."""
+    from palaestra.agents.backends.llama import Llama
+
+    if compute is None and Llama.fits(model):
+        return Llama(model, checkpoints=checkpoints)
+    return Generic(model, compute, checkpoints=checkpoints)
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
@@ -58,7 +82,7 @@ def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if compute is None else torch.autocast(forward.device.type, compute)
 
 
-def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tuple[Tensor, Tensor]:
     """Stack ragged ids: int64[rows, longest] with zeros on the left, and how many zeros, int64[rows]."""
     lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
     width = int(lengths.max())
@@ -67,183 +91,31 @@ def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tup
     return torch.from_numpy(padded).to(device), torch.from_numpy(width - lengths).to(device)
 
 
-class Generic:
-    """Any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
+class Past:
+    """How far rows have come: places 0..`length` of every row are used, the first `pad` of them by padding.
 
-    def __init__(self, model: Any, compute: torch.dtype | None = None) -> None:
-        self.model, self.device, self.compute = model, model.device, compute
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.accepted = set(inspect.signature(inner.forward).parameters)
-
-    def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
-        """One forward pass over all prompts."""
-        ids, pad = left_pad(prompts, self.device)
-        state = _GenericState(None, pad, 0)
-        logits = self._call(state, ids, keep=1)
-        state.keep(rows)
-        return logits[rows], state
-
-    def extend(self, state: State, ids: torch.Tensor) -> torch.Tensor:
-        """One forward pass."""
-        assert isinstance(state, _GenericState)
-        return self._call(state, ids, keep=ids.shape[1])
-
-    def _call(self, state: _GenericState, ids: torch.Tensor, keep: int) -> torch.Tensor:
-        end = state.length + ids.shape[1]
-        arguments: dict[str, Any] = {}
-        if state.padded:  # without padding a model makes its own mask, and most need none
-            places = torch.arange(end, device=ids.device)
-            arguments["attention_mask"] = (places >= state.pad[:, None]).long()
-            if "position_ids" in self.accepted:
-                arguments["position_ids"] = (places[state.length :] - state.pad[:, None]).clamp(min=0)
-        if "logits_to_keep" in self.accepted:
-            arguments["logits_to_keep"] = keep
-        output = self.model(input_ids=ids, past_key_values=state.cache, use_cache=True, **arguments)
-        state.cache, state.length = output.past_key_values, end
-        return output.logits[:, -keep:].float()  # type: ignore[no-any-return]
-
-
-class _GenericState:
-    def __init__(self, cache: Any, pad: torch.Tensor, length: int) -> None:
-        self.cache, self.pad, self.length = cache, pad, length
-        self.padded = bool(pad.any())
-
-    def keep(self, rows: torch.Tensor) -> None:
-        self.cache.batch_select_indices(rows)
-        self.pad = self.pad[rows]
-
-
-class Llama:
-    """A Hugging Face `LlamaForCausalLM` without its modules; reads the live weights, so training needs no copy."""
-
-    compute: torch.dtype | None = None
-
-    @staticmethod
-    def fits(model: Any) -> bool:
-        """A plain, small Llama: default rotary positions, no biases, no grouped heads, no adapters."""
-        c: Any = getattr(model, "config", None)
-        return (
-            type(model).__name__ == "LlamaForCausalLM"
-            and c.hidden_size <= 512
-            and c.hidden_act == "silu"
-            and c.num_key_value_heads == c.num_attention_heads
-            and not (c.attention_bias or c.mlp_bias)
-            and c.rope_parameters["rope_type"] == "default"
-            and model.dtype == torch.float32
-        )
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.device
-        self.heads, self.size = model.config.num_attention_heads, model.config.head_dim
-        self.eps = model.config.rms_norm_eps
-        frequencies = model.model.rotary_emb.inv_freq.float()
-        angles = torch.arange(model.config.max_position_embeddings, device=model.device)[:, None] * frequencies
-        self.cos = torch.cat([angles.cos(), angles.cos()], -1)[:, None]
-        self.sin = torch.cat([-angles.sin(), angles.sin()], -1)[:, None]
-
-    def read(self, prompts: Sequence[np.ndarray], rows: torch.Tensor, room: int) -> tuple[torch.Tensor, State]:
-        """Block by block; keys and values are then lined up on the right and handed out to the rows."""
-        width, hidden, parts = len(prompts[-1]), [], []
-        for block in _blocks(prompts):
-            ids, pad = left_pad(block, self.device)
-            part = _LlamaState(pad, ids.shape[1])
-            hidden.append(self._walk(part, ids, keep=1))
-            parts.append(part)
-        state = _LlamaState(torch.cat([part.pad + width - part.length for part in parts]), width + room)
-        for layer in range(len(self.model.model.layers)):
-            gaps = [(0, 0, width - part.length, 0) for part in parts]
-            state.keys.append(torch.cat([F.pad(p.keys[layer], gap) for p, gap in zip(parts, gaps, strict=True)]))
-            state.values.append(torch.cat([F.pad(p.values[layer], gap) for p, gap in zip(parts, gaps, strict=True)]))
-        state.length = width
-        state.keep(rows)
-        if not torch.is_grad_enabled():
-            state.keys = [F.pad(k, (0, 0, 0, room)) for k in state.keys]
-            state.values = [F.pad(v, (0, 0, 0, room)) for v in state.values]
-        return self.model.lm_head(torch.cat(hidden))[rows], state
-
-    def extend(self, state: State, ids: torch.Tensor) -> torch.Tensor:
-        """In place, unless a gradient is wanted."""
-        assert isinstance(state, _LlamaState)
-        return self.model.lm_head(self._walk(state, ids, keep=ids.shape[1]))  # type: ignore[no-any-return]
-
-    def _walk(self, state: _LlamaState, ids: torch.Tensor, keep: int) -> torch.Tensor:
-        """Hidden states of the last `keep` tokens; the last layer computes queries for those only."""
-        rows, tokens = ids.shape
-        layers = self.model.model.layers
-        at: Any = slice(state.length, state.length + tokens)
-        if state.blind is not None:
-            at = (torch.arange(at.start, at.stop, device=ids.device) - state.pad[:, None]).clamp(min=0)
-        cos, sin = self.cos[at], self.sin[at]
-        bias = state.bias(tokens)
-        x = F.embedding(ids, self.model.model.embed_tokens.weight)
-        for i, layer in enumerate(layers):
-            attention, mlp = layer.self_attn, layer.mlp
-            h = self._norm(x, layer.input_layernorm)
-            k = self._rotate(self._split(h, attention.k_proj), cos, sin).transpose(1, 2)
-            v = self._split(h, attention.v_proj).transpose(1, 2)
-            k, v = state.append(i, k, v)
-            if i == len(layers) - 1 and keep < tokens:
-                h, x, cos, sin = h[:, -keep:], x[:, -keep:], cos[..., -keep:, :, :], sin[..., -keep:, :, :]
-                bias = None if bias is None else bias[..., -keep:, :]
-            q = self._rotate(self._split(h, attention.q_proj), cos, sin).transpose(1, 2)
-            scores = (q * self.size**-0.5) @ k.transpose(-1, -2)
-            mixed = (scores if bias is None else scores + bias).softmax(-1) @ v
-            x = x + F.linear(mixed.transpose(1, 2).reshape(rows, h.shape[1], -1), attention.o_proj.weight)
-            h = self._norm(x, layer.post_attention_layernorm)
-            gate = F.silu(F.linear(h, mlp.gate_proj.weight))
-            x = x + F.linear(gate * F.linear(h, mlp.up_proj.weight), mlp.down_proj.weight)
-        state.length += tokens
-        return self._norm(x, self.model.model.norm)
-
-    def _norm(self, x: torch.Tensor, norm: torch.nn.Module) -> torch.Tensor:
-        return F.rms_norm(x, (x.shape[-1],), norm.weight, self.eps)  # type: ignore[arg-type]
-
-    def _split(self, h: torch.Tensor, projection: torch.nn.Module) -> torch.Tensor:
-        return F.linear(h, projection.weight).view(*h.shape[:2], self.heads, self.size)  # type: ignore[arg-type]
-
-    def _rotate(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        return x * cos + x.roll(self.size // 2, -1) * sin
-
-
-class _LlamaState:
-    """keys, values: per layer [rows, heads, places, head size]; without gradient, free places follow the `length`.
-
-    pad: int64[rows], how many places of padding come first. blind: added to the scores of those places,
-    [rows, 1, 1, places]; None if there are none. Finite, so that padding may look at padding and stays a number.
+    blind: what is added to the scores of places, [rows, 1, 1, places]; None if there is no padding.
     """
 
-    def __init__(self, pad: torch.Tensor, places: int) -> None:
-        self.keys: list[torch.Tensor] = []
-        self.values: list[torch.Tensor] = []
-        self.pad, self.length = pad, 0
-        self.blind: torch.Tensor | None = None
-        if bool(pad.any()):
-            padding = torch.arange(places, device=pad.device) < pad[:, None]
-            self.blind = torch.where(padding, -1e30, 0.0)[:, None, None]
+    def __init__(self, pad: Tensor, length: int, places: int) -> None:
+        self.pad, self.length = pad, length
+        self._shade(places)
 
-    def keep(self, rows: torch.Tensor) -> None:
-        self.keys = [k.index_select(0, rows) for k in self.keys]
-        self.values = [v.index_select(0, rows) for v in self.values]
-        self.pad = self.pad[rows]
-        self.blind = None if self.blind is None else self.blind[rows]
+    def _shade(self, places: int) -> None:
+        self.blind: Tensor | None = None
+        if bool(self.pad.any()):
+            padding = torch.arange(places, device=self.pad.device) < self.pad[:, None]
+            self.blind = torch.where(padding, BLIND, 0.0)[:, None, None]
 
-    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """All keys and values so far, in place if no gradient needs the old ones."""
-        if layer == len(self.keys):
-            self.keys.append(k)
-            self.values.append(v)
-        elif torch.is_grad_enabled():
-            self.keys[layer] = torch.cat([self.keys[layer], k], 2)
-            self.values[layer] = torch.cat([self.values[layer], v], 2)
-        else:
-            end = self.length + k.shape[2]
-            self.keys[layer][:, :, self.length : end] = k
-            self.values[layer][:, :, self.length : end] = v
-            return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
-        return self.keys[layer], self.values[layer]
+    def places(self, tokens: int) -> Any:
+        """Positions of the next `tokens`: a slice, or int64[rows, tokens] where padding differs."""
+        if self.blind is None:
+            return slice(self.length, self.length + tokens)
+        there = torch.arange(self.length, self.length + tokens, device=self.pad.device)
+        return (there - self.pad[:, None]).clamp(min=0)
 
-    def bias(self, tokens: int) -> torch.Tensor | None:
-        """What is added to the scores of the next `tokens`, broadcastable to [rows, heads, tokens, places]."""
+    def bias(self, tokens: int) -> Tensor | None:
+        """What is added to the scores of the next `tokens`: None, [tokens, places] or [rows, 1, tokens, places]."""
         end = self.length + tokens
         blind = None if self.blind is None else self.blind[..., :end]
         if tokens == 1:
@@ -251,11 +123,212 @@ class _LlamaState:
         future = torch.full((tokens, end), -torch.inf, device=self.pad.device).triu(self.length + 1)
         return future if blind is None else future + blind
 
+    def choose(self, rows: Tensor) -> None:
+        """Drop all other rows."""
+        self.pad = self.pad[rows]
+        self.blind = None if self.blind is None else self.blind[rows]
 
-def _blocks(prompts: Sequence[np.ndarray]) -> Iterator[Sequence[np.ndarray]]:
-    """Cut prompts of ascending length into runs of at most `BLOCK` padded tokens (at least one prompt each)."""
-    start = 0
-    for stop in range(1, len(prompts) + 1):
-        if stop == len(prompts) or (stop + 1 - start) * len(prompts[stop]) > BLOCK:
-            yield prompts[start:stop]
-            start = stop
+    def beside(self, other: Past) -> list[tuple[int, int]]:
+        """Line up with `other` on the right: for both, (places to cut on the left, places of padding to add there)."""
+        cuts = [int(each.pad.min()) for each in (self, other)]
+        longest = max(each.length - cut for each, cut in zip((self, other), cuts, strict=True))
+        gaps = [longest - each.length + cut for each, cut in zip((self, other), cuts, strict=True)]
+        shifts = [gap - cut for gap, cut in zip(gaps, cuts, strict=True)]
+        self.pad = torch.cat([each.pad + shift for each, shift in zip((self, other), shifts, strict=True)])
+        self.length = longest
+        return list(zip(cuts, gaps, strict=True))
+
+
+def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
+    """Keys or values of rows that go on together, lined up by `Past.beside`: [rows, heads, places, size] of each."""
+    moved = [
+        F.pad(part[:, :, cut:length], (0, 0, gap, room))
+        for part, length, (cut, gap) in zip(parts, lengths, moves, strict=True)
+    ]
+    return torch.cat(moved)
+
+
+class Generic:
+    """Any Hugging Face causal LM whose cache can select rows (`DynamicCache` and its relatives)."""
+
+    def __init__(self, model: Any, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> None:
+        self.model, self.device, self.compute, self.checkpoints = model, model.device, compute, checkpoints
+        self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.accepted = set(inspect.signature(self.inner.forward).parameters)
+        self.layers = _layers(self.inner) if checkpoints else []
+
+    @functools.cached_property
+    def head(self) -> Head:
+        """The model's own, if hidden states through it are what the model says; otherwise the model makes the logits.
+
+        Tried once: what the model does to logits must be what `Head` does, for numbers of any size.
+        """
+        layer = self.inner.get_output_embeddings()
+        if layer is None or not hasattr(self.inner, "config"):
+            return Head(None)
+        head = Head.of(self.inner, self.compute)
+        size = getattr(getattr(layer, "base_layer", layer), "out_features", None) or self.inner.config.vocab_size
+        spread = torch.linspace(-60, 60, size, device=self.device, dtype=self.inner.dtype)[None, None]
+        ids = torch.zeros((1, 1), dtype=torch.long, device=self.device)
+        with torch.no_grad(), _instead({layer: lambda _: spread}):
+            found = self.model(input_ids=ids, use_cache=False).logits
+        same = found.shape == spread.shape and torch.allclose(found.float(), head._bend(spread.float()), 1e-2, 1e-2)
+        return head if same else Head(None)
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Keys and values of all tokens are kept by all layers, and the model takes a mask as it is given."""
+        from transformers.cache_utils import DynamicCache, DynamicLayer
+
+        try:
+            layers = DynamicCache(config=self.inner.config).layers
+        except Exception:  # a cache of its own
+            return False
+        return (
+            {"past_key_values", "position_ids"} <= self.accepted
+            and bool(layers)
+            and all(type(layer) is DynamicLayer for layer in layers)
+            and getattr(self.inner.config, "_attn_implementation", None) in ("eager", "sdpa")
+            and not getattr(self.inner, "_is_stateful", False)
+        )
+
+    def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
+        """One forward pass over all prompts."""
+        ids, pad = left_pad(prompts, self.device)
+        state = _GenericState(_roomy(self.inner.config) if self.plain else None, pad, ids.shape[1], room)
+        hidden = self._call(state, ids, keep=1)
+        state.keep(rows)
+        return hidden[rows], state
+
+    def extend(self, state: State, ids: Tensor) -> Tensor:
+        """One forward pass."""
+        assert isinstance(state, _GenericState)
+        return self._call(state, ids, keep=ids.shape[1])
+
+    def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
+        """Prompts first; under checkpoints every row from its beginning, because a past cannot be made again."""
+        if not (self.checkpoints and torch.is_grad_enabled()):
+            return read_and_extend(self, prompts, rows, ids)
+        said = ids[:, :-1].cpu().numpy()
+        both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
+        every, pad = left_pad(both, self.device)
+        return self._call(_GenericState(None, pad, every.shape[1], 0), every, keep=ids.shape[1], use_cache=False)
+
+    def _call(self, state: _GenericState, ids: Tensor, keep: int, use_cache: bool = True) -> Tensor:
+        tokens = ids.shape[1]
+        arguments: dict[str, Any] = {"use_cache": use_cache}
+        if state.cache is not None:
+            arguments["past_key_values"] = state.cache
+        if state.blind is not None:  # without padding a model makes its own mask, and most need none
+            if "position_ids" in self.accepted:
+                arguments["position_ids"] = state.places(tokens)
+            if state.joins:
+                bias = state.bias(tokens)
+                assert bias is not None
+                arguments["attention_mask"] = bias.clamp(min=torch.finfo(self.inner.dtype).min).to(self.inner.dtype)
+            else:
+                there = torch.arange(state.length + tokens, device=ids.device)
+                arguments["attention_mask"] = (there >= state.pad[:, None]).long()
+        if "logits_to_keep" in self.accepted:
+            arguments["logits_to_keep"] = keep
+        seen: list[Tensor] = []
+        swaps: dict[nn.Module, Callable[..., Any]] = {}
+        if self.head.layer is not None:
+            swaps[self.inner.get_output_embeddings()] = lambda hidden: seen.append(hidden) or hidden
+        if not use_cache:
+            swaps |= {layer: functools.partial(_again, layer.forward) for layer in self.layers}
+        with _instead(swaps):
+            output = self.model(input_ids=ids, **arguments)
+        state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
+        found = seen[0] if seen else output.logits
+        return found[:, -keep:]  # type: ignore[no-any-return]
+
+
+def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
+    """`Forward.whole` in two steps: distinct prompts, then what rows said after them."""
+    hidden, state = forward.read(prompts, rows, ids.shape[1] - 1)
+    return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
+
+
+class _GenericState(Past):
+    """cache: of the model. joins: it is one of `_roomy`'s."""
+
+    def __init__(self, cache: Any, pad: Tensor, width: int, room: int) -> None:
+        super().__init__(pad, 0, width + room)
+        self.cache, self.joins, self.room = cache, cache is not None, room
+
+    def keep(self, rows: Tensor) -> None:
+        self.choose(rows)
+        self.cache.batch_select_indices(rows)
+
+    def join(self, other: _GenericState) -> None:
+        lengths = self.length, other.length
+        moves = self.beside(other)
+        for own, new in zip(self.cache.layers, other.cache.layers, strict=True):
+            own.keys = joined([own.keys, new.keys], lengths, moves, 0)
+            own.values = joined([own.values, new.values], lengths, moves, 0)
+        self.room = max(self.room, other.room)
+        self._shade(self.length + self.room)
+
+
+@functools.cache
+def _roomy_layer() -> type:
+    from transformers.cache_utils import DynamicLayer
+
+    class Roomy(DynamicLayer):  # type: ignore[misc, unused-ignore]
+        """Without gradient, new keys and values are written into free places behind the old ones."""
+
+        spare: tuple[Tensor, Tensor, Tensor] | None = None  # both with free places, and the keys that they belong to
+
+        def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+            if torch.is_grad_enabled() or not self.is_initialized or not self.keys.numel():
+                return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[no-any-return]
+            length, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+            if self.spare is None or self.spare[2] is not self.keys or self.spare[0].shape[2] < end:
+                free = (0, 0, 0, end - length + length // 2 + 16)  # half as many again: few copies
+                self.spare = F.pad(self.keys, free), F.pad(self.values, free), self.keys
+            keys, values, _ = self.spare
+            keys[:, :, length:end], values[:, :, length:end] = key_states, value_states
+            self.keys, self.values = keys[:, :, :end], values[:, :, :end]
+            self.spare = keys, values, self.keys
+            return self.keys, self.values
+
+    return Roomy
+
+
+def _roomy(config: Any) -> Any:
+    from transformers.cache_utils import DynamicCache
+
+    cache = DynamicCache(config=config)
+    cache.layers = [_roomy_layer()() for _ in cache.layers]
+    return cache
+
+
+@contextlib.contextmanager
+def _instead(swaps: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Meanwhile these modules do something else."""
+    before = {module: vars(module).get("forward") for module in swaps}
+    try:
+        for module, function in swaps.items():
+            module.forward = function
+        yield
+    finally:
+        for module, function in before.items():
+            if function is None:
+                vars(module).pop("forward", None)
+            else:
+                module.forward = function
+
+
+def _again(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A layer whose activations are made again for its gradient; policies have no dropout, so they are the same."""
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    found = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not found:
+        raise InputError(f"LMPolicy: {type(model).__name__} has no layers that gradient_checkpointing=True could use")
+    return found

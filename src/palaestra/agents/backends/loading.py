@@ -119,6 +119,14 @@ def dtype_of(dtype: str | torch.dtype) -> torch.dtype:
     return _TYPES[name]
 
 
+def compute_of(compute: str | torch.dtype | None) -> torch.dtype | None:
+    """The type of the arithmetic beside that of the weights: bfloat16 or none. Raises InputError for others."""
+    found = None if compute is None else dtype_of(compute)
+    if found is torch.float16:
+        raise InputError("LMPolicy: compute is 'float16', in which gradients vanish: take 'bf16', or leave it out")
+    return None if found is torch.float32 else found
+
+
 def device_of(device: str | torch.device) -> torch.device:
     """Raises InputError for a device that is not here."""
     try:

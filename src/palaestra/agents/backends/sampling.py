@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from palaestra.agents.backends.forward import Forward, precision
+from palaestra.agents.backends.forward import Forward, State, precision
+from palaestra.agents.base import Scored
 
 
 def sample(
@@ -26,62 +27,89 @@ def sample(
     """Draw an answer of at most T tokens per prompt, `uniforms` being float64[rows, T] in [0, 1).
 
     ends: ids that end an answer. Returns ids (int32), log-probabilities and entropies (float32), all [rows, T]; what
-    follows a row's first end is junk.
+    follows a row's first end is junk. At most `batch_size` rows go on at once; others take the places of those that
+    have ended.
     """
     ids = torch.zeros(uniforms.shape, dtype=torch.long, device=forward.device)
     logprobs, entropies = (torch.zeros(uniforms.shape, device=forward.device) for _ in range(2))
+    order, most = in_order(prompts), uniforms.shape[1]
     with torch.inference_mode(), precision(forward):
         thresholds, stops = torch.from_numpy(uniforms).to(forward.device), torch.from_numpy(ends).to(forward.device)
-        for chunk in chunks(prompts, batch_size):
-            unique, rows = distinct([prompts[i] for i in chunk])
-            logits, state = forward.read(unique, rows.to(forward.device), uniforms.shape[1])
-            at = torch.from_numpy(chunk).to(forward.device)
-            done = torch.zeros(len(chunk), dtype=torch.bool, device=forward.device)
-            for t in range(uniforms.shape[1]):
-                logp = torch.log_softmax(logits[:, 0] / temperature, -1)
-                p = logp.exp()
-                cdf = p.cumsum(-1, dtype=torch.float64)
-                token = torch.searchsorted(cdf, thresholds[at, t, None] * cdf[:, -1:], right=True)
-                token.clamp_(max=cdf.shape[1] - 1)
-                ids[at, t] = token[:, 0]
-                logprobs[at, t] = logp.gather(1, token)[:, 0]
-                entropies[at, t] = -(p * logp).sum(-1)
-                done |= torch.isin(token[:, 0], stops)
+
+        def begin(rows: np.ndarray) -> tuple[torch.Tensor, State, torch.Tensor]:
+            unique, places = distinct([prompts[i] for i in rows])
+            return *forward.read(unique, places.to(forward.device), most), torch.from_numpy(rows).to(forward.device)
+
+        while len(order):
+            waiting, order = order[batch_size:], order[:batch_size]
+            hidden, state, at = begin(order)
+            said, longest = torch.zeros_like(at), 0  # tokens of each row so far, and the most of one
+            done = torch.zeros_like(at, dtype=torch.bool)
+            while True:
+                token, *told = _draw(forward, hidden, thresholds[at, said, None], temperature)
+                ids[at, said] = token
+                logprobs[at, said], entropies[at, said] = told
+                said, longest = said + 1, longest + 1
+                done |= torch.isin(token, stops) | (said == most)
                 finished = int(done.sum())
-                if finished == len(done) or t == uniforms.shape[1] - 1:
+                if finished == len(done):
                     break
-                if finished >= len(done) / 4:  # then dropping them pays for copying the others' past
+                if finished >= len(done) / 4 or longest == most:  # then dropping them pays for copying the others' past
                     left = (~done).nonzero()[:, 0]
                     state.keep(left)
-                    at, token, done = at[left], token[left], done[left]
-                logits = forward.extend(state, token)
+                    at, said, token, done = at[left], said[left], token[left], done[left]
+                    longest = int(said.max())
+                hidden = forward.extend(state, token[:, None])
+                if (free := batch_size - len(at)) and len(waiting) and state.joins:
+                    fresh, others, new = begin(waiting[:free])
+                    waiting = waiting[free:]
+                    state.join(others)
+                    hidden, at = torch.cat([hidden, fresh]), torch.cat([at, new])
+                    said, done = (torch.cat([old, torch.zeros_like(new, dtype=old.dtype)]) for old in (said, done))
+            order = waiting
     return ids.cpu().numpy().astype(np.int32), logprobs.cpu().numpy(), entropies.cpu().numpy()
+
+
+def _draw(
+    forward: Forward, hidden: torch.Tensor, thresholds: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(token, log-probability, entropy) of each row."""
+    logp = torch.log_softmax(forward.head.logits(hidden[:, -1]) / temperature, -1)
+    p = logp.exp()
+    cdf = p.cumsum(-1, dtype=torch.float64)
+    token = torch.searchsorted(cdf, thresholds * cdf[:, -1:], right=True).clamp_(max=cdf.shape[1] - 1)
+    return token[:, 0], logp.gather(1, token)[:, 0], -(p * logp).sum(-1)
 
 
 def evaluate(
     forward: Forward, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], *, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Log-probabilities [rows, tokens, vocabulary], the actions' ids and their mask [rows, tokens], right-padded.
+) -> Scored:
+    """The actions after their prompts, with gradient unless it is switched off.
 
-    With gradient, unless it is switched off. Only positions of the actions go through the vocabulary layer.
+    Only positions of the actions go through the vocabulary layer.
     """
     lengths = np.array([len(action) for action in actions])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.zeros(mask.shape, np.int64)
-    padded[mask] = np.concatenate(actions)
-    ids = torch.from_numpy(padded).to(forward.device)
+    real = np.arange(lengths.max()) < lengths[:, None]
+    padded = np.zeros(real.shape, np.int64)
+    padded[real] = np.concatenate(actions)
+    ids, mask = torch.from_numpy(padded).to(forward.device), torch.from_numpy(real).to(forward.device)
     unique, rows = distinct(prompts)
     with precision(forward):
-        logits, state = forward.read(unique, rows.to(forward.device), ids.shape[1] - 1)
-        if ids.shape[1] > 1:
-            logits = torch.cat([logits, forward.extend(state, ids[:, :-1])], 1)
-    return torch.log_softmax(logits / temperature, -1), ids, torch.from_numpy(mask).to(forward.device)
+        hidden = forward.whole(unique, rows.to(forward.device), ids)
+        return forward.head.score(hidden, ids, mask, temperature)
 
 
 def chunks(prompts: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
     """Row numbers in order of prompt length, at most `size` at a time."""
-    order = np.argsort([len(prompt) for prompt in prompts], kind="stable")
+    order = in_order(prompts)
     return np.array_split(order, range(size, len(order), size))
+
+
+def in_order(prompts: Sequence[np.ndarray]) -> np.ndarray:
+    """Row numbers by length of the prompt, equal prompts beside each other."""
+    first: dict[bytes, int] = {}
+    group = [first.setdefault(prompt.tobytes(), i) for i, prompt in enumerate(prompts)]
+    return np.lexsort([group, [len(prompt) for prompt in prompts]])
 
 
 def distinct(prompts: Sequence[np.ndarray]) -> tuple[list[np.ndarray], torch.Tensor]:

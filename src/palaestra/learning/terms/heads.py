@@ -1,7 +1,7 @@
 """Terms with parameters of their own on a policy's trunk: Lucy-SKG's auxiliary tasks, and a value head.
 
 The trunk is what the policy's last layer reads: the last hidden layer of an `mlp` policy, the last hidden state of a
-language model. It is caught on its way there, so a value costs no second forward pass.
+language model. A language model says it; otherwise it is caught on its way there. A value costs no second forward pass.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
 
-from palaestra.agents.backends.sampling import distinct
 from palaestra.agents.base import Learnable, Scored
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.auxiliary import Auxiliary
-from palaestra.learning.batch import ragged
 from palaestra.learning.losses import Aggregation
 from palaestra.learning.losses import aggregate as aggregated
 from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number
@@ -165,19 +162,7 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
     """
     with watched(last_layer(policy)) as seen:
         scored = policy.score(frame)
-    units = seen[0][:, None] if seen and seen[0].dim() == 2 else _of_language_model(seen, frame)
+    units = seen[0][:, None] if scored.units is None and seen and seen[0].dim() == 2 else scored.units
     if units is None or units.shape[:2] != scored.mask.shape:
         raise LearnerError(f"policy {policy.name!r}: its last layer was called {len(seen)} times, not understood")
     return scored, units
-
-
-def _of_language_model(seen: list[Tensor], frame: pl.DataFrame) -> Tensor | None:
-    """Distinct prompts are read once (their last place counts), then all tokens but the last of each row."""
-    if not 1 <= len(seen) <= 2 or seen[0].dim() != 3:
-        return None
-    ids, _, lengths = ragged(frame["prompt_ids"])
-    _, rows = distinct(np.split(ids.astype(np.int64), np.cumsum(lengths)[:-1]))
-    first = seen[0][:, -1:]
-    if len(first) != int(rows.max()) + 1:
-        return None
-    return torch.cat([first[rows.to(first.device)], *seen[1:]], 1)

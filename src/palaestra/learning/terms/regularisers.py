@@ -14,8 +14,8 @@ from palaestra.learning.losses import (
     Aggregation,
     KLEstimator,
     epo_entropy,
+    kl_between,
     kl_estimate,
-    kl_exact,
 )
 from palaestra.learning.losses import (
     aggregate as aggregated,
@@ -50,7 +50,7 @@ def kl(
     def loss(piece: Piece) -> Tensor:
         reference = piece.reference()
         if estimator == "exact":
-            per_token = kl_exact(piece.scored.logits, reference.logits)
+            per_token = kl_between(piece.scored, reference)
         else:
             then = reference.logprobs.masked_fill(~piece.mask, 0.0)
             per_token = kl_estimate(piece.new, then, estimator=estimator)
