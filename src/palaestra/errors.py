@@ -58,6 +58,10 @@ class LearnerError(PalaestraError):
     """An update cannot be made: an advantage, a loss or a gradient is not finite."""
 
 
+class RankError(PalaestraError):
+    """A process of a learner on several devices is gone or failed, and the others stopped; names it."""
+
+
 class StorageError(PalaestraError):
     """A file could not be written or read whole."""
 

@@ -49,7 +49,9 @@ class Matching:
         return StepResult({}, {"asker": reward, "answerer": reward}, terminated=True, info={"success": right})
 
 
-def trainer(directory: Path | None, *, failing: float = 0.0, tables: bool = False, **options: Any) -> Trainer:
+def trainer(
+    directory: Path | None, *, failing: float = 0.0, tables: bool = False, devices: Any = "one", **options: Any
+) -> Trainer:
     """A tabular asker and a language model that answers (or a table), in minibatches, with a pull to the start."""
     answerer: Any = TabularPolicy(3, name="answerer", capacity=8)
     if not tables:
@@ -57,7 +59,7 @@ def trainer(directory: Path | None, *, failing: float = 0.0, tables: bool = Fals
         answerer = LMPolicy.tiny(words, name="answerer", hidden=16, layers=1, heads=2, max_new_tokens=2)
     team = Team(asker=TabularPolicy(3, name="asker", capacity=8), answerer=answerer)
     learner = PolicyGradient(
-        team, "surrogate(), kl(0.01)", lr=0.02, minibatch=16, epochs=2, schedule="cosine", updates=12
+        team, "surrogate(), kl(0.01)", lr=0.02, minibatch=16, epochs=2, schedule="cosine", updates=12, devices=devices
     )
     settings: dict[str, Any] = {"iterations": 12, "groups": 4, "group_size": 6, "seed": 3, "checkpoint_every": 3}
     settings |= {"directory": directory, "credit": grpo(), "executor": Local(timeout=None, retries=1)}

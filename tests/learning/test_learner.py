@@ -291,11 +291,11 @@ def test_state_makes_another_learner_go_on_exactly(policy: ToyPolicy) -> None:
     options: dict[str, Any] = {"terms": "surrogate(), kl(0.1)", "lr": 0.1, "schedule": "cosine", "updates": 6}
     learner = PolicyGradient(toy_team(policy), **options)
     play(learner, policy, range(3))
-    state, parameters = copy.deepcopy(learner.state_dict()), {"table": policy.table.detach().clone()}
+    state, parameters = copy.deepcopy(learner.state()), {"table": policy.table.detach().clone()}
     twin = ToyPolicy(seed=5)  # its own start must be overwritten
     second = PolicyGradient(toy_team(twin), **options)
     twin.load_state_dict(parameters)
-    second.load_state_dict(state)
+    second.restore(state)
     play(learner, policy, range(3, 6))
     play(second, twin, range(3, 6))
     assert torch.equal(policy.table, twin.table)

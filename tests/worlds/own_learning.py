@@ -21,15 +21,12 @@ class Nudge:
     def needs(self) -> set[str]:
         return set()
 
-    def update(self, turns: Turns, *, advantage: str = "advantage", rng: Any = None) -> dict[str, dict[str, Any]]:
+    def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, dict[str, Any]]:
         metrics = {}
         for name, policy in self.policies.items():
             rows = turns.frame.filter(turns["policy"].cast(str) == name)
             loss = -policy.score(rows).logprobs.mean()
-            slopes = torch.autograd.grad(loss, policy.parameters())
-            with torch.no_grad():
-                for parameter, slope in zip(policy.parameters(), slopes):
-                    parameter -= self.step * slope
+            loss.backward()
             metrics[name] = {
                 "loss": float(loss.detach()),
                 "zero_credit": None,
@@ -37,13 +34,25 @@ class Nudge:
                 "kl": None,
                 "rows": len(rows),
             }
-        self.updates += 1
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
+    def optim_step(self) -> None:
+        for policy in self.policies.values():
+            for parameter in policy.parameters():
+                if parameter.grad is not None:
+                    parameter.data -= self.step * parameter.grad
+                    parameter.grad = None
+        self.updates += 1
+
+    def update(self, turns: Turns, *, advantage: str = "advantage", rng: Any = None) -> dict[str, dict[str, Any]]:
+        metrics = self.forward_backward(turns, advantage=advantage)
+        self.optim_step()
+        return metrics
+
+    def state(self) -> dict[str, Any]:
         return {"updates": self.updates}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.updates = state["updates"]
 
 

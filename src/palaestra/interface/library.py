@@ -31,12 +31,14 @@ def train(
     overrides: Sequence[str] = (),
     resume: bool = False,
     jobs: int | None = None,
+    ranks: int = 1,
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Train a team on every seed, compare it with its start, write `summary.json` and `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
+    ranks: processes that learn together in each seed, see `learn.devices` and docs/scale.md.
     trust: run the code that a recipe file names; see docs/security.md.
 
     Returns:
@@ -51,7 +53,7 @@ def train(
 
     made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
-    summary = runs.train(made, folder, resume=resume, jobs=jobs, console=console)
+    summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
     write_report(folder)
     return summary
 

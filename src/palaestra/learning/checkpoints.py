@@ -1,7 +1,8 @@
 """Checkpoints: a directory that is whole or absent. Tensors in safetensors, all else in JSON; nothing is pickled.
 
 A checkpoint is written under a temporary name, flushed to disk and renamed; its manifest holds size and SHA-256 of
-every file, so that one that was damaged later is passed over. Left out: sharding, writing in the background.
+every file, so that one that was damaged later is passed over. What several processes hold in parts they write
+themselves, into a folder of it: `Folder`. Left out: writing in the background.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,34 +29,59 @@ _TENSORS, _VALUES, _MANIFEST = "tensors.safetensors", "state.json", "manifest.js
 _PREFIX = "iteration-"
 
 
+@dataclass(frozen=True)
+class Folder:
+    """A part of a state that is written by others: `write` fills the folder that it is given. size: its bytes.
+
+    Where it was saved, `load` finds the path of that folder.
+    """
+
+    write: Callable[[Path], None]
+    size: int = 0
+
+
 def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
     """Write `directory/iteration-000012` and return its path; one that is there already is replaced.
 
-    state: nested dicts, lists and tuples of tensors, NumPy arrays and plain values.
+    state: nested dicts, lists and tuples of tensors, NumPy arrays, plain values and `Folder`.
 
     Raises:
         StorageError: it cannot be written (a full disk); checkpoints that are there stay as they are.
     """
-    final = path_of(directory, iteration)
-    temporary = directory / f".{final.name}.{os.getpid()}.tmp"
+    return write_state(path_of(directory, iteration), state)
+
+
+def write_state(final: Path, state: dict[str, Any]) -> Path:
+    """The same, under any path."""
+    temporary = final.parent / f".{final.name}.{os.getpid()}.tmp"
     tensors: dict[str, torch.Tensor] = {}
-    values = _pack(state, tensors)
+    folders: dict[str, Folder] = {}
+    values = _pack(state, tensors, folders)
     files = {_TENSORS: save_tensors(tensors), _VALUES: json.dumps(values).encode()}
     manifest = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
+        for name, folder in folders.items():
+            folder.write(temporary / name)
+            for path in sorted((temporary / name).iterdir()):
+                with path.open("rb") as file:
+                    seen = {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+                manifest[f"{name}/{path.name}"] = seen
         for name, data in (files | {_MANIFEST: json.dumps(manifest, indent=1).encode()}).items():
             write(temporary / name, data)
         _sync(temporary)
         if final.exists():
             shutil.rmtree(final)
         temporary.rename(final)
-        _sync(directory)
+        _sync(final.parent)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or str(error)
         raise StorageError(f"cannot write checkpoint {final}: {reason}; earlier ones are whole") from error
+    except StorageError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise StorageError(f"cannot write checkpoint {final}: {error}; earlier ones are whole") from error
     return final
 
 
@@ -68,7 +95,7 @@ def load(path: Path) -> dict[str, Any]:
     if fault:
         raise StorageError(f"{path}: {fault}")
     tensors = load_tensors((path / _TENSORS).read_bytes())
-    state: dict[str, Any] = _unpack(json.loads((path / _VALUES).read_text()), tensors)
+    state: dict[str, Any] = _unpack(json.loads((path / _VALUES).read_text()), tensors, path)
     return state
 
 
@@ -86,12 +113,13 @@ def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is whole."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
-        for name in (_TENSORS, _VALUES):
-            data = (path / name).read_bytes()
-            if len(data) != manifest[name]["size"]:
-                return f"{name} has {len(data)} bytes, not {manifest[name]['size']}"
-            if hashlib.sha256(data).hexdigest() != manifest[name]["sha256"]:
-                return f"{name} does not have the checksum of its manifest"
+        for name in {_TENSORS: None, _VALUES: None} | manifest:
+            size = (path / name).stat().st_size
+            if size != manifest[name]["size"]:
+                return f"{name} has {size} bytes, not {manifest[name]['size']}"
+            with (path / name).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != manifest[name]["sha256"]:
+                    return f"{name} does not have the checksum of its manifest"
     except OSError as error:
         return f"not a whole checkpoint: {error}"
     except (ValueError, KeyError, TypeError) as error:
@@ -151,10 +179,12 @@ def check_writable(directory: Path, need: int) -> None:
 
 
 def size_of(state: Any) -> int:
-    """Bytes of the tensors in a state."""
+    """Bytes of the tensors and folders in a state."""
     tensors: dict[str, torch.Tensor] = {}
-    _pack(state, tensors)
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    folders: dict[str, Folder] = {}
+    _pack(state, tensors, folders)
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return held + sum(folder.size for folder in folders.values())
 
 
 def write(path: Path, data: bytes) -> None:
@@ -178,21 +208,27 @@ def _sync(directory: Path) -> None:
         os.close(handle)
 
 
-def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _pack(value: Any, tensors: dict[str, torch.Tensor], folders: dict[str, Folder]) -> Any:
     """JSON with every tensor replaced by its number. Lists stay; whatever JSON lacks becomes `{"!kind": ...}`."""
     if isinstance(value, torch.Tensor | np.ndarray):
         kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         name = str(len(tensors))
         tensors[name] = torch.as_tensor(value).detach().to("cpu", copy=True).contiguous()
         return {f"!{kind}": name}
+    if isinstance(value, Folder):
+        name = f"folder-{len(folders)}"
+        folders[name] = value
+        return {"!folder": name}
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("!") for key in value):
-            return {key: _pack(item, tensors) for key, item in value.items()}
-        return {"!items": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
+            return {key: _pack(item, tensors, folders) for key, item in value.items()}
+        return {
+            "!items": [[_pack(key, tensors, folders), _pack(item, tensors, folders)] for key, item in value.items()]
+        }
     if isinstance(value, tuple):
-        return {"!tuple": [_pack(item, tensors) for item in value]}
+        return {"!tuple": [_pack(item, tensors, folders) for item in value]}
     if isinstance(value, list):
-        return [_pack(item, tensors) for item in value]
+        return [_pack(item, tensors, folders) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -200,9 +236,9 @@ def _pack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     raise TypeError(f"a checkpoint holds tensors, arrays and plain values, not {type(value).__name__}: {value!r}")
 
 
-def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _unpack(value: Any, tensors: dict[str, torch.Tensor], path: Path) -> Any:
     if isinstance(value, list):
-        return [_unpack(item, tensors) for item in value]
+        return [_unpack(item, tensors, path) for item in value]
     if not isinstance(value, dict):
         return value
     match value:
@@ -210,8 +246,10 @@ def _unpack(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
             return tensors[name]
         case {"!array": name}:
             return tensors[name].numpy()
+        case {"!folder": name}:
+            return path / name
         case {"!tuple": items}:
-            return tuple(_unpack(item, tensors) for item in items)
+            return tuple(_unpack(item, tensors, path) for item in items)
         case {"!items": items}:
-            return {_unpack(key, tensors): _unpack(item, tensors) for key, item in items}
-    return {key: _unpack(item, tensors) for key, item in value.items()}
+            return {_unpack(key, tensors, path): _unpack(item, tensors, path) for key, item in items}
+    return {key: _unpack(item, tensors, path) for key, item in value.items()}

@@ -2,9 +2,9 @@
 
 The objective is a sum of terms (`palaestra.learning.terms`); what is here is the optimiser: steps, pieces, schedule,
 clipping of gradients. One code path for everything: the ratio is always taken to the stored log-probabilities of what
-was sampled, also when the data is on-policy and the ratio is 1 but for rounding. An update is a transaction: it
-succeeds for all policies, or raises and leaves every parameter and optimiser as it was. Left out: mixed precision,
-several devices.
+was sampled, also when the data is on-policy and the ratio is 1 but for rounding. An update is `forward_backward` and
+`optim_step`, and a transaction: it succeeds for all policies, or raises and leaves every parameter and optimiser as it
+was. How several processes share the passes is in `devices`. Left out: mixed precision.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -22,11 +23,14 @@ import torch
 from palaestra.agents.base import Learnable
 from palaestra.algebra.turns import Ragged
 from palaestra.credit.sequential import Order
-from palaestra.errors import InputError, LearnerError, nearest
+from palaestra.errors import InputError, nearest
+from palaestra.learning import checkpoints
 from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces, ragged
+from palaestra.learning.devices import Devices, Kind, on_every_rank, spread
 from palaestra.learning.losses import aggregate, kl_between
 from palaestra.learning.protocol import LEARNERS, Metrics
 from palaestra.learning.sequential import Key, Sequential, Strategy, together
+from palaestra.learning.steps import Taken, metrics_of
 from palaestra.learning.terms import Piece, Step, Term, ValueHead, objective
 from palaestra.learning.terms.base import require
 from palaestra.learning.terms.heads import score_with_units
@@ -62,6 +66,10 @@ class PolicyGradient:
         transaction: "update": an update that fails is undone. With one step per policy that costs nothing; with several
             (epochs, minibatches, sequential) it takes a copy of parameters and optimiser, three times the parameters,
             while the update lasts. "step": no copy; a step that fails is not taken, those before it stay.
+        devices: "one" process; or the passes of each step are shared by several, started by torchrun or `--ranks`:
+            "ddp", each has all parameters; "fsdp", each has a part of a language model and of its moments, and the
+            first has the whole besides, to play. Without such processes these are "one". See docs/scale.md.
+        timeout: seconds that a process waits for the others.
 
     A step in which no row has credit is not taken, unless a term looks everywhere (kl, entropy, heads): momentum alone
     never moves a policy. A policy's start is kept only if a term asks for a reference.
@@ -86,10 +94,13 @@ class PolicyGradient:
         order: Order = "reverse",
         chunk_tokens: int = 8192,
         transaction: Transaction = "update",
+        devices: Kind = "one",
+        timeout: float = 600.0,
     ) -> None:
         for option, value, known in (
             ("schedule", schedule, get_args(Schedule)),
             ("transaction", transaction, get_args(Transaction)),
+            ("devices", devices, get_args(Kind)),
         ):
             if value not in known:
                 raise InputError(f"PolicyGradient: {option}={value!r} is unknown{nearest(str(value), known)}")
@@ -120,12 +131,17 @@ class PolicyGradient:
             for name, policy in self.policies.items()
         }
         wanted = any(term.reference for term in self.terms.values())
-        self.references = {name: policy.frozen_copy() for name, policy in self.policies.items() if wanted}
+        references = {name: policy.frozen_copy() for name, policy in self.policies.items() if wanted}
+        self.devices: Devices = spread(devices, timeout)
+        self.learned = self.devices.place(self.policies)
+        self.references = self.devices.place(references, frozen=True)
         self.optimisers = {
-            name: torch.optim.AdamW(self._parameters(name), self.lr[name], weight_decay=weight_decay, fused=True)
+            name: torch.optim.AdamW(self._groups(name), self.lr[name], weight_decay=weight_decay, fused=True)
             for name in self.policies
         }
-        self._told: dict[str, list[_Taken]] = {}
+        self._ready: dict[str, torch.Tensor] = {}
+        self._told: dict[str, list[Taken]] = {name: [] for name in self.policies}
+        self.devices.begin(self)
 
     # -- the protocol -------------------------------------------------------------------------------------------------
 
@@ -133,51 +149,76 @@ class PolicyGradient:
         """Columns that the terms read beside `policy`, `action_ids`, `logprobs` and the advantage."""
         return {column for term in self.terms.values() for column in term.needs}
 
-    def update(
-        self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
-    ) -> dict[str, Metrics]:
-        """Train every policy on its rows that have no `error` and an advantage.
+    @on_every_rank
+    def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
+        """Add to the gradients of every policy that of its rows, all of them one step; nothing moves yet.
+
+        Rows are those that have no `error` and an advantage. Gradients of several calls add up until `optim_step`;
+        denominators are those of a call.
 
         advantage: column of numbers, one per turn, or of lists, one per token of `action_ids`; null = takes no part. If
         no term reads credit, it is not looked at, and all rows with `action_ids` take part.
-        rng: draws the order of minibatches, and of parts if `order` is "random"; needed only then.
 
         Returns:
             per policy: loss, entropy (when the rows were sampled), grad_norm (before clipping), zero_credit (share of
             its rows whose advantage is 0), rows, tokens, seconds, and what the terms say of themselves: kl (None
-            without such a term), clip_fraction (of tokens), clamped (tokens whose log-ratio was cut to ±20). Means over
-            the steps; of sequential parts, weighted by their rows.
+            without such a term), clip_fraction (of tokens), clamped (tokens whose log-ratio was cut to ±20).
 
         Raises:
             MissingColumnError: no such advantage, or a column that a term needs.
-            RewardError: a reward is NaN or infinite; names the rows. Nothing is updated.
-            LearnerError: an advantage, loss or gradient is not finite, or the rows do not fit the policy. Nothing is
-                updated; with transaction="step" the steps before it stay.
+            RewardError: a reward is NaN or infinite; names the rows.
+            LearnerError: an advantage, loss or gradient is not finite, or the rows do not fit the policy. The gradients
+                of earlier calls are dropped as well.
         """
-        check_rewards(turns)
-        for key, term in self.terms.items():
-            for column in term.needs:
-                require(turns.frame, column, key)
-        batches = self._batches(turns, advantage)
+        try:
+            return self._accumulate(self._checked(turns, advantage))
+        except BaseException:
+            self._drop()
+            raise
+
+    @on_every_rank
+    def optim_step(self) -> None:
+        """Move every policy along its gradient, clipped, and count an update. One without gradient stays."""
+        for name in list(self._ready):
+            self._move(name)
+        self._finish()
+
+    @on_every_rank
+    def update(
+        self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
+    ) -> dict[str, Metrics]:
+        """`forward_backward` and `optim_step`; with epochs, minibatches or in sequence, several of both, undone if one
+        fails. Gradients that were there before are dropped.
+
+        rng: draws the order of minibatches, and of parts if `order` is "random"; needed only then.
+
+        Returns:
+            as `forward_backward`; means over the steps, of sequential parts weighted by their rows.
+
+        Raises:
+            as `forward_backward`. Nothing is updated; with transaction="step" the steps before it stay.
+        """
+        self._drop()
+        batches = self._checked(turns, advantage)
         sizes = [len(batch.size) for batch in batches.values()]
         if rng is None and any(self.minibatch and self.minibatch < size for size in sizes):
             raise InputError("PolicyGradient.update: minibatches are drawn: give rng=np.random.default_rng(seed)")
-        self._told = {name: [] for name in self.policies}
-        if self.strategy is together and self.epochs == 1 and max(sizes) <= (self.minibatch or max(sizes)):
-            metrics = self._learn_at_once(batches)
-        else:
+        try:
+            if self.strategy is together and self.epochs == 1 and max(sizes) <= (self.minibatch or max(sizes)):
+                metrics = self._accumulate(batches)
+                self.optim_step()
+                return metrics
 
             def learn(part: Turns, column: str) -> dict[str, Metrics]:
                 return {name: self.learn(name, batch, rng) for name, batch in self._batches(part, column).items()}
 
             copies = self.transaction == "update"
             with undone_on_error(self.optimisers.values()) if copies else nullcontext():
-                metrics = self.strategy(learn, turns, advantage, self.policies.values(), rng)
-        self.updates += 1
-        for name, taken in self._told.items():
-            for key, term in self.terms.items():
-                if term.after:
-                    term.after(self.memory[name][key], _metrics(taken, key))
+                metrics = self.strategy(learn, turns, advantage, self.learned.values(), rng)
+        except BaseException:
+            self._drop()
+            raise
+        self._finish()
         return metrics
 
     def divergence(
@@ -185,13 +226,15 @@ class PolicyGradient:
     ) -> dict[str, float]:
         """Exact KL(π ‖ π_start), mean over the tokens of the first `rows` rows of each policy that has any.
 
-        start: states of the policies at the start, for a learner that keeps none because no term asks for a reference;
-        without either a policy is left out.
+        start: states of the policies at the start, for a learner that keeps none because no term asks for a reference,
+        or keeps it in parts on several devices; without either a policy is left out. Only the first rank knows.
         """
-        found = {}
+        found: dict[str, float] = {}
+        if self.devices.rank:
+            return found
         for name, policy in self.policies.items():
             sample = turns.frame.filter(pl.col("policy") == name, pl.col("action_ids").is_not_null()).head(rows)
-            reference = self.references.get(name)
+            reference = None if name in self.devices.sharded else self.references.get(name)
             if reference is None and start is not None and name in start:
                 reference = policy.frozen_copy()
                 reference.load_state_dict(dict(start[name]))
@@ -233,29 +276,77 @@ class PolicyGradient:
         values[lengths > 0] = tokens[offsets[lengths > 0]]
         return values
 
-    def state_dict(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Optimisers, memories and modules of terms, references, number of updates: what a resume needs beside the
         policies' own states.
 
-        Tensors are live, as in torch.
+        Tensors are live, as in torch. What is spread over several devices is a `checkpoints.Folder`, into which every
+        rank writes its part when it is saved.
         """
         return {
             "updates": self.updates,
             "memory": self.memory,
-            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()},
-            "modules": {name: modules.state_dict() for name, modules in self.modules.items()},
-            "start": {name: reference.state_dict() for name, reference in self.references.items()},
+            **self.devices.parts(self),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Inverse of `state`, from any number of devices to any other; the policies of the team were restored before.
+
+        Only the first rank needs the state.
+        """
+        self._restore(state)
+
+    @on_every_rank
+    def _restore(self, state: dict[str, Any] | None) -> None:
+        assert state is not None
+        self._drop()
         self.updates = state["updates"]
-        for name in self.policies:
-            self.memory[name] = {key: dict(state["memory"][name][key]) for key in self.terms}
-            self.modules[name].load_state_dict(state["modules"][name])
-            self.optimisers[name].load_state_dict(state["optimisers"][name])
-        for name, reference in self.references.items():
-            reference.load_state_dict(state["start"][name])
+        self.memory = {name: {key: dict(state["memory"][name][key]) for key in self.terms} for name in self.policies}
+        self.devices.restore(self, state)
+
+    def save(self, path: str | Path) -> None:
+        """Write policies and `state` into a folder, whole or not at all; one that is there already is replaced.
+
+        Raises:
+            StorageError: it cannot be written; on several devices every rank says so, and which one could not.
+        """
+        if self.devices.rank:
+            if self.devices.sharded:
+                self._write(None)
+            return
+        policies = {name: policy.state_dict() for name, policy in self.policies.items()}
+        checkpoints.write_state(Path(path), {"policies": policies, "learner": self.state()})
+
+    def load(self, path: str | Path) -> None:
+        """Inverse of `save`, and of the learner's part of a trainer's checkpoint, whatever devices wrote it.
+
+        Raises:
+            StorageError: there is none, or it is damaged.
+        """
+        found: dict[str, Any] = {}
+        if self.devices.rank == 0:
+            found = checkpoints.load(Path(path))
+            for name, policy in self.policies.items():
+                policy.load_state_dict(found["policies"][name])
+        self._restore(found.get("learner"))
+
+    @on_every_rank
+    def _write(self, folder: Path | None) -> None:
+        """Every rank writes what only it has."""
+        self.devices.write(self, folder)
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes that learn together this is; the first, 0, plays, says what is done, and writes."""
+        return self.devices.rank
+
+    def follow(self) -> None:
+        """On another rank: take part in all that the first does, until it is done.
+
+        Raises:
+            RankError: a rank is gone or failed.
+        """
+        self.devices.follow(self)
 
     # -- one policy ---------------------------------------------------------------------------------------------------
 
@@ -263,62 +354,82 @@ class PolicyGradient:
         """Every step of one policy on its rows; `update` is what makes a transaction of it."""
         started = time.perf_counter()
         cache: dict[Any, Any] = {}
-        taken: list[_Taken] = []
+        taken: list[Taken] = []
         for chosen in self._minibatches(batch, rng):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
-            if taken[-1].norm is not None:
+            if name in self._ready:
                 self._move(name)
         return self._said(name, batch, taken, started)
 
-    def _learn_at_once(self, batches: Mapping[str, Batch]) -> dict[str, Metrics]:
+    def _checked(self, turns: Turns, advantage: str) -> dict[str, Batch]:
+        """The rows of every policy. Every rank has them all: denominators are those of the whole table."""
+        check_rewards(turns)
+        for key, term in self.terms.items():
+            for column in term.needs:
+                require(turns.frame, column, key)
+        batches = self._batches(turns, advantage)
+        self.devices.meet(self, {name: batch.rows for name, batch in batches.items()})
+        return batches
+
+    def _accumulate(self, batches: Mapping[str, Batch]) -> dict[str, Metrics]:
         """One step per policy: all gradients first, so that nothing has moved if one of them is not finite."""
-        metrics, ready = {}, []
+        metrics = {}
         for name, batch in batches.items():
             started = time.perf_counter()
             rows = np.arange(len(batch.size))
             taken = [self._gradient(name, batch, rows, 0, {})] if len(rows) else []
-            ready += [name for step in taken if step.norm is not None]
             metrics[name] = self._said(name, batch, taken, started)
-        for name in ready:
-            self._move(name)
         return metrics
 
     def _move(self, name: str) -> None:
+        limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
+        self.devices.clip(self._parameters(name), limit, self._ready.pop(name))
         for group in self.optimisers[name].param_groups:
             group["lr"] = self.lr[name] * decay(self.schedule, self.updates, self.span)
         self.optimisers[name].step()
+        self.optimisers[name].zero_grad()
 
-    def _gradient(self, name: str, batch: Batch, rows: np.ndarray, number: int, cache: dict[Any, Any]) -> _Taken:
+    def _finish(self) -> None:
+        """An update was made."""
+        self.updates += 1
+        told, self._told = self._told, {name: [] for name in self.policies}
+        for name, taken in told.items():
+            for key, term in self.terms.items():
+                if term.after:
+                    term.after(self.memory[name][key], metrics_of(taken, key))
+        self.devices.publish(self)
+
+    def _drop(self) -> None:
+        """Forget gradients that nobody has used."""
+        self._ready.clear()
+        self._told = {name: [] for name in self.policies}
+        for optimiser in self.optimisers.values():
+            optimiser.zero_grad()
+
+    def _gradient(self, name: str, batch: Batch, rows: np.ndarray, number: int, cache: dict[Any, Any]) -> Taken:
         """The gradient of one step, checked. Rows without credit count in the denominators of those with."""
         step = Step(
-            batch.rows, rows, batch.counts, self.policies[name], number, self.updates, self.span,
+            batch.rows, rows, batch.counts, self.learned[name], number, self.updates, self.span,
             (lambda: self.references[name]) if self.references else None, cache,
         )  # fmt: skip
         everywhere = any(term.everywhere for term in self.terms.values())
         active = rows if everywhere else rows[batch.credited[rows]]
         if not step.tokens or not len(active):
-            return _Taken(0.0, None, step)
-        optimiser = self.optimisers[name]
-        optimiser.zero_grad()
-        loss = 0.0
+            return Taken(0.0, None, step.tokens, {})
         whole = any(term.whole for term in self.terms.values())
-        for at in [active] if whole else pieces(active, batch.size, self.chunk_tokens):
-            part = self._loss(name, batch, step, at)
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-        limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
-        norm = float(torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], limit))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            left = "nothing was updated" if self.transaction == "update" or not number else f"{number} steps were taken"
-            raise LearnerError(
-                f"policy {name!r}, update {self.updates}: the loss is {loss}, the norm of its gradient {norm}; "
-                f"lower lr, or look for a policy that has become certain; {left}"
-            )
-        return _Taken(loss, norm, step)
+        left = "nothing was updated" if self.transaction == "update" or not number else f"{number} steps were taken"
+        what = f"policy {name!r}, update {self.updates}"
+        with self.devices.step(name, self._parameters(name), what, left) as shared:
+            for at, weight in self.devices.passes(name, active, batch.size, None if whole else self.chunk_tokens):
+                part = self._loss(name, batch, step, at)
+                (part * (weight * shared.scale)).backward()  # type: ignore[no-untyped-call]
+                shared.add(float(part.detach()), weight, step.logged)
+        self._ready[name] = shared.norm
+        return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)
 
     def _loss(self, name: str, batch: Batch, step: Step, at: np.ndarray) -> torch.Tensor:
         """What the rows `at` contribute to the step's loss: the sum of the terms."""
-        policy, frame, units = self.policies[name], batch.rows[at], None
+        policy, frame, units = self.learned[name], batch.rows[at], None
         if any(term.trunk for term in self.terms.values()):
             scored, units = score_with_units(policy, frame)
         else:
@@ -352,9 +463,14 @@ class PolicyGradient:
                 yield from np.split(order, firsts[batches][1:])
 
     def _parameters(self, name: str) -> list[torch.nn.Parameter]:
-        return [*self.policies[name].parameters(), *self.modules[name].parameters()]
+        return [*self.learned[name].parameters(), *self.modules[name].parameters()]
 
-    def _said(self, name: str, batch: Batch, taken: Sequence[_Taken], started: float) -> Metrics:
+    def _groups(self, name: str) -> Any:
+        """What the optimiser is made for; parameters in parts and whole ones do not go together in one group."""
+        own, heads = self.learned[name].parameters(), list(self.modules[name].parameters())
+        return [{"params": own}, {"params": heads}] if name in self.devices.sharded and heads else own + heads
+
+    def _said(self, name: str, batch: Batch, taken: Sequence[Taken], started: float) -> Metrics:
         self._told[name] += taken
         norms = [step.norm or 0.0 for step in taken]
         rows = len(batch.size)
@@ -368,29 +484,7 @@ class PolicyGradient:
             "rows": rows,
             "tokens": int(batch.counts.sum()),
         }
-        return base | _metrics(taken) | {"seconds": time.perf_counter() - started}
-
-
-class _Taken:
-    """A step whose gradient is known: its loss, the norm (None: there was nothing to learn), what its terms said."""
-
-    def __init__(self, loss: float, norm: float | None, step: Step) -> None:
-        self.loss, self.norm, self.tokens = loss, norm, step.tokens
-        self.said: dict[tuple[str, str, str], float] = {}
-        for key, name, per, value in step.logged:
-            place = (key, name, per)
-            self.said[place] = self.said.get(place, 0.0) + float(value)
-
-
-def _metrics(taken: Sequence[_Taken], only: str | None = None) -> Metrics:
-    """What terms said of themselves, over all steps; a name that two terms use is the mean of both."""
-    found: dict[str, list[float]] = {}
-    for key, name, per in dict.fromkeys(place for step in taken for place in step.said):
-        if only is None or key == only:
-            total = sum(step.said.get((key, name, per), 0.0) for step in taken)
-            steps, tokens = sum(step.norm is not None for step in taken), sum(step.tokens for step in taken)
-            found.setdefault(name, []).append(total / {"step": steps, "token": tokens, "update": 1}[per])
-    return {name: int(sum(values)) if name == "clamped" else float(np.mean(values)) for name, values in found.items()}
+        return base | metrics_of(taken) | {"seconds": time.perf_counter() - started}
 
 
 def decay(schedule: Schedule, step: int, steps: int | None) -> float:

@@ -1,11 +1,37 @@
-"""What a trainer asks of whoever changes the policies. `PolicyGradient` is one learner; others enter by a name."""
+"""What a trainer asks of whoever changes the policies. `PolicyGradient` is one learner; others enter by a name.
+
+The verbs are those of hosted trainers: `forward_backward`, `optim_step`, save and load of a state; to sample is a
+policy's (`act`). A service that speaks them becomes a learner by one adapter, which sends the rows that have credit,
+keeps no parameters, and has the name of a checkpoint on the other side for its state:
+
+    class Hosted:
+        updates = 0
+        def __init__(self, team, *, service, lr=1e-4):
+            self.service, self.lr, self.policies = service, lr, team.policies
+        def needs(self): return set()
+        def forward_backward(self, turns, *, advantage="advantage"):
+            rows = turns.frame.drop_nulls(advantage).select("prompt_ids", "action_ids", "logprobs", advantage)
+            return {name: self.service.forward_backward(rows.to_dicts()) for name in self.policies}
+        def optim_step(self):
+            self.service.optim_step(lr=self.lr)
+            self.updates += 1
+        def update(self, turns, *, advantage="advantage", rng=None):
+            metrics = self.forward_backward(turns, advantage=advantage)
+            self.optim_step()
+            return metrics
+        def state(self): return {"updates": self.updates, "name": self.service.save_state()}
+        def restore(self, state):
+            self.updates = state["updates"]
+            self.service.load_state(state["name"])
+
+Its policy asks the service to sample, and has an empty `state_dict`. `tests/learning/test_hosted.py` is this, complete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from palaestra.agents.base import Learnable
 from palaestra.algebra.registry import Registry
 
 if TYPE_CHECKING:
@@ -18,16 +44,30 @@ Metrics = dict[str, float | int | None]
 
 
 @runtime_checkable
+class Learned(Protocol):
+    """A policy as far as a trainer has to know it: by name, with a state of its own (empty, if that is elsewhere)."""
+
+    name: str
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+
+
+@runtime_checkable
 class Learner(Protocol):
     """Moves the policies of a team along what their turns were worth.
 
     policies: those that it changes, by name. updates: how many there were.
     A learner may also have `divergence(turns, start=)`, nats per token from the start by policy, which a trainer asks
-    for when it looks, and `values(turns)`, predictions for stages that want them.
+    for when it looks, `values(turns)`, predictions for stages that want them, and `save(path)` and `load(path)`, which
+    write and read its policies and its state without a trainer.
     """
 
     @property
-    def policies(self) -> Mapping[str, Learnable]:
+    def policies(self) -> Mapping[str, Learned]:
         """Name -> policy."""
 
     @property
@@ -37,19 +77,28 @@ class Learner(Protocol):
     def needs(self) -> set[str]:
         """Columns that it reads beside `policy`, `action_ids`, `logprobs` and the advantage."""
 
+    def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
+        """Add up the gradients of a table with credit; metrics per policy. Nothing moves yet."""
+
+    def optim_step(self) -> None:
+        """Move along the gradients that have been added up, forget them, and count an update."""
+
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """Learn from a table with credit; metrics per policy."""
+        """Both, as one transaction: it succeeds, or leaves everything as it was."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resume needs beside the policies' own states."""
+    def state(self) -> dict[str, Any]:
+        """What a resume needs beside the policies' own states: tensors, plain values, a name on another side."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`, after the policies' own."""
 
 
 LEARNERS: Registry[Learner] = Registry(
     "learner", home=("palaestra.learning.learner", "palaestra.learning.bandit"), example="policy_gradient"
 )
 """What `learn.kind` of a recipe may name; each is called with a team and the options of `learn`."""
+
+VERBS = ("policies", "updates", "needs", "forward_backward", "optim_step", "update", "state", "restore")
+"""What a learner has, in a message's order."""

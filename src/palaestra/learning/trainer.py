@@ -27,6 +27,7 @@ from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints, seal
 from palaestra.learning.alarms import Line, alarms
+from palaestra.learning.devices import leading
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
@@ -136,7 +137,12 @@ class Trainer:
             EnvError: no episode of the first iteration could be played; names the commonest error.
             RewardError, LearnerError: what was to be learned is not finite; names the rows.
         """
-        with contextlib.nullcontext() if self.directory is None else locked(self.directory):
+        with (
+            leading(self.learner) as leads,
+            locked(self.directory) if leads and self.directory is not None else contextlib.nullcontext(),
+        ):
+            if not leads:  # one process plays and writes; this one has learned with it
+                return []
             begin = self._begin(resume)
             trackers = Trackers(self.track(begin - 1) if self.track is not None and begin <= self.iterations else ())
             try:
@@ -285,7 +291,7 @@ class Trainer:
             "wall": self.wall,
             "cpu": self.cpu,
             "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
-            "learner": self.learner.state_dict(),
+            "learner": self.learner.state(),
             "stages": self.stages.state_dict(),
         }
 
@@ -337,7 +343,7 @@ class Trainer:
         seal.check(self.directory, state.get("files", {}), found.name, fix)
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
-        self.learner.load_state_dict(state["learner"])
+        self.learner.restore(state["learner"])
         self.stages.load_state_dict(state["stages"])
         self.wall, self.cpu = state["wall"], state["cpu"]
         self._forget_after(state["iteration"])

@@ -18,7 +18,7 @@ from palaestra.envs import make, telling
 from palaestra.envs.base import EnvFactory
 from palaestra.envs.facts import facts_of
 from palaestra.errors import PalaestraError, RecipeError, nearest
-from palaestra.learning.protocol import LEARNERS, Learner
+from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
@@ -254,9 +254,7 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
         if every or name in parameters or (name != "updates" and value != getattr(default, name))
     }
     made = call(make_learner, options | part.options, "learn", team)
-    missing = [
-        each for each in ("policies", "needs", "update", "state_dict", "load_state_dict") if not hasattr(made, each)
-    ]
+    missing = [each for each in VERBS if not hasattr(made, each)]
     if missing:
         made_of = type(made).__name__
         raise RecipeError(f"learn.kind: {part.kind!r} made {made_of}, which is no learner: it lacks {missing[0]}")

@@ -25,8 +25,10 @@ from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
+from palaestra.learning.ranks import alone, world
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
+from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, load
 from palaestra.runs.seed import Clock, finished, run_seed
 from palaestra.runs.stored import admit
@@ -48,12 +50,20 @@ class Job(NamedTuple):
 
 
 def train(
-    recipe: Recipe, directory: Path, *, resume: bool = False, jobs: int | None = None, console: Console | None = None
+    recipe: Recipe,
+    directory: Path,
+    *,
+    resume: bool = False,
+    jobs: int | None = None,
+    ranks: int = 1,
+    console: Console | None = None,
 ) -> dict[str, Any]:
     """Train every seed, compare with the start and the controls, write the summary, and return it.
 
     A run that is finished is not played again; its summary is made anew from what its seeds left. With `resume` it may
     be asked for more of the same: more iterations, seeds, held-out tasks, trials or controls.
+
+    ranks: processes that learn together in each seed, as `learn.devices` says.
 
     Raises:
         InputError: the directory holds another run, or a run and `resume` is False; or somebody else is training in
@@ -61,6 +71,7 @@ def train(
         StorageError: the directory cannot be written.
         PalaestraError: what stopped a seed.
     """
+    ranks_fit(recipe, ranks)
     _check(recipe)
     with locked(directory):
         resume = admit(recipe, directory, resume=resume)
@@ -71,7 +82,7 @@ def train(
         results = [result for result in there if result is not None]
         if len(results) < len(seeds):
             write_json(directory / "environment.json", build.versions())
-            results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock)
+            results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks)
             clock.keep()
             clock = Clock(directory / "clock.json", resume=True)
         say = Bars(console).say
@@ -89,7 +100,8 @@ def train(
 def _check(recipe: Recipe) -> None:
     """What cannot work is said before a directory is made."""
     kinds = {part.kind for part in recipe.policies.values()}
-    build.check(build.resolve(recipe), from_disk="lm" in kinds)
+    with alone():
+        build.check(build.resolve(recipe), from_disk="lm" in kinds)
 
 
 def _open(recipe: Recipe, directory: Path) -> None:
@@ -113,21 +125,31 @@ def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], sec
 
 
 def run_jobs(
-    work: Sequence[Job], *, resume: bool, jobs: int | None, console: Console | None, clock: Clock | None = None
+    work: Sequence[Job],
+    *,
+    resume: bool,
+    jobs: int | None,
+    console: Console | None,
+    clock: Clock | None = None,
+    ranks: int = 1,
 ) -> list[dict[str, Any]]:
     """Run every job, as many at once as there are cores, with one line of progress each.
 
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
-    jobs = min(jobs or os.cpu_count() or 1, len(work))
+    jobs = min(jobs or max((os.cpu_count() or 1) // ranks, 1), len(work))
     others = set(multiprocessing.active_children())
     with Bars(console) as bars:
+        if by_torchrun():  # this process is rank 0, and its own child cannot be
+            world(work[0].recipe.learn.timeout)
+            with dismissed():
+                return [run_seed(*job[:3], resume=resume, progress=bars.task(job.title)) for job in work]
         tasks = [_Watched(job, bars) for job in work]
         with _pool(jobs) as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
             for job in work:
-                futures.append(pool.submit(_run_job, job, resume))
+                futures.append(pool.submit(_run_job, job, resume, ranks))
                 workers |= set(multiprocessing.active_children()) - others
             pending = set(futures)
             while pending:
@@ -179,12 +201,12 @@ def _follow_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _run_job(job: Job, resume: bool) -> dict[str, Any]:
+def _run_job(job: Job, resume: bool, ranks: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(job.recipe.train.threads)
     try:
-        with noting(job.directory / NOTE) as progress:
+        with started(ranks, job.recipe.learn.timeout), noting(job.directory / NOTE) as progress:
             return run_seed(job.recipe, job.seed, job.directory, resume=resume, progress=progress)
     except PalaestraError as error:
         raise type(error)(f"{job.title}: {error}") from error

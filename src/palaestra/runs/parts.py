@@ -153,6 +153,10 @@ class LearnPart(Part):
     transaction: Literal["update", "step"] = Field(
         "update", description="what a failure undoes; step needs no copy of a model that takes several steps"
     )
+    devices: Literal["one", "ddp", "fsdp"] = Field(
+        "one", description="how ranks (--ranks N, torchrun) share updates: each has the models, or a part of them"
+    )
+    timeout: float = Field(600.0, gt=0, description="seconds that a rank waits for the others")
     options: dict[str, Any] = Field({}, description="of a learner of your own")
 
     @model_validator(mode="before")

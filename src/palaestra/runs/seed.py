@@ -35,6 +35,7 @@ from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.proof import check_result, judged, value_of
+from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
 from palaestra.runs.trained import keep
 
@@ -231,7 +232,9 @@ class Training:
 
     def run(self) -> list[dict[str, Any]]:
         """Train to the end and return the metrics."""
-        part, learner = self.setup.training, self.setup.learner(self.team)
+        part = self.setup.training
+        invite(self.setup.recipe, self.seed, self.corpus)
+        learner = self.setup.learner(self.team)
         if not (self.resume and self._look(0).exists()):
             self._look_at(self.start, 0)
         trainer = Trainer(

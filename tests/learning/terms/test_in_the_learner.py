@@ -70,11 +70,11 @@ def test_a_value_head_learns_on_the_trunk_and_predicts_per_row() -> None:
     assert isinstance(found, np.ndarray)
     assert np.isnan(found[63])
     assert np.corrcoef(found[:63], table["return"].to_numpy()[:63])[0, 1] > 0.95
-    state = copy.deepcopy(learner.state_dict())
+    state = copy.deepcopy(learner.state())
     twin = mlp(seed=1)
     again = PolicyGradient(Team(a=twin), "surrogate(), value(1.0)")
     twin.load_state_dict(policy.state_dict())
-    again.load_state_dict(state)
+    again.restore(state)
     np.testing.assert_allclose(again.values(table), learner.values(table))
 
 
@@ -145,7 +145,7 @@ def test_a_verdict_per_row_moves_a_language_model() -> None:
 def test_no_start_is_kept_unless_a_term_asks() -> None:
     policy = mlp()
     plain = PolicyGradient(Team(a=policy), lr=0.1)
-    assert plain.references == plain.state_dict()["start"] == {}
+    assert plain.references == plain.state()["start"] == {}
     assert plain.divergence(numbers()) == {}
     start = {"mlp": copy.deepcopy(policy.state_dict())}
     pulled = PolicyGradient(Team(a=policy), "surrogate(), kl(.1)", lr=0.1)

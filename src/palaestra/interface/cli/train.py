@@ -26,6 +26,9 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
     jobs: Jobs = None,
+    ranks: Annotated[
+        int, typer.Option(min=1, help="processes that share the updates of a seed, as learn.devices says")
+    ] = 1,
     trust: Trust = False,
 ) -> None:
     """Train a team, compare it with the team it started from, write the report."""
@@ -38,9 +41,12 @@ def train(
     from palaestra.interface.library import (
         train as run_train,
     )  # takes seconds; what is wrong in the recipe is said first
+    from palaestra.runs.ranks import followed
 
+    if followed(loaded):  # rank 0 plays, writes and says the rest
+        return
     directory = out or Path("runs") / loaded.name
-    summary = run_train(loaded, directory, resume=resume, jobs=jobs, console=err)
+    summary = run_train(loaded, directory, resume=resume, jobs=jobs, ranks=ranks, console=err)
     say(summary["verdict"])
     say(f"report: {directory / 'report.html'}")
 

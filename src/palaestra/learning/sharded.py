@@ -1,0 +1,240 @@
+"""A language model in parts: FSDP2's `fully_shard` over all ranks, and what comes of it for scoring, playing, keeping.
+
+Rank 0 shards a copy and plays with the whole model, into which every update is gathered; so acting, evaluation, export
+and the fast ways through a model are what they are on one device. Scoring is one call of the model per pass, whatever
+is in it, because all ranks go through the layers together; prompts that rows share are read once per row therefore.
+Optimisers see only parameters that are parts, so moments are in parts as well, and frozen
+weights have none.
+Left out: models that no single device can hold while they are loaded, tensor parallelism.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from palaestra.agents.base import Learnable, Scored
+from palaestra.errors import InputError, LearnerError, StorageError
+from palaestra.learning.checkpoints import Folder
+from palaestra.learning.devices import local
+
+if TYPE_CHECKING:
+    from palaestra.learning.learner import PolicyGradient
+    from palaestra.learning.ranks import Ranks
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def shardable(policy: Learnable) -> bool:
+    """Language models are; whatever else learns is small."""
+    return hasattr(getattr(policy, "model", None), "get_output_embeddings")
+
+
+def shard(policies: Mapping[str, Learnable], ranks: Ranks, *, copied: bool) -> dict[str, ShardedLM]:
+    """Their parts on this rank; a model that several policies share is shared still."""
+    both: tuple[Any, ...] = tuple(policy.model for policy in policies.values())  # type: ignore[attr-defined]
+    models = copy.deepcopy(both) if copied else both
+    for model in {id(model): model for model in models}.values():
+        _fully_shard(model, ranks)
+    return {name: ShardedLM(policy, model) for (name, policy), model in zip(policies.items(), models)}
+
+
+@functools.cache
+def _mesh(device: str, size: int) -> Any:
+    return torch.distributed.device_mesh.init_device_mesh(device, (size,))
+
+
+def _fully_shard(model: Any, ranks: Ranks) -> None:
+    """Block by block, then what is around them."""
+    from torch.distributed.fsdp import fully_shard
+
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    blocks = set(getattr(inner, "_no_split_modules", None) or ())
+    mesh = _mesh(ranks.device.type, ranks.size)
+    for module in [module for module in model.modules() if type(module).__name__ in blocks]:
+        fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+class ShardedLM:
+    """The part of a language policy on this rank: it scores and learns, and does not act."""
+
+    def __init__(self, policy: Any, model: Any) -> None:
+        self.name, self.temperature, self.model = policy.name, policy.temperature, model
+        self.compute = getattr(policy.forward, "compute", None)
+        self.names = list(policy.state_dict())
+        self.own = dict(model.named_parameters())
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.accepted = set(inspect.signature(inner.forward).parameters)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What learns, in parts, in the order of the policy's own."""
+        return [p for name, p in self.own.items() if name in set(self.names) and p.requires_grad]
+
+    def score(self, rows: pl.DataFrame) -> Scored:
+        """As `LMPolicy.score`, in one call of the model."""
+        prompts, actions = _tokens(rows, "prompt_ids"), _tokens(rows, "action_ids")
+        before, width = int(prompts[1].max()), int(actions[1].max())
+        ids = np.zeros((len(rows), before + width), np.int64)
+        places = np.arange(before + width)
+        read = (places < before) & (places >= (before - prompts[1])[:, None])
+        said = (places >= before) & (places < (before + actions[1])[:, None])
+        ids[read], ids[said] = prompts[0], actions[0]
+        device = local(next(iter(self.own.values()))).device
+        given, real = torch.from_numpy(ids).to(device), torch.from_numpy(read | said).to(device)[:, :-1]
+        arguments: dict[str, Any] = {}
+        if not bool(real.all()):
+            arguments["attention_mask"] = real.long()
+            if "position_ids" in self.accepted:
+                arguments["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
+        if "logits_to_keep" in self.accepted:
+            arguments["logits_to_keep"] = width
+        with torch.autocast(device.type, self.compute, enabled=self.compute is not None):
+            output = self.model(input_ids=given[:, :-1], use_cache=False, **arguments)
+        logits = torch.log_softmax(output.logits[:, -width:].float() / self.temperature, -1)
+        mask = torch.from_numpy(said[:, before:]).to(device)
+        chosen = logits.gather(2, given[:, before:, None])[:, :, 0] * mask
+        return Scored(chosen, -(logits.exp() * logits).sum(-1) * mask, mask, logits)
+
+    def score_with_units(self, rows: pl.DataFrame) -> tuple[Scored, Tensor]:
+        """And what the last layer read before each token: [rows, tokens, width]."""
+        from palaestra.learning.terms.heads import last_layer, watched
+
+        with watched(last_layer(self)) as seen:  # type: ignore[arg-type]
+            scored = self.score(rows)
+        return scored, seen[0][:, -scored.mask.shape[1] :]
+
+    def adopt(self, state: Mapping[str, Tensor] | None) -> None:
+        """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""
+        for name in self.names:
+            part = self.own[name].detach()
+            assert isinstance(part, DTensor)
+            whole = torch.empty(part.shape, dtype=part.dtype, device=part.to_local().device)
+            if state is not None:
+                whole.copy_(state[name])
+            torch.distributed.broadcast(whole, group_src=0)
+            put(part, whole)
+
+    def publish(self, to: Any | None) -> None:
+        """Gather the whole, into rank 0's policy; all ranks at once, one tensor after the other."""
+        state = None if to is None else to.state_dict()
+        for name in self.names:
+            part = self.own[name].detach()
+            assert isinstance(part, DTensor)
+            whole = part.full_tensor()
+            if state is not None:
+                state[name].copy_(whole)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The parts on this rank, by name."""
+        return {name: self.own[name].detach() for name in self.names}
+
+    def act(self, requests: Any) -> Any:
+        """It does not; rank 0's own policy does."""
+        raise LearnerError(
+            f"policy {self.name!r} is in parts on several devices and cannot act; the team of rank 0 does"
+        )
+
+    load_state_dict = frozen_copy = act
+
+
+def _tokens(rows: pl.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
+    from palaestra.learning.batch import ragged
+
+    flat, _, lengths = ragged(rows[column])
+    if not lengths.all():
+        raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
+    return flat.astype(np.int64), lengths
+
+
+def put(part: Tensor, whole: Tensor) -> None:
+    """Set a tensor, or the part of it that is here, to a whole one that every rank has."""
+    if isinstance(part, DTensor):
+        here = distribute_tensor(whole.to(part.dtype), part.device_mesh, part.placements, src_data_rank=None)
+        part.to_local().copy_(here.to_local())
+    else:
+        part.copy_(whole)
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def kept(learner: PolicyGradient) -> dict[str, Any]:
+    """What goes into a state in place of moments and references that are in parts."""
+    tensors, steps = _held(learner)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return {"steps": steps, "shards": Folder(learner._write, size)}
+
+
+def _held(learner: PolicyGradient) -> tuple[dict[str, Tensor], dict[str, dict[str, float]]]:
+    """Tensors by name, and of every parameter that was moved how often it was."""
+    tensors: dict[str, Tensor] = {}
+    steps: dict[str, dict[str, float]] = {}
+    for name in sorted(learner.devices.sharded):
+        state = learner.optimisers[name].state
+        moved = {str(i): state[p] for i, p in enumerate(learner._parameters(name)) if state.get(p)}
+        steps[name] = {i: float(each["step"]) for i, each in moved.items()}
+        tensors |= {f"{name}/{i}/{key}": each[key] for i, each in moved.items() for key in MOMENTS}
+        if name in learner.references:
+            tensors |= {f"{name}/start/{key}": each for key, each in learner.references[name].state_dict().items()}
+    return tensors, steps
+
+
+def write(learner: PolicyGradient, ranks: Ranks, folder: Path) -> None:
+    """Every rank writes its part, as safetensors.
+
+    Raises:
+        StorageError: a rank could not; names it, on all of them.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    try:
+        writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+        save(_held(learner)[0], storage_writer=writer, process_group=ranks.talk)
+    except CheckpointException as error:
+        said = [f"rank {rank} of {ranks.size}: {found[0]}" for rank, found in sorted(error.failures.items())]
+        raise StorageError("; ".join(said)) from error
+
+
+def restored(learner: PolicyGradient, name: str, state: Mapping[str, Any]) -> None:
+    """Moments and reference of one policy, from parts or whole, into parts or whole."""
+    parameters, optimiser = learner._parameters(name), learner.optimisers[name]
+    optimiser.state.clear()
+    reference = learner.references[name].state_dict() if name in learner.references else {}
+    if name in state["optimisers"]:  # whole
+        for i, held in state["optimisers"][name]["state"].items():
+            made = _moments(optimiser, parameters[int(i)], float(held["step"]))
+            for key in MOMENTS:
+                put(made[key], held[key])
+        for key, part in reference.items():
+            put(part, state["start"][name][key].to(part.device))
+        return
+    wanted: dict[str, Tensor] = {f"{name}/start/{key}": part for key, part in reference.items()}
+    for i, step in state["steps"][name].items():
+        made = _moments(optimiser, parameters[int(i)], step)
+        wanted |= {f"{name}/{i}/{key}": made[key] for key in MOMENTS}
+    if wanted:
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        talk = None if learner.devices.ranks is None else learner.devices.ranks.talk
+        reader = HuggingFaceStorageReader(str(state["shards"]))
+        load(wanted, storage_reader=reader, process_group=talk, no_dist=talk is None)
+
+
+def _moments(optimiser: torch.optim.Optimizer, parameter: Tensor, step: float) -> dict[str, Tensor]:
+    made = {key: torch.zeros_like(parameter.detach()) for key in MOMENTS}
+    optimiser.state[parameter] = {"step": torch.tensor(step, device=local(parameter.detach()).device)} | made
+    return made

@@ -1,0 +1,41 @@
+"""What is said of the steps of an update: losses, norms, and the metrics that terms make of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from palaestra.learning.protocol import Metrics
+
+Place = tuple[str, str, str]
+"""Term, name of a number, and per what it is: as `Piece.log` has it."""
+
+
+class Taken(NamedTuple):
+    """A step whose gradient is known: its loss, the norm (None: there was nothing to learn), what its terms said."""
+
+    loss: float
+    norm: float | None
+    tokens: int
+    said: Mapping[Place, float]
+
+
+def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
+    """What the terms said in the pieces of a step, added up."""
+    said: dict[Place, float] = {}
+    for key, name, per, value in logged:
+        said[key, name, per] = said.get((key, name, per), 0.0) + float(value)
+    return said
+
+
+def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
+    """What terms said of themselves, over all steps; a name that two terms use is the mean of both."""
+    found: dict[str, list[float]] = {}
+    for key, name, per in dict.fromkeys(place for step in taken for place in step.said):
+        if only is None or key == only:
+            total = sum(step.said.get((key, name, per), 0.0) for step in taken)
+            steps, tokens = sum(step.norm is not None for step in taken), sum(step.tokens for step in taken)
+            found.setdefault(name, []).append(total / {"step": steps, "token": tokens, "update": 1}[per])
+    return {name: int(sum(values)) if name == "clamped" else float(np.mean(values)) for name, values in found.items()}

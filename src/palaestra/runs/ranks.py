@@ -1,0 +1,133 @@
+"""Processes that learn together in a run: started here (`--ranks 2`), or by torchrun.
+
+Rank 0 is the process of the seed: it plays, evaluates, writes and says how far it is, as if it were alone. The others
+are told for whom to make a learner, and follow it. Left out: seeds side by side under torchrun, which gives the ranks
+of one learner only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from palaestra.errors import PalaestraError, RecipeError
+from palaestra.learning.ranks import world
+from palaestra.runs.recipe import Recipe, import_modules
+
+END = 30.0
+"""Seconds that other ranks have to end by themselves."""
+
+
+def by_torchrun() -> bool:
+    """Whether somebody else has started this process as one of several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def ranks_fit(recipe: Recipe, ranks: int) -> None:
+    """Refuse several ranks that have nothing to share.
+
+    Raises:
+        RecipeError: says what to write.
+    """
+    if ranks > 1 and by_torchrun():
+        raise RecipeError(
+            f"--ranks {ranks} under torchrun, which has started {os.environ['WORLD_SIZE']}: give one of both"
+        )
+    if (ranks > 1 or by_torchrun()) and recipe.learn.devices == "one":
+        raise RecipeError("learn.devices: several ranks need 'ddp' (each has the models) or 'fsdp' (each has a part)")
+
+
+@contextlib.contextmanager
+def started(count: int, timeout: float) -> Iterator[None]:
+    """Be rank 0 of `count` processes on this machine; the others end with this. timeout: of `learn`."""
+    if count < 2:
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    context = multiprocessing.get_context("spawn")
+    others = [
+        context.Process(
+            target=serve,
+            args=(
+                timeout,
+                {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            ),
+            daemon=True,
+        )
+        for rank in range(1, count)
+    ]
+    for process in others:
+        process.start()
+    os.environ.update(common | {"RANK": "0", "LOCAL_RANK": "0"})
+    try:
+        world(timeout)
+        with dismissed():
+            yield
+    finally:
+        for process in others:
+            process.join(END)
+            process.terminate()
+
+
+@contextlib.contextmanager
+def dismissed() -> Iterator[None]:
+    """Tell the other ranks at the end that there is no more to do."""
+    try:
+        yield
+    finally:
+        group = world(END)
+        if group is not None and group.broken is None:
+            with contextlib.suppress(RuntimeError, PalaestraError):
+                group.announce(None)
+
+
+def invite(recipe: Mapping[str, Any], seed: int, corpus: list[str]) -> None:
+    """The other ranks make the team and the learner of this recipe too; now make them here."""
+    group = world(recipe["learn"]["timeout"])
+    if group is not None:
+        group.announce((dict(recipe), seed, corpus))
+
+
+def serve(timeout: float, variables: Mapping[str, str]) -> None:
+    """Be another rank than 0, until rank 0 has no more to do. What ends it early is said on stderr."""
+    os.environ.update(variables)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts means rank 0
+    try:
+        _follow(timeout)
+    except PalaestraError as error:
+        sys.exit(f"palaestra, rank {os.environ['RANK']}: {error}")
+
+
+def followed(recipe: Recipe) -> bool:
+    """True on other ranks than 0 that torchrun has started, after they have done their part of everything."""
+    if not by_torchrun() or os.environ["RANK"] == "0":
+        return False
+    ranks_fit(recipe, 1)
+    _follow(recipe.learn.timeout)
+    return True
+
+
+def _follow(timeout: float) -> None:
+    import torch
+
+    from palaestra.runs.build import resolve
+
+    group = world(timeout)
+    assert group is not None
+    while (job := group.heard()) is not None:
+        written, seed, corpus = job
+        import_modules(written["imports"])
+        recipe = Recipe.model_validate(written)
+        torch.set_num_threads(recipe.train.threads)
+        setup = resolve(recipe)
+        learner: Any = setup.learner(setup.team(seed, corpus))
+        learner.follow()
