@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -42,7 +42,7 @@ class Team(Mapping[str, Policy]):
 
     @classmethod
     def made(cls, make: Callable[..., Team], *arguments: Any, **options: Any) -> Team:
-        """The team that a function makes, and how it is made again: by workers in other processes and on other machines.
+        """The team that a function makes, and how workers make it again, in other processes and on other machines.
 
         >>> from palaestra.agents import ScriptedPolicy, random_legal
         >>> def players(): return Team(a=ScriptedPolicy(random_legal))
@@ -97,9 +97,23 @@ class Team(Mapping[str, Policy]):
 
     def frozen_copy(self) -> Team:
         """The team as it is now: learnable policies copied (shared ones once), the others as they are."""
+        return self.frozen(self.learnable)
+
+    def twin(self) -> Team:
+        """A copy that acts as this one does to the last bit, which a frozen one need not: torch multiplies matrices in
+        another way if the weights do not learn."""
         copies: dict[str, Policy] = {**self.policies}
-        copies.update({name: policy.frozen_copy() for name, policy in self.learnable.items()})
-        copied = Team({agent: copies[policy.name] for agent, policy in self.items()})
+        for name, policy in self.learnable.items():
+            copies[name] = getattr(policy, "twin", policy.frozen_copy)()
+        return self._with(copies)
+
+    def frozen(self, names: Collection[str]) -> Team:
+        """The team with these policies replaced by frozen copies."""
+        copies = {name: self.learnable[name].frozen_copy() for name in names}
+        return self._with({**self.policies, **copies})
+
+    def _with(self, policies: Mapping[str, Policy]) -> Team:
+        copied = Team({agent: policies[policy.name] for agent, policy in self.items()})
         copied.maker = self.maker
         return copied
 

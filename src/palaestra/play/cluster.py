@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import PalaestraError, StorageError, missing_extra
@@ -30,9 +30,10 @@ class Ray(Spread):
 
     workers: how many actors; default: one for each CPU of the cluster. address: of a running cluster ("auto",
     "ray://host:10001", "host:6379"); default: what RAY_ADDRESS or `ray start` says, else one on this machine that ends
-    with the run. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe does not
-    say. late: a shard that takes so many times as long as usual is given to a second worker; None: never. cpus,
-    resources: that a worker asks for. The other options are those of `local`.
+    with the run. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe does
+    not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never. cpus,
+    resources: that a worker asks for. imports: modules that a worker imports first; those of the recipe. The other
+    options are those of `local`.
 
     Raises:
         InputError: a number is out of range. MissingExtraError: ray is not installed.
@@ -50,8 +51,9 @@ class Ray(Spread):
         timeout: float | None = 60.0,
         retries: int = 0,
         max_turns: int = 1000,
+        imports: Sequence[str] = (),
     ) -> None:
-        super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns)
+        super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
         try:
             import ray  # noqa: F401
         except ImportError:
@@ -97,9 +99,7 @@ class _Member:
 class RayHands:
     """`Hands` that are actors."""
 
-    def __init__(
-        self, count: int | None, address: str | None, cpus: float, resources: Mapping[str, float]
-    ) -> None:
+    def __init__(self, count: int | None, address: str | None, cpus: float, resources: Mapping[str, float]) -> None:
         import ray
 
         self._ours = _connect(address)

@@ -14,10 +14,11 @@ import os
 import pickle
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -37,8 +38,9 @@ class Processes(Spread):
     """On this machine, in processes: for more cores, or beside a learner that computes.
 
     workers: how many. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe
-    does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never. The
-    other options are those of `local`. What cannot be pickled (a function inside a function) is played here.
+    does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never.
+    imports: modules that a worker imports first; those of the recipe. The other options are those of `local`. What
+    cannot be pickled (a function inside a function) is played here.
 
     Raises:
         InputError: a number is out of range.
@@ -53,8 +55,9 @@ class Processes(Spread):
         timeout: float | None = 60.0,
         retries: int = 0,
         max_turns: int = 1000,
+        imports: Sequence[str] = (),
     ) -> None:
-        super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns)
+        super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
 
     def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
         """So many processes."""
@@ -72,8 +75,9 @@ class _Member:
         theirs.close()  # so that the end of the process is the end of the pipe
         self.ready = self.idle = False
 
-    def end(self) -> int | None:
+    def end(self, patience: float = 0.0) -> int | None:
         self.connection.close()
+        self.process.join(patience)  # who is dying has something to say
         self.process.kill()
         self.process.join()
         return self.process.exitcode
@@ -146,7 +150,7 @@ class ProcessHands:
 
     def _replace(self, number: int) -> Lost:
         member = self._members.pop(number)
-        code = member.end()
+        code = member.end(patience=1.0)
         self._stillborn += not member.ready
         if self._stillborn >= LOSSES:
             raise PalaestraError(
@@ -203,10 +207,9 @@ def _seal(turns: Turns) -> bytes:
 
 def one_thread() -> None:
     """One torch thread: workers share the cores, and more would change the last bits."""
-    with contextlib.suppress(ImportError):
-        import torch
-
-        torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def follow_parent(folder: str | None = None) -> None:

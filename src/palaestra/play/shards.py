@@ -9,12 +9,14 @@ Left out: optimisers, and policies that remember something outside of their stat
 from __future__ import annotations
 
 import hashlib
+import importlib
 import pickle
 import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,7 +38,7 @@ def cut(plan: Plan, shards: int) -> list[Plan]:
     first, count = plan.numbers.start, len(plan.numbers)
     shards = min(shards, count)
     edges = [first + count * number // shards for number in range(shards + 1)]
-    return [plan.part(range(low, high)) for low, high in zip(edges, edges[1:])]
+    return [plan.part(range(low, high)) for low, high in pairwise(edges)]
 
 
 # -- weights as plain bytes -------------------------------------------------------------------------------------------
@@ -121,12 +123,18 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """All that shards of one plan share. env, team: pickled makers. states: of its policies, by name."""
+    """All that shards of one plan share.
+
+    env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch multiplies
+    in another way then. options: of `local`. imports: modules to import first.
+    """
 
     env: Published
     team: Published
     states: Mapping[str, Published] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
 
 
 class Answer(NamedTuple):
@@ -157,7 +165,8 @@ class Player:
     def __init__(self, fetch: Callable[[Any], Any]) -> None:
         self._fetch = fetch
         self._made: OrderedDict[str, Any] = OrderedDict()
-        self._loaded: dict[tuple[str, str], str] = {}
+        self._loaded: dict[tuple[str, str, frozenset[str]], str] = {}
+        self._frozen: dict[tuple[str, frozenset[str]], Team] = {}
 
     def play(self, job: Job, plan: Plan, seal: Callable[[Turns], Any]) -> Answer:
         """The shard's table, made ready to travel by `seal`; never raises."""
@@ -167,6 +176,8 @@ class Player:
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
+                for module in job.imports:
+                    importlib.import_module(module)
                 env, team = self._make(job.env, "env"), self._team(job)
                 turns = Local(**job.options).play(env, team, plan)
             warned = tuple(str(each.message) for each in caught if issubclass(each.category, UserWarning))
@@ -190,15 +201,21 @@ class Player:
             while len(self._made) > MOST_MADE:
                 gone, _ = self._made.popitem(last=False)
                 self._loaded = {place: key for place, key in self._loaded.items() if place[0] != gone}
+                self._frozen = {which: team for which, team in self._frozen.items() if which[0] != gone}
         self._made.move_to_end(published.key)
         return self._made[published.key]
 
     def _team(self, job: Job) -> Team:
         team: Team = self._make(job.team, "team")
+        frozen = job.frozen & {policy.name for policy in team.trainable}
+        if frozen:
+            which = (job.team.key, frozen)
+            team = self._frozen[which] = self._frozen.get(which) or team.frozen(frozen)
         for name, state in job.states.items():
-            if self._loaded.get((job.team.key, name)) != state.key:
+            place = (job.team.key, name, frozen if name in frozen else frozenset())
+            if self._loaded.get(place) != state.key:
                 team.learnable[name].load_state_dict(unpack(self._fetch(state.place)))
-                self._loaded[job.team.key, name] = state.key
+                self._loaded[place] = state.key
         return team
 
 

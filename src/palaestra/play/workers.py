@@ -216,13 +216,14 @@ class Spread:
         timeout: float | None,
         retries: int,
         max_turns: int,
+        imports: Sequence[str],
     ) -> None:
         self.here = Local(concurrency, timeout, retries, max_turns, shards=SHARDS if shards is None else shards)
         if workers is not None and workers < 1:
             raise InputError(f"rollout: workers={workers}, expected at least 1")
         if late is not None and late < 1:
             raise InputError(f"rollout: late={late}, expected at least 1, times the usual, or None for never")
-        self.workers, self.late = workers, late
+        self.workers, self.late, self.imports = workers, late, tuple(imports)
         self._crew: Crew | None = None
         self._spent = threading.local()
         self._said: set[str] = set()
@@ -294,7 +295,8 @@ class Spread:
             packed = pack(policy.state_dict())
             states[name] = crew.publish(f"{sent['team'].key}/{name}", digest(packed), packed)
         options = {name: getattr(self.here, name) for name in ("concurrency", "timeout", "retries", "max_turns")}
-        return Job(sent["env"], sent["team"], states, options)
+        frozen = frozenset(states) - {policy.name for policy in team.trainable}
+        return Job(sent["env"], sent["team"], states, options, self.imports, frozen)
 
     def _not_sent(self, what: str) -> None:
         if what not in self._said:
