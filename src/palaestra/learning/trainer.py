@@ -118,6 +118,12 @@ class Trainer:
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
         if lag:
             self.stages.check_overlap()
+            for name, policy in learner.policies.items():
+                if hasattr(policy, "sync"):
+                    raise InputError(
+                        f"policy {name!r} is answered for by a server, which has one version of the weights, and play "
+                        f"ahead needs {lag + 1}: take train.lag=0"
+                    )
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration

@@ -7,10 +7,11 @@ groups, autoscaling hints, GPUs of workers beyond `resources`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import PalaestraError, StorageError, missing_extra
@@ -64,6 +65,21 @@ class Ray(Spread):
         """So many actors."""
         key = ("ray", self.workers, self.address, self.cpus, *sorted(self.resources.items()), self.late)
         return key, lambda: Crew(RayHands(self.workers, self.address, self.cpus, self.resources), self.late)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def shared(options: Mapping[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
+        """The options for seeds that train at once: one cluster, joined or started here, and workers of their own."""
+        import ray
+
+        ours = _connect(options.get("address"))
+        try:
+            places = ray.cluster_resources().get("CPU", 1.0) / max(options.get("cpus", 1), 1e-9)
+            own = {"workers": max(1, int(places // seeds)), "address": ray.get_runtime_context().gcs_address}
+            yield {**own, **{name: value for name, value in options.items() if name != "address"}}
+        finally:
+            if ours:
+                ray.shutdown()
 
 
 class _Worker:
@@ -238,7 +254,7 @@ def _connect(address: str | None) -> bool:
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     try:
         ray.init(address=address, **quiet) if address else ray.init(include_dashboard=False, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of every kind, plain ones too
         where = f"the cluster at {address!r}" if address else "a cluster"
         raise PalaestraError(f"ray: cannot join {where}: {_first(error)}") from error
     return True

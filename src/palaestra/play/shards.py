@@ -125,8 +125,8 @@ class Published(NamedTuple):
 class Job:
     """All that shards of one plan share.
 
-    env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch multiplies
-    in another way then. options: of `local`. imports: modules to import first.
+    env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
+    multiplies in another way then. options: of `local`. imports: modules to import first.
     """
 
     env: Published

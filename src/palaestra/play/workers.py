@@ -285,6 +285,8 @@ class Spread:
         maker = getattr(team, "maker", None)
         if maker is None:
             return self._not_sent("a team that does not know its maker (Team.made)")
+        if any(hasattr(policy, "sync") for policy in team.policies.values()):
+            return self._not_sent("a team that a server answers for, which has one version of the weights")
         try:
             made = {"env": crew.hands.dumps(env), "team": crew.hands.dumps(maker)}
         except Exception as error:  # whatever pickling says of a function inside a function, a lock, a socket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -287,6 +288,17 @@ def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
     given = part.model_dump(exclude={"executor"}) | {"imports": tuple(imports)}
     common = {name: value for name, value in given.items() if name in takes}
     return call(make, common | options, "play.executor", *values)  # type: ignore[no-any-return]
+
+
+def shared_executor(text: str, seeds: int, stack: contextlib.ExitStack) -> str:
+    """The executor for so many seeds that train at once; one with a cluster joins it here, until the stack closes."""
+    name, values, options = read_call(text)
+    make = EXECUTORS.find(name)
+    if not hasattr(make, "shared"):
+        return text
+    given = inspect.signature(make).bind_partial(*values, **options).arguments
+    ours = stack.enter_context(make.shared(given, seeds))
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in ours.items())})"
 
 
 def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] | None:

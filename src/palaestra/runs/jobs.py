@@ -13,8 +13,6 @@ import json
 import multiprocessing
 import os
 import re
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -25,6 +23,7 @@ from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
+from palaestra.play.processes import follow_parent as _follow_parent
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
@@ -121,6 +120,26 @@ def run_jobs(
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
     jobs = min(jobs or os.cpu_count() or 1, len(work))
+    with contextlib.ExitStack() as stack:
+        return _run_jobs(_placed(work, jobs, stack), resume, jobs, console, clock)
+
+
+def _placed(work: Sequence[Job], jobs: int, stack: contextlib.ExitStack) -> list[Job]:
+    """The jobs, with those that play on a cluster sharing one."""
+    executors = {text: build.shared_executor(text, jobs, stack) for text in {job.recipe.play.executor for job in work}}
+    return [
+        job._replace(
+            recipe=job.recipe.model_copy(
+                update={"play": job.recipe.play.model_copy(update={"executor": executors[job.recipe.play.executor]})}
+            )
+        )
+        for job in work
+    ]
+
+
+def _run_jobs(
+    work: Sequence[Job], resume: bool, jobs: int, console: Console | None, clock: Clock | None
+) -> list[dict[str, Any]]:
     others = set(multiprocessing.active_children())
     with Bars(console) as bars:
         tasks = [_Watched(job, bars) for job in work]
@@ -164,19 +183,6 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _follow_parent() -> None:
-    """Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run_job(job: Job, resume: bool) -> dict[str, Any]:
