@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/rivals
+SCALE := $(VENV)/scale
 
-.PHONY: demo test install lint types unit fuzz bench parity clean
+.PHONY: demo test install lint types unit fuzz bench parity scale-test clean
 
 demo: $(INSTALLED)
 	$(BIN)/palaestra train solver-checker --out runs/demo
@@ -56,6 +57,17 @@ bench: $(RIVALS)/.installed
 parity: $(RIVALS)/.installed
 	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/learning/adapters \
 		tests/learning/terms
+
+# Engines for more than one process or machine, which are heavy: Ray with simulated nodes. At most 20 minutes.
+$(SCALE)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(SCALE)
+	$(SCALE)/bin/python -m pip install --quiet --upgrade pip==26.3
+	$(SCALE)/bin/python -m pip install --quiet torch==2.13.0
+	$(SCALE)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,openspiel,ray]' pytest hypothesis
+	touch $@
+
+scale-test: $(SCALE)/.installed
+	OMP_NUM_THREADS=1 $(SCALE)/bin/python -m pytest tests/scale
 
 clean:
 	rm -rf $(VENV) build dist runs

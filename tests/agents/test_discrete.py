@@ -41,7 +41,7 @@ def rows_of(observations, actions) -> pl.DataFrame:
 
 def learned(policy):
     """Not at its start, so that mistakes show."""
-    policy.act(requests(SEEN))
+    policy.score(rows_of(SEEN, [0] * len(SEEN)))  # a table has rows for what it learned from
     with torch.no_grad():
         for p in policy.parameters():
             p.add_(torch.linspace(-1, 1, p.numel()).sin().view_as(p))
@@ -118,14 +118,30 @@ def test_rows_that_cannot_be_scored_are_an_error() -> None:
         MLPPolicy(5, 3).score(rows)
 
 
-def test_a_table_starts_uniform_and_states_take_rows_in_the_order_in_which_they_are_met() -> None:
+def test_a_table_starts_uniform_and_states_take_rows_in_the_order_in_which_they_are_learned_from() -> None:
     policy = TabularPolicy(3, capacity=3)
     np.testing.assert_allclose(policy.choice_probabilities(SEEN[:1])[0], 1 / 3)
-    policy.choice_probabilities([SEEN[0], SEEN[2], SEEN[0]])
+    policy.score(rows_of([SEEN[0], SEEN[2], SEEN[0]], [1, 1, 2]))
     assert list(policy._places) == [SEEN[0].key(), SEEN[2].key()]
-    policy.choice_probabilities(SEEN[3:4])
+    policy.score(rows_of(SEEN[3:4], [0]))
     with pytest.raises(PolicyError, match=r"full: 4 states met, capacity=3: raise it"):
         policy.choice_probabilities(SEEN[4:5])
+    with pytest.raises(PolicyError, match=r"full: 4 states met, capacity=3: raise it"):
+        policy.score(rows_of(SEEN[4:5], [0]))
+
+
+def test_who_only_acts_changes_no_table() -> None:
+    """Else it would matter where a team was played, and by how many."""
+    policy = TabularPolicy(3)
+    policy.score(rows_of(SEEN[1:2], [0]))
+    with torch.no_grad():
+        policy.parameters()[0][0] = torch.tensor([2.0, 0.0, -1.0])
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    policy.act(requests(SEEN))
+    found, _ = policy.choice_probabilities(SEEN[:2])
+    np.testing.assert_allclose(found[0], 1 / 3)
+    assert found[1, 0] > 0.8
+    assert all(torch.equal(tensor, before[name]) for name, tensor in policy.state_dict().items())
 
 
 def test_a_state_of_a_table_carries_its_states() -> None:

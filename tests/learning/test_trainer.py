@@ -112,6 +112,7 @@ def test_a_run_is_determined_by_its_seed(
             metrics.pop("seconds")
         line.pop("wall_seconds")
         line.pop("cpu_seconds")
+        line.pop("waiting_seconds")
     assert timeless == stored
 
 

@@ -53,6 +53,8 @@ class ChatPolicy:
     Raises InputError if the variable is not set, or if what is given looks like a key.
     """
 
+    waits = True
+
     def __init__(
         self,
         model: str,

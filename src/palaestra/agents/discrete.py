@@ -132,6 +132,10 @@ class DiscretePolicy(abc.ABC):
         frozen.module.requires_grad_(False)
         return frozen
 
+    def twin(self) -> Self:
+        """A copy that learns as this one does; see `Team.twin`."""
+        return copy.deepcopy(self)
+
     def save(self, path: str | Path) -> None:
         """Write `model.safetensors` and what it is, `palaestra.json`, into a folder."""
         from safetensors.torch import save_file

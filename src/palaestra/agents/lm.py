@@ -327,6 +327,13 @@ class LMPolicy:
         frozen._learns = self._learns
         return frozen
 
+    def twin(self) -> LMPolicy:
+        """A copy that learns as this one does; see `Team.twin`."""
+        copied = self.frozen_copy()
+        for name, parameter in copied.model.named_parameters():
+            parameter.requires_grad_(name in self._learns)
+        return copied
+
 
 def _check(
     max_new_tokens: Any = 1,

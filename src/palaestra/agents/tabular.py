@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class TabularPolicy(DiscretePolicy):
     """Softmax logits per `Observation.key()`, uniform until learned; agents that share it share a state's row.
 
-    actions: how many ids. capacity: most states, taken in the order in which they are met. The table is allocated
-    whole, so that an optimiser made before the first state still fits after the last. Raises PolicyError when full.
+    actions: how many ids. capacity: most states, taken in the order in which they are first learned from; who only acts
+    changes nothing, so it does not matter who acts, and where. The table is allocated whole, so that an optimiser made
+    before the first state still fits after the last. Raises PolicyError when full.
     """
 
     KIND = "tabular"
@@ -33,20 +34,32 @@ class TabularPolicy(DiscretePolicy):
         self._places: dict[int, int] = {}
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
-        """Rows of the table."""
-        return self._rows(observation.key() for observation in observations)
+        """Rows of the table; zeros for a state that nothing was learned of."""
+        keys = [observation.key() for observation in observations]
+        fresh = set(keys) - self._places.keys()
+        self._check(len(self._places) + len(fresh))
+        rows = self._rows([self._places.get(key, 0) for key in keys])
+        known = [key not in fresh for key in keys] if fresh else None
+        return rows if known is None else torch.where(torch.tensor(known, device=rows.device)[:, None], rows, 0.0)
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Rows of the table by the column `state`."""
-        return self._rows(rows["state"].to_list())
+        """Rows of the table by the column `state`, which has a row from now on."""
+        met = len(self._places)
+        places = [self._places.setdefault(key, len(self._places)) for key in rows["state"].to_list()]
+        self._check(len(self._places))
+        if len(self._places) > met:
+            with torch.no_grad():  # as it was played
+                self.module.get_parameter("logits")[met : len(self._places)] = 0.0
+        return self._rows(places)
 
-    def _rows(self, keys: Iterable[int]) -> torch.Tensor:
-        places = [self._places.setdefault(key, len(self._places)) for key in keys]
-        table = self.module.get_parameter("logits")
-        if len(self._places) > len(table):
+    def _check(self, states: int) -> None:
+        if states > self.capacity:
             raise PolicyError(
-                f"TabularPolicy {self.name!r} is full: {len(self._places)} states met, capacity={len(table)}: raise it"
+                f"TabularPolicy {self.name!r} is full: {states} states met, capacity={self.capacity}: raise it"
             )
+
+    def _rows(self, places: list[int]) -> torch.Tensor:
+        table = self.module.get_parameter("logits")
         return table[torch.tensor(places, dtype=torch.long, device=table.device)]
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,8 +22,11 @@ _KINDS = {"bandit": "BanditPolicy", "lm": "LMPolicy", "tabular": "TabularPolicy"
 class Team(Mapping[str, Policy]):
     """Agent -> policy. Agents share parameters by sharing a policy object: `Team(solver=p, checker=p)`.
 
+    maker: makes the same team elsewhere, but for the state of its policies; see `made`.
     Raises InputError if two different policies have one name: names are what tables and checkpoints tell them apart by.
     """
+
+    maker: Callable[[], Team] | None = None
 
     def __init__(self, policies: Mapping[str, Policy] | None = None, /, **agents: Policy) -> None:
         self._by_agent: dict[str, Policy] = {**(policies or {}), **agents}
@@ -35,6 +39,20 @@ class Team(Mapping[str, Policy]):
                     f"Team: agent {agent!r} brings a second policy named {policy.name!r}:"
                     f" give it its own name=, or pass the same object to share it"
                 )
+
+    @classmethod
+    def made(cls, make: Callable[..., Team], *arguments: Any, **options: Any) -> Team:
+        """The team that a function makes, and how workers make it again, in other processes and on other machines.
+
+        >>> from palaestra.agents import ScriptedPolicy, random_legal
+        >>> def players(): return Team(a=ScriptedPolicy(random_legal))
+        >>> Team.made(players).maker()
+        Team(a=script)
+        """
+        maker = functools.partial(make, *arguments, **options)
+        team: Team = maker()
+        team.maker = maker
+        return team
 
     def __getitem__(self, agent: str) -> Policy:
         return self._by_agent[agent]
@@ -79,9 +97,25 @@ class Team(Mapping[str, Policy]):
 
     def frozen_copy(self) -> Team:
         """The team as it is now: learnable policies copied (shared ones once), the others as they are."""
+        return self.frozen(self.learnable)
+
+    def twin(self) -> Team:
+        """A copy that acts as this one does to the last bit, which a frozen one need not: torch multiplies matrices in
+        another way if the weights do not learn."""
         copies: dict[str, Policy] = {**self.policies}
-        copies.update({name: policy.frozen_copy() for name, policy in self.learnable.items()})
-        return Team({agent: copies[policy.name] for agent, policy in self.items()})
+        for name, policy in self.learnable.items():
+            copies[name] = getattr(policy, "twin", policy.frozen_copy)()
+        return self._with(copies)
+
+    def frozen(self, names: Collection[str]) -> Team:
+        """The team with these policies replaced by frozen copies."""
+        copies = {name: self.learnable[name].frozen_copy() for name in names}
+        return self._with({**self.policies, **copies})
+
+    def _with(self, policies: Mapping[str, Policy]) -> Team:
+        copied = Team({agent: policies[policy.name] for agent, policy in self.items()})
+        copied.maker = self.maker
+        return copied
 
     def save(self, path: str | Path, *, others: Mapping[str, Mapping[str, Any]] | None = None) -> Path:
         """Write a folder per policy that has a `save`, and `team.json`, who fills which seat; returns the folder.

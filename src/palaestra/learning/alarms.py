@@ -18,6 +18,7 @@ ZERO_CREDIT = 0.95
 ILLEGAL = 0.2
 KL = 3.0
 INCOMPLETE = 0.2
+VERSIONS = 4
 
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
@@ -35,6 +36,11 @@ def _of_the_rollout(line: Line) -> Iterator[str]:
         yield f"nothing was learned: {line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
     elif line["incomplete_groups"] > INCOMPLETE * line["groups"]:
         yield f"{line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
+    if (line.get("version_lag") or 0) > VERSIONS:
+        yield (
+            f"what was played is {line['version_lag']} updates older than what learns from it; beyond {VERSIONS} runs "
+            "have been seen to lose a third of their success: lower train.lag"
+        )
 
 
 def _of_the_rewards(line: Line) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 A run is determined by its arguments and its seed. What is drawn in an iteration has its own stream, and a checkpoint
 holds all else that matters, so a run that was killed and resumed ends with the same parameters, bit for bit, as one
-that was not. Left out on purpose: callbacks beyond the two hooks, asynchronous play, early stopping. For another order
-of things write your own loop: `examples/first_proof.py` is one.
+that was not. Left out on purpose: callbacks beyond the two hooks, early stopping. For another order of things write
+your own loop: `examples/first_proof.py` is one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from palaestra.learning.devices import leading
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
+from palaestra.learning.overlap import Ahead, Overlap, spent_by
 from palaestra.learning.stages.base import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
@@ -70,6 +71,8 @@ class Trainer:
         files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
             and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
         save_turns: training turns on disk: "none", those of the "last" checkpoint, or of "all" iterations.
+        lag: iteration i is played with the weights that iteration max(0, i - 1 - lag) left, while others are learned
+            from; see `learning.overlap`. 0: play and learning take turns.
         incomplete: what happens to groups with fewer than `group_size` good episodes: "drop" or "keep". Failed
             episodes never train anybody.
         track: called with the last iteration that stays, returns who is told the metrics; see `learning.trackers`.
@@ -100,6 +103,7 @@ class Trainer:
         keep: int = 2,
         files: Iterable[str] = (),
         save_turns: Literal["none", "last", "all"] = "last",
+        lag: int = 0,
         incomplete: Literal["drop", "keep"] = "drop",
         run: str | None = None,
         track: Callable[[int], Sequence[Tracker]] | None = None,
@@ -109,8 +113,18 @@ class Trainer:
         for name, value in (counts | {"checkpoint_every": checkpoint_every, "keep": keep}).items():
             if value < 1:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
+        if lag < 0:
+            raise InputError(f"Trainer: lag={lag}, expected 0 or more")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
+        if lag:
+            self.stages.check_overlap()
+            for name, policy in learner.policies.items():
+                if hasattr(policy, "sync"):
+                    raise InputError(
+                        f"policy {name!r} is answered for by a server, which has one version of the weights, and play "
+                        f"ahead needs {lag + 1}: take train.lag=0"
+                    )
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
@@ -121,6 +135,8 @@ class Trainer:
         self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
         self.wall = self.cpu = 0.0
+        self.lag = lag
+        self.overlap = Overlap(env, team, self.executor) if lag else None
         self.start: dict[str, Any] | None = None
 
     def run(self, *, resume: bool = False) -> list[Line]:
@@ -149,23 +165,31 @@ class Trainer:
                 self._run(begin, trackers)
             finally:
                 trackers.close()
+                if self.overlap is not None:
+                    self.overlap.close()
         return self.journal.lines
 
     def _run(self, begin: int, trackers: Trackers) -> None:
         with reporting(self.progress, "train") as report:
+            if self.overlap is not None and not self.overlap.queue:
+                self._look_ahead(range(begin, begin + self.lag + 1))
             for iteration in range(begin, self.iterations + 1):
                 with self._clock():
-                    plan, turns = self._play(iteration)
+                    plan, turns, waited = self._play(iteration)
                     trained, rest, turns, warnings = self._rewarded(turns, plan)
                     good = len(trained)
                     trained = self.stages.after_reward(trained, iteration, self._context(iteration))
                     trained = trained.with_column(advantage=self.credit)
+                    behind, metrics = self.learner.updates - plan.version, self.stages.metrics
                     learned = self._learn(trained, iteration)
+                    if self.overlap is not None:
+                        self._look_ahead(range(iteration + self.lag + 1, iteration + self.lag + 2))
                 if self.on_turns is not None:
                     self.on_turns(iteration, trained)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
                 line |= measure(turns, plan.group_size, learned, self.learner.policies)
-                line |= {"added_rows": len(trained) - good, "stages": self.stages.metrics}
+                line |= {"added_rows": len(trained) - good, "stages": metrics}
+                line |= {"version_lag": behind, "waiting_seconds": waited}
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
                 self.journal.append(line)
@@ -191,7 +215,7 @@ class Trainer:
             advisers=self.advisers,
         )
 
-    def _play(self, iteration: int) -> tuple[Plan, Turns]:
+    def _plan(self, iteration: int) -> Plan:
         plan = Plan(
             groups=self.groups,
             group_size=self.group_size,
@@ -200,11 +224,29 @@ class Trainer:
             run=self.run_name,
             version=self.learner.updates,
         )
-        plan = self.stages.plan(plan, self._context(iteration))
-        turns = self.executor.play(self.env, self.team, plan)
+        return self.stages.plan(plan, self._context(iteration))
+
+    def _look_ahead(self, iterations: range) -> None:
+        """Plan these with what is known now, and have them played with the weights of now."""
+        assert self.overlap is not None
+        weights = {name: copy.deepcopy(policy.state_dict()) for name, policy in self.learner.policies.items()}
+        for iteration in iterations:
+            ahead = Ahead(self._plan(iteration), self.stages.notes(), weights)
+            self.overlap.add(ahead, play=iteration <= self.iterations)
+
+    def _play(self, iteration: int) -> tuple[Plan, Turns, float]:
+        """What was planned, what was played, and the seconds that one waited for it."""
+        if self.overlap is None:
+            plan, began = self._plan(iteration), time.perf_counter()
+            turns = self.executor.play(self.env, self.team, plan)
+            waited = time.perf_counter() - began
+        else:
+            ahead, turns, waited, spent = self.overlap.next()
+            self.stages.recall(ahead.notes)
+            plan, self.cpu = ahead.plan, self.cpu + spent
         if iteration == 1:
             _refuse_nothing(turns)
-        return plan, turns
+        return plan, turns, waited
 
     def _rewarded(self, turns: Turns, plan: Plan) -> tuple[Turns, Turns, Turns, list[str]]:
         """Rows that may train and the rest, with the reward of the recipe, and all of them; and, of the first batch,
@@ -293,7 +335,7 @@ class Trainer:
             "policies": {name: policy.state_dict() for name, policy in self.learner.policies.items()},
             "learner": self.learner.state(),
             "stages": self.stages.state_dict(),
-        }
+        } | ({} if self.overlap is None else {"ahead": self.overlap.state_dict()})
 
     def _settings(self) -> dict[str, Any]:
         """What must be the same when a run goes on."""
@@ -305,6 +347,7 @@ class Trainer:
             "reward": str(dict(self.reward) if isinstance(self.reward, Mapping) else self.reward),
             "stages": self.stages.texts,
             "incomplete": self.incomplete,
+            "lag": self.lag,
         }
 
     def _begin(self, resume: bool) -> int:
@@ -316,7 +359,11 @@ class Trainer:
                 self.start = {name: copy.deepcopy(each.state_dict()) for name, each in self.learner.policies.items()}
             return 1
         folder = self.directory / "checkpoints"
-        checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * checkpoints.size_of(self._state(0)))
+        size = checkpoints.size_of(self._state(0))
+        size += self.lag * checkpoints.size_of(
+            {name: each.state_dict() for name, each in self.learner.policies.items()}
+        )
+        checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * size)
         found = checkpoints.latest(folder)
         there = checkpoints.begun(self.directory)
         if there and found is None:
@@ -333,10 +380,11 @@ class Trainer:
             self._checkpoint(0)
             return 1
         state = checkpoints.load(found)
+        made = {"lag": 0} | state["settings"]
         for name, value in self._settings().items():
-            if state["settings"].get(name) != value:
+            if made.get(name) != value:
                 raise InputError(
-                    f"{self.directory}: the run was made with {name}={state['settings'].get(name)!r}, not {value!r}; "
+                    f"{self.directory}: the run was made with {name}={made.get(name)!r}, not {value!r}; "
                     "resume it with the same settings, or choose another directory"
                 )
         fix = f"delete {self.directory} to begin it again"
@@ -346,6 +394,9 @@ class Trainer:
         self.learner.restore(state["learner"])
         self.stages.load_state_dict(state["stages"])
         self.wall, self.cpu = state["wall"], state["cpu"]
+        if self.overlap is not None:
+            for ahead in Overlap.again(state["ahead"], state["policies"]):
+                self.overlap.add(ahead, play=ahead.plan.iteration <= self.iterations)
         self._forget_after(state["iteration"])
         return int(state["iteration"]) + 1
 
@@ -360,10 +411,10 @@ class Trainer:
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
         """What runs inside is training time."""
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), time.process_time() + spent_by(self.executor)
         yield
         self.wall += time.perf_counter() - wall
-        self.cpu += time.process_time() - cpu
+        self.cpu += time.process_time() + spent_by(self.executor) - cpu
 
 
 def _refuse_nothing(turns: Turns) -> None:

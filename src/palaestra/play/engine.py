@@ -127,7 +127,8 @@ class Engine:
     """Plays the episodes of a plan.
 
     envs: makes the calls of envs. policies: asks those policies that wait rather than compute, beside each other; None:
-    one after the other. facts: what the env declares; None until one could be made.
+    one after the other. presumed: whether those wait that do not say so and have no parameters. facts: what the env
+    declares; None until one could be made.
     """
 
     def __init__(
@@ -141,10 +142,11 @@ class Engine:
         max_turns: int,
         envs: Watchdog,
         policies: Watchdog | None = None,
+        presumed: bool = True,
     ) -> None:
         self.factory, self.team, self.plan = factory, team, plan
         self.concurrency, self.retries, self.max_turns = concurrency, retries, max_turns
-        self.envs, self.policies = envs, policies
+        self.envs, self.policies, self.presumed = envs, policies, presumed
         self.facts: Facts | None = None
         self.errors = 0
         self._streams = Streams(plan.seed, plan.iteration, plan.stream)
@@ -265,7 +267,8 @@ class Engine:
         policy = self.team.for_agent(agent)
         shared = next((queue for queue in self._queues.values() if queue.policy is policy), None)
         if shared is None:
-            beside = self.policies is not None and getattr(policy, "waits", not isinstance(policy, Learnable))
+            presumed = self.presumed and not isinstance(policy, Learnable)
+            beside = self.policies is not None and getattr(policy, "waits", presumed)
             try:
                 name = str(policy.name)
             except Exception as error:

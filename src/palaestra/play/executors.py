@@ -30,6 +30,7 @@ from palaestra.play.boundary import begin
 from palaestra.play.engine import Engine, Report, Seats
 from palaestra.play.plan import Plan
 from palaestra.play.recording import Label, Stored, frames, stream_parquet
+from palaestra.play.shards import cut
 from palaestra.play.streams import Streams
 from palaestra.play.watchdog import Failure, Watchdog
 
@@ -58,7 +59,11 @@ class Executor(Protocol):
 
 MOST_THREADS = 64
 
-EXECUTORS: Registry[Executor] = Registry("executor", home=("palaestra.play.executors",), example="threads(workers=32)")
+EXECUTORS: Registry[Executor] = Registry(
+    "executor",
+    home=("palaestra.play.executors", "palaestra.play.processes", "palaestra.play.cluster"),
+    example="threads(workers=32)",
+)
 
 
 @EXECUTORS.register("local")
@@ -72,34 +77,53 @@ class Local:
     concurrency: how many episodes are played at once; changes the speed only. timeout: seconds that making and
     resetting an env, or one step of it, may take; None: no limit, and envs are called in the caller's thread. retries:
     how often a failed episode is played again; attempt k of episode e is episode e + k · size of the group, and the
-    failed ones stay in the table. max_turns: a longer episode is truncated.
+    failed ones stay in the table. max_turns: a longer episode is truncated. shards: play the plan in so many parts, one
+    after the other, as executors with workers do; the table is then theirs bit for bit. Default: whole.
+
+    Policies that say `waits = True` are asked beside each other.
 
     Raises:
         InputError: a number is out of range.
     """
 
+    presumed = False
+    """Whether a policy without parameters that does not say so is one that waits."""
+
     def __init__(
-        self, concurrency: int = 256, timeout: float | None = 60.0, retries: int = 0, max_turns: int = 1000
+        self,
+        concurrency: int = 256,
+        timeout: float | None = 60.0,
+        retries: int = 0,
+        max_turns: int = 1000,
+        shards: int | None = None,
     ) -> None:
         for name, value, least in (
             ("concurrency", concurrency, 1),
             ("max_turns", max_turns, 1),
             ("retries", retries, 0),
+            ("shards", 1 if shards is None else shards, 1),
         ):
             if value < least:
                 raise InputError(f"rollout: {name}={value}, expected at least {least}")
         if timeout is not None and timeout <= 0:
             raise InputError(f"rollout: timeout={timeout}, expected seconds > 0, or None for no limit")
         self.concurrency, self.timeout, self.retries, self.max_turns = concurrency, timeout, retries, max_turns
+        self.shards = shards
 
     def play(
         self, env: EnvFactory, team: Seats, plan: Plan, *, progress: bool = False, sink: str | Path | None = None
     ) -> Turns:
         """See `Executor.play`; progress and sink as of `rollout`."""
+        if self.shards is not None and sink is None:
+            parts = [self._play(env, team, part, progress, None) for part in cut(plan, self.shards)]
+            return Turns(Turns.concat(parts).frame.rechunk())
+        return self._play(env, team, plan, progress, sink)
+
+    def _play(self, env: EnvFactory, team: Seats, plan: Plan, progress: bool, sink: str | Path | None) -> Turns:
         engine = Engine(
             env, team, plan, concurrency=self.concurrency, max_turns=self.max_turns,
             retries=self.retries if plan.retries is None else plan.retries,
-            envs=self._envs(), policies=self._policies(),
+            envs=self._envs(), policies=self._policies(), presumed=self.presumed,
         )  # fmt: skip
         openings = _Openings() if plan.episodes > len(plan.numbers) else None
         with _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
@@ -131,7 +155,7 @@ class Local:
         return Watchdog(self.timeout, most=MOST_THREADS)
 
     def _policies(self) -> Watchdog | None:
-        return None
+        return Watchdog(None, threads=MOST_THREADS)
 
 
 @EXECUTORS.register("threads")
@@ -147,6 +171,8 @@ class Threads(Local):
         InputError: a number is out of range.
     """
 
+    presumed = True
+
     def __init__(
         self,
         workers: int = MOST_THREADS,
@@ -154,8 +180,9 @@ class Threads(Local):
         timeout: float | None = 60.0,
         retries: int = 0,
         max_turns: int = 1000,
+        shards: int | None = None,
     ) -> None:
-        super().__init__(concurrency, timeout, retries, max_turns)
+        super().__init__(concurrency, timeout, retries, max_turns, shards)
         if workers < 1:
             raise InputError(f"rollout: workers={workers}, expected at least 1")
         self.workers = workers
@@ -187,7 +214,7 @@ class _Openings:
                 f"{len(divergent)} of {groups} groups do not start from one observation (first: group {divergent[0]}), "
                 "so statistics over a group compare different tasks; reset(seed) must draw from its seed alone: "
                 "palaestra.testing.check_env shows where it does not",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

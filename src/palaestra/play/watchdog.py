@@ -149,8 +149,10 @@ class _Batch(Generic[Item, Result]):
             self._began = perf_counter()
             self._position = position
             watch = self._watch
-            computed = thread_time() if watch else 0.0
+            first = position == 0  # when it began nobody had looked yet
+            computed = thread_time() if watch or first else 0.0
             result = _attempt(self._call, self.items[position])
+            watch = watch or (self._watch if first else None)
             if watch:
                 watch.note(perf_counter() - self._began, thread_time() - computed)
             with self._lock:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,16 +86,16 @@ def resolve(recipe: Recipe) -> Setup:
             )
         else:
             policies = {**recipe.policies, **(part.policies or {})}
-            controls[name] = functools.partial(_team, policies, recipe.team, test)
+            controls[name] = functools.partial(_made, policies, recipe.team, test)
     return Setup(
         name=recipe.name,
         train=train,
         test=test,
         agents=agents,
-        team=functools.partial(_team, recipe.policies, recipe.team, train),
+        team=functools.partial(_made, recipe.policies, recipe.team, train),
         learner=functools.partial(_learner, recipe.learn, recipe.train.iterations),
         stages=recipe.stages,
-        executor=functools.partial(executor, recipe.play),
+        executor=functools.partial(executor, recipe.play, recipe.imports),
         reward=_reward(recipe.reward),
         credit=parse(recipe.credit),
         warm_start=recipe.warm_start,
@@ -195,6 +196,17 @@ def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[s
     return made
 
 
+def _made(
+    policies: Mapping[str, PolicyPart],
+    seating: Mapping[str, str],
+    factory: EnvFactory,
+    seed: int,
+    corpus: Iterable[str],
+) -> Team:
+    """A team that workers can make again, wherever they are."""
+    return Team.made(_team, policies, seating, factory, seed, list(corpus))
+
+
 def _team(
     policies: Mapping[str, PolicyPart],
     seating: Mapping[str, str],
@@ -203,7 +215,6 @@ def _team(
     corpus: Iterable[str],
 ) -> Team:
     """The team before any training."""
-    corpus = list(corpus)
     made = {
         name: policy(name, part, factory=factory, seed=seed * 1000 + number, corpus=corpus)
         for number, (name, part) in enumerate(policies.items())
@@ -225,6 +236,10 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
 
 def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
     """Every seat filled by one scripted play."""
+    return Team.made(_script, teacher, options, factory, field, seed)
+
+
+def _script(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int) -> Team:
     script = Demonstrator(make_teacher(teacher, options, field, seed=seed), name=f"script-{teacher.rpartition(':')[2]}")
     return Team(dict.fromkeys(agents_of(factory), script))
 
@@ -261,8 +276,8 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
     return made  # type: ignore[no-any-return]
 
 
-def executor(part: PlayPart) -> Executor:
-    """What plays; the recipe's concurrency, timeout and retries are for those that take them.
+def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
+    """What plays; the recipe's shards, concurrency, timeout, retries and imports are for those that take them.
 
     Raises:
         RecipeError: there is no such executor, or it does not take these options.
@@ -271,8 +286,20 @@ def executor(part: PlayPart) -> Executor:
     with naming("play.executor"):
         make = EXECUTORS.find(name)
     takes = inspect.signature(make).parameters
-    common = {k: v for k, v in part.model_dump(exclude={"executor"}).items() if k in takes}
+    given = part.model_dump(exclude={"executor"}) | {"imports": tuple(imports)}
+    common = {name: value for name, value in given.items() if name in takes}
     return call(make, common | options, "play.executor", *values)  # type: ignore[no-any-return]
+
+
+def shared_executor(text: str, seeds: int, stack: contextlib.ExitStack) -> str:
+    """The executor for so many seeds that train at once; one with a cluster joins it here, until the stack closes."""
+    name, values, options = read_call(text)
+    make = EXECUTORS.find(name)
+    if not hasattr(make, "shared"):
+        return text
+    given = inspect.signature(make).bind_partial(*values, **options).arguments
+    ours = stack.enter_context(make.shared(given, seeds))
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in ours.items())})"
 
 
 def _reward(written: str | dict[str, str] | None) -> Signal | dict[str, Signal] | None:
@@ -305,6 +332,8 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     with naming("track"):
         check_trackers(setup.track)
     setup.executor().close()
+    if setup.training.lag:
+        Stages(setup.stages).check_overlap()
     corpus = [observation.text for observation in setup.train().reset(0).values()]
     learner = None
     if from_disk:

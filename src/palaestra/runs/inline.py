@@ -92,6 +92,7 @@ def learn(
         after_iteration=after_iteration,
         on_turns=on_turns,
         incomplete=training.incomplete,
+        lag=training.lag,
         run=str(seed),
     )
     return Learned(team, trainer.run(), setup, executor)

@@ -13,8 +13,6 @@ import json
 import multiprocessing
 import os
 import re
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -25,7 +23,9 @@ from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
-from palaestra.learning.ranks import alone, world
+from palaestra.learning.ranks import alone as by_itself
+from palaestra.learning.ranks import world
+from palaestra.play.processes import follow_parent as _follow_parent
 from palaestra.runs import build
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
@@ -100,7 +100,7 @@ def train(
 def _check(recipe: Recipe) -> None:
     """What cannot work is said before a directory is made."""
     kinds = {part.kind for part in recipe.policies.values()}
-    with alone():
+    with by_itself():
         build.check(build.resolve(recipe), from_disk="lm" in kinds)
 
 
@@ -139,6 +139,26 @@ def run_jobs(
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
     jobs = min(jobs or max((os.cpu_count() or 1) // ranks, 1), len(work))
+    with contextlib.ExitStack() as stack:
+        return _run_jobs(_placed(work, jobs, stack), resume, jobs, console, clock, ranks)
+
+
+def _placed(work: Sequence[Job], jobs: int, stack: contextlib.ExitStack) -> list[Job]:
+    """The jobs, with those that play on a cluster sharing one."""
+    executors = {text: build.shared_executor(text, jobs, stack) for text in {job.recipe.play.executor for job in work}}
+    return [
+        job._replace(
+            recipe=job.recipe.model_copy(
+                update={"play": job.recipe.play.model_copy(update={"executor": executors[job.recipe.play.executor]})}
+            )
+        )
+        for job in work
+    ]
+
+
+def _run_jobs(
+    work: Sequence[Job], resume: bool, jobs: int, console: Console | None, clock: Clock | None, ranks: int
+) -> list[dict[str, Any]]:
     others = set(multiprocessing.active_children())
     with Bars(console) as bars:
         if by_torchrun():  # this process is rank 0, and its own child cannot be
@@ -186,19 +206,6 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _follow_parent() -> None:
-    """Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _run_job(job: Job, resume: bool, ranks: int) -> dict[str, Any]:

@@ -211,12 +211,20 @@ class TrainPart(Part):
     save_turns: Literal["none", "last", "all"] = Field("last", description="iterations whose turns are kept as Parquet")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
+    lag: int = Field(
+        0, ge=0, description="play so many iterations ahead of learning: iteration i with the weights after i - 1 - lag"
+    )
 
 
 class PlayPart(Part):
     """How play is spread; see `palaestra.play.executors`."""
 
-    executor: str = Field("local()", description="a registered executor, threads(workers=32), or module:name(…)")
+    executor: str = Field("local()", description="a registered executor: processes(workers=2), ray, or module:name(…)")
+    shards: int | None = Field(
+        None,
+        ge=1,
+        description="parts of what is played; they fix its bits, the workers do not; null: 1, 16 with workers",
+    )
     concurrency: int = Field(256, ge=1, description="episodes at once")
     timeout: float | None = Field(60.0, gt=0, description="seconds that one step of the env may take")
     retries: int = Field(1, ge=0, description="times a failed episode is played again")

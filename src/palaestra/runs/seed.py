@@ -131,7 +131,8 @@ def task_key(name: str) -> str:
 def digest(recipe: Recipe) -> str:
     """Of all that a seed's result depends on."""
     same = dict.fromkeys(("description", "track", "seeds"))
-    said = json.dumps(recipe.model_dump(mode="json") | same, sort_keys=True)
+    whole = recipe.model_dump(mode="json") | same
+    said = json.dumps(whole | {"play": whole["play"] | {"executor": None}}, sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -259,6 +260,7 @@ class Training:
             files=SEALED,
             save_turns=part.save_turns,
             incomplete=part.incomplete,
+            lag=part.lag,
             run=str(self.seed),
             track=self._trackers,
             progress=self.progress,

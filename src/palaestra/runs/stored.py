@@ -49,8 +49,8 @@ def admit(recipe: Recipe, directory: Path, *, resume: bool) -> bool:
     return True
 
 
-BESIDE = ("description", "track")
-"""Fields on which no number depends."""
+BESIDE = ("description", "track", "play.executor")
+"""Fields on which no number depends; who plays can at most change the last bits, and none if `play.shards` is given."""
 
 
 def _trained(directory: Path) -> Iterator[str]:

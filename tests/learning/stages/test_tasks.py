@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.agents import Team, fixed
 from palaestra.algebra.turns import Turns
+from palaestra.envs import make
 from palaestra.envs.worlds import Answers
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.base import Context, Stages
 from palaestra.learning.stages.tasks import FailureReplay, StagedCurriculum, curriculum, failure_replay
 from palaestra.play.executors import Local, Plan
 
@@ -127,3 +129,24 @@ def test_too_few_easy_tasks_are_filled_up_with_the_easiest() -> None:
     assert sum(tasks(planned(stage, 0))) < sum(tasks(planned(drawn, 0)))
     with pytest.raises(InputError, match="draws"):
         curriculum(edges=(1,), at_step=(1,), draws=0)
+
+
+def test_a_curriculum_that_is_planned_ahead_moves_on_once_for_each_stage() -> None:
+    stages = Stages([curriculum(edges=[1, 2], at_success=0.5, difficulty=lambda start: 1.0, draws=1)], seed=0)
+    made = stages[0]
+
+    def call(iteration: int) -> None:
+        groups = {"group": [0, 1], "episode": [0, 0], "agent": ["a", "a"], "success": [True, True]}
+        stages.after_reward(Turns(pl.DataFrame(groups)), iteration, context)
+
+    def context(rng: np.random.Generator) -> Context:
+        return Context(rng=rng, iteration=0, env=make("roles/user"), team=None, executor=Local())  # type: ignore[arg-type]
+
+    plans = []
+    for iteration in (1, 2):
+        stages.plan(Plan(2, iteration=iteration), context)
+        plans.append(stages.notes())
+    for iteration, notes in zip((1, 2), plans, strict=True):
+        stages.recall(notes)
+        call(iteration)
+    assert made.memory.stage == 1, "the second one succeeded in the first stage, too, which was over by then"

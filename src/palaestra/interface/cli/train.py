@@ -12,6 +12,16 @@ from palaestra.errors import InputError
 from palaestra.interface.cli.app import Jobs, Json, Overrides, RecipeName, Trust, app, err, modules_here, say, show
 from palaestra.interface.cli.app import out as console
 
+On = Annotated[
+    str | None,
+    typer.Option("--on", metavar="EXECUTOR", help="where play happens: processes, ray, 'ray(address=\"auto\")'"),
+]
+
+
+def placed(overrides: list[str] | None, on: str | None) -> list[str]:
+    """What was typed, with `--on` as the field that it stands for."""
+    return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
+
 
 def modules_of(typed: list[str] | None, trust: bool) -> None:
     """Look for modules here if there is code to run that is trusted, or that the user typed."""
@@ -25,6 +35,7 @@ def train(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option("--out", help="run directory [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on where an interrupted run stopped")] = False,
+    on: On = None,
     jobs: Jobs = None,
     ranks: Annotated[
         int, typer.Option(min=1, help="processes that share the updates of a seed, as learn.devices says")
@@ -35,8 +46,9 @@ def train(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
+    overrides = placed(overrides, on)
     modules_of(overrides, trust)
-    loaded = load(recipe, overrides or [], trust=trust)
+    loaded = load(recipe, overrides, trust=trust)
     need_torch()
     from palaestra.interface.library import (
         train as run_train,
@@ -58,6 +70,7 @@ def compare(
     vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
+    on: On = None,
     jobs: Jobs = None,
     trust: Trust = False,
 ) -> None:
@@ -68,14 +81,15 @@ def compare(
     from palaestra.learning import need_torch
     from palaestra.runs.recipe import load
 
-    modules_of([*(overrides or []), vary], trust)
-    load(recipe, overrides or [], trust=trust)
+    overrides = placed(overrides, on)
+    modules_of([*overrides, vary], trust)
+    load(recipe, overrides, trust=trust)
     need_torch()
     from palaestra.interface.library import compare as run_compare
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
     result = run_compare(
-        recipe, overrides or [], vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
+        recipe, overrides, vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
     )
     for pair in result["pairs"]:
         say(pair["verdict"])

@@ -11,6 +11,7 @@ drawn from its own stream, so that what one stage draws changes nothing of the o
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import io
@@ -78,12 +79,15 @@ class Stage:
     """What every stage has; one of your own inherits from it, or has what it needs of it.
 
     needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
-    recipe that it asks. A stage that adds or drops rows says so in its docstring.
+    recipe that it asks. notes: attributes in which `plan` leaves word for the call of the same iteration; a stage with
+    a `plan` that names them (or none: `()`) can be planned ahead, with `train.lag`. A stage that adds or drops rows
+    says so in its docstring.
     """
 
     needs: Collection[str] = ()
     adds: Mapping[str, str] = {}
     asks: Collection[str] = ()
+    notes: Collection[str] | None = None
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """Before play: what shall be played. Budgets and curricula change it."""
@@ -177,6 +181,32 @@ class Stages(Sequence[Stage]):
             if hasattr(made, "plan"):
                 plan = self._timed(number, plan.iteration, context, made.plan, plan)
         return plan
+
+    def check_overlap(self) -> None:
+        """Whether every stage can plan an iteration before the one before it was learned from.
+
+        Raises:
+            InputError: one cannot; names it.
+        """
+        for text, made in zip(self.texts, self.made):
+            plans = getattr(type(made), "plan", None) not in (None, Stage.plan)
+            if plans and getattr(made, "notes", None) is None:
+                raise InputError(
+                    f"stages: {text} plans an iteration from what the one before it brought, which is not there yet if "
+                    "one plays ahead: take train.lag=0, or leave it out (one of your own: say what `notes` it keeps)"
+                )
+
+    def notes(self) -> dict[str, Any]:
+        """What `plan` left for the iteration that it was last called for, and what it used up."""
+        kept = [{name: getattr(made, name) for name in getattr(made, "notes", None) or ()} for made in self.made]
+        return {"metrics": self.metrics, "stages": copy.deepcopy(kept)}
+
+    def recall(self, notes: Mapping[str, Any]) -> None:
+        """Go on with an iteration that was planned earlier."""
+        self.metrics = {name: dict(spent) for name, spent in notes["metrics"].items()}
+        for made, kept in zip(self.made, notes["stages"], strict=True):
+            for name, value in kept.items():
+                setattr(made, name, value)
 
     def before_reward(self, turns: Turns, iteration: int, context: Callable[[np.random.Generator], Context]) -> Turns:
         """Run the stages that do not need the reward and stand before all that do."""

@@ -48,6 +48,7 @@ class predicted_budget(Stage):
     """
 
     needs = ("group", "episode", "success")
+    notes = ("_asked",)
 
     def __init__(
         self,

@@ -44,6 +44,7 @@ class hints(Stage):
     """
 
     adds = {"hinted": "the episode was played after a hint", "hint": "the turn was forced, part of the hint"}
+    notes = ("_hinted",)
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ class reflect(Stage):
     """
 
     adds = {"reflected": "the episode was played after a reflection on an earlier failure"}
+    notes = ("_more",)
 
     def __init__(
         self,

@@ -141,6 +141,7 @@ class failure_replay(Stage):
     """
 
     needs = ("group", "episode", "reward")
+    notes = ("_played",)
 
     def __init__(
         self,
@@ -199,6 +200,7 @@ class curriculum(Stage):
     """
 
     needs = ("group", "episode", "success")
+    notes = ("_newest", "_stage")
 
     def __init__(
         self,
@@ -218,7 +220,8 @@ class curriculum(Stage):
             named = isinstance(difficulty, str)
             self.difficulty = load_object(difficulty, "curriculum: difficulty") if named else difficulty  # type: ignore[assignment, arg-type]
         self.draws = draws
-        self._played: dict[int, int] = {}
+        self._newest: list[int] = []  # groups of the planned iteration
+        self._stage = 0  # in which it was planned
 
     def plan(self, plan: Plan, context: Context) -> Plan:
         """Reset seeds of tasks of the present stage."""
@@ -236,15 +239,15 @@ class curriculum(Stage):
         inside = set(allowed)
         others = sorted((seed for seed in hard if seed not in inside), key=hard.__getitem__)
         chosen = (allowed + others)[:number]
-        self._played = dict(zip(plan.numbers, chosen, strict=True))
+        newest = set(self.memory.newest())
+        self._newest = [group for group, seed in zip(plan.numbers, chosen, strict=True) if seed in newest]
+        self._stage = self.memory.stage
         return dataclasses.replace(plan, env_seeds=chosen)
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """Reports the mean success on the newest tasks, if that is what a stage ends by."""
-        newest = set(self.memory.newest())
-        groups = [group for group, seed in self._played.items() if seed in newest]
-        good = turns.frame.filter(turns["group"].is_in(groups) & turns["success"].is_not_null())
-        if len(good):
+        """Reports the mean success on the newest tasks, if that is what a stage ends by; once for each stage."""
+        good = turns.frame.filter(turns["group"].is_in(self._newest) & turns["success"].is_not_null())
+        if len(good) and self._stage == self.memory.stage:
             self.memory.report(float(good.unique(["group", "episode", "agent"])["success"].mean()))  # type: ignore[arg-type]
         return turns
 

@@ -1,0 +1,231 @@
+"""The executor `processes`: workers on this machine, each a process with one torch thread.
+
+Weights are a file that every worker reads, tables come back as Arrow through a pipe. Processes are spawned, never
+forked: threads of torch and of polars do not survive that. A worker whose parent is gone ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+from palaestra.algebra.files import whole
+from palaestra.algebra.turns import Turns
+from palaestra.errors import PalaestraError
+from palaestra.play.executors import EXECUTORS
+from palaestra.play.plan import Plan
+from palaestra.play.shards import Answer, Job, Player
+from palaestra.play.workers import LOSSES, Crew, Lost, Spread
+
+
+@EXECUTORS.register("processes")
+class Processes(Spread):
+    """On this machine, in processes: for more cores, or beside a learner that computes.
+
+    workers: how many. shards: parts of a plan; they fix every bit of the table, the workers do not; 16 if the recipe
+    does not say. late: a shard that takes so many times as long as usual is given to a second worker; None: never.
+    imports: modules that a worker imports first; those of the recipe. The other options are those of `local`. What
+    cannot be pickled (a function inside a function) is played here.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        shards: int | None = None,
+        late: float | None = 3.0,
+        concurrency: int = 256,
+        timeout: float | None = 60.0,
+        retries: int = 0,
+        max_turns: int = 1000,
+        imports: Sequence[str] = (),
+    ) -> None:
+        super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
+
+    def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
+        """So many processes."""
+        return ("processes", self.workers, self.late), lambda: Crew(ProcessHands(self.workers or 1), self.late)
+
+
+class _Member:
+    """A process, the end of its pipe that is here, and whether it is ready and has nothing to do."""
+
+    def __init__(self, folder: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, folder), name="palaestra-worker")
+        self.process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        self.ready = self.idle = False
+
+    def end(self, patience: float = 0.0) -> int | None:
+        self.connection.close()
+        self.process.join(patience)  # who is dying has something to say
+        self.process.kill()
+        self.process.join()
+        return self.process.exitcode
+
+
+class ProcessHands:
+    """`Hands` that are processes."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self._stillborn = count, 0
+        self._members: dict[int, _Member] = {}
+        self._numbers = itertools.count()
+        self._folder = tempfile.mkdtemp(prefix="palaestra-")
+        self._at_exit = Finalize(self, _end_all, (self._members, self._folder), exitpriority=100)
+
+    def start(self) -> None:
+        """See `Hands.start`."""
+        while len(self._members) < self.count:
+            self._members[next(self._numbers)] = _Member(self._folder)
+
+    def idle(self) -> list[int]:
+        """See `Hands.idle`."""
+        return [number for number, member in self._members.items() if member.idle]
+
+    def pids(self) -> list[int]:
+        """Of the processes that are there."""
+        return [member.process.pid or 0 for member in self._members.values()]
+
+    def dumps(self, value: Any) -> bytes:
+        """See `Hands.dumps`."""
+        return pickle.dumps(value)
+
+    def put(self, value: Any) -> str:
+        """One file; whole or not at all."""
+        path = Path(self._folder) / str(next(self._numbers))
+        with whole(path) as temporary, temporary.open("wb") as file:
+            pickle.dump(value, file, protocol=5)
+        return str(path)
+
+    def forget(self, place: str) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            os.unlink(place)
+
+    def give(self, worker: int, job: Job, plan: Plan) -> None:
+        """See `Hands.give`; that one is gone is found by `wait`."""
+        member = self._members[worker]
+        member.idle = False
+        with contextlib.suppress(OSError):
+            member.connection.send((job, plan))
+
+    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
+        """See `Hands.wait`."""
+        by_connection = {member.connection: number for number, member in self._members.items()}
+        news: list[tuple[int, Answer | Lost]] = []
+        for connection in wait(list(by_connection), seconds):
+            number = by_connection[connection]  # type: ignore[index]
+            member = self._members[number]
+            try:
+                said = member.connection.recv()
+            except (EOFError, OSError, pickle.UnpicklingError):  # killed, perhaps in the middle of an answer
+                news.append((number, self._replace(number)))
+                continue
+            member.idle = True
+            if said is None:
+                member.ready, self._stillborn = True, 0
+            else:
+                news.append((number, said))
+        return news
+
+    def _replace(self, number: int) -> Lost:
+        member = self._members.pop(number)
+        code = member.end(patience=1.0)
+        self._stillborn += not member.ready
+        if self._stillborn >= LOSSES:
+            raise PalaestraError(
+                f"{self._stillborn} worker processes ended with {code} before they could play: what they say is on "
+                "stderr; a script that starts them needs `if __name__ == '__main__':` around what it does"
+            )
+        self.start()
+        return Lost(f"its process ended with {code}")
+
+    def drop(self, worker: int) -> None:
+        """See `Hands.drop`."""
+        if worker in self._members:
+            self._members.pop(worker).end()
+            self.start()
+
+    def close(self) -> None:
+        """See `Hands.close`."""
+        self._at_exit()
+
+
+def _end_all(members: dict[int, _Member], folder: str) -> None:
+    for member in members.values():
+        member.end()
+    members.clear()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- in the worker ----------------------------------------------------------------------------------------------------
+
+
+def _work(connection: Connection, folder: str) -> None:
+    follow_parent(folder)
+    one_thread()
+    player = Player(_read)
+    connection.send(None)
+    while True:
+        try:
+            job, plan = connection.recv()
+            connection.send(player.play(job, plan, _seal))
+        except (EOFError, OSError):  # the other end is gone
+            return
+
+
+def _read(place: str) -> Any:
+    with open(place, "rb") as file:
+        return pickle.load(file)
+
+
+def _seal(turns: Turns) -> bytes:
+    file = io.BytesIO()
+    turns.frame.write_ipc(file)
+    return file.getvalue()
+
+
+def one_thread() -> None:
+    """One torch thread: workers share the cores, and more would change the last bits."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+def follow_parent(folder: str | None = None) -> None:
+    """Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
+
+    folder: is removed then.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait_for_it() -> None:
+        if parent is not None:
+            parent.join()
+        if folder is not None:
+            time.sleep(0.1)  # other workers may be reading
+            shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait_for_it, daemon=True).start()

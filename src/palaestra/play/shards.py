@@ -1,0 +1,223 @@
+"""Shards: the fixed parts of a plan, and what a worker needs to play one: makers of env and team, and their weights.
+
+How many parts there are is the recipe's, for a batch has the shape of its shard, and that decides the last bits of
+log-probabilities; who plays them, where and how often is nobody's business. A team travels as what makes it
+(`Team.maker`) and its state; whole, for `TabularPolicy` numbers states in the order in which they were learned.
+Left out: optimisers, and policies that remember something outside of their state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pickle
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, PalaestraError
+from palaestra.play.plan import Plan
+
+if TYPE_CHECKING:
+    from palaestra.agents import Team
+
+
+def cut(plan: Plan, shards: int) -> list[Plan]:
+    """Its groups in so many parts of nearly equal length, in order; as many parts as groups if there are fewer.
+
+    >>> [part.numbers for part in cut(Plan(7), 3)]
+    [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    first, count = plan.numbers.start, len(plan.numbers)
+    shards = min(shards, count)
+    edges = [first + count * number // shards for number in range(shards + 1)]
+    return [plan.part(range(low, high)) for low, high in pairwise(edges)]
+
+
+# -- weights as plain bytes -------------------------------------------------------------------------------------------
+
+
+class Packed(NamedTuple):
+    """A tensor, or an array, that any process can read without copying it."""
+
+    data: np.ndarray
+    dtype: str | None
+    shape: tuple[int, ...]
+
+
+def pack(state: Any) -> Any:
+    """A state with every tensor as bytes; on the CPU that copies nothing."""
+    if isinstance(state, dict):
+        return {key: pack(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(pack(value) for value in state)
+    if hasattr(state, "detach"):
+        import torch
+
+        tensor = state.detach().cpu().contiguous()
+        return Packed(
+            tensor.reshape(-1).view(torch.uint8).numpy(), str(tensor.dtype).removeprefix("torch."), (*tensor.shape,)
+        )
+    return Packed(np.ascontiguousarray(state), None, state.shape) if isinstance(state, np.ndarray) else state
+
+
+def unpack(packed: Any) -> Any:
+    """Inverse of `pack`; the tensors are views, to be copied from and not to be written to."""
+    if isinstance(packed, Packed):
+        if packed.dtype is None:
+            return packed.data
+        import torch
+
+        dtype = getattr(torch, packed.dtype)
+        if not packed.data.size:
+            return torch.empty(packed.shape, dtype=dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nobody may write to it
+            return torch.frombuffer(packed.data, dtype=dtype).reshape(packed.shape)
+    if isinstance(packed, dict):
+        return {key: unpack(value) for key, value in packed.items()}
+    if isinstance(packed, list | tuple):
+        return type(packed)(unpack(value) for value in packed)
+    return packed
+
+
+def digest(packed: Any) -> str:
+    """Of the content: what has the same was published before."""
+    found = hashlib.blake2b(digest_size=16)
+
+    def add(value: Any) -> None:
+        if isinstance(value, Packed):
+            found.update(f"{value.dtype}{value.shape}{value.data.dtype}".encode())
+            found.update(value.data.data)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                found.update(f"{key!r}:".encode(errors="replace"))
+                add(item)
+        elif isinstance(value, list | tuple):
+            found.update(f"[{len(value)}".encode())
+            for item in value:
+                add(item)
+        else:
+            found.update(value if isinstance(value, bytes) else repr(value).encode(errors="replace"))
+
+    add(packed)
+    return found.hexdigest()
+
+
+# -- what a worker does -----------------------------------------------------------------------------------------------
+
+
+class Published(NamedTuple):
+    """What was published: its key, and where it is (a file, a reference into an object store)."""
+
+    key: str
+    place: Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that shards of one plan share.
+
+    env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
+    multiplies in another way then. options: of `local`. imports: modules to import first.
+    """
+
+    env: Published
+    team: Published
+    states: Mapping[str, Published] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
+
+
+class Answer(NamedTuple):
+    """What became of a shard: its table, or why there is none; what was warned of; CPU-seconds."""
+
+    table: Any
+    error: tuple[str, str] | None = None
+    warned: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def raise_(self) -> None:
+        """What the worker raised, here."""
+        if self.error is not None:
+            import palaestra.errors
+
+            kind = getattr(palaestra.errors, self.error[0], None)
+            if isinstance(kind, type) and issubclass(kind, PalaestraError):
+                raise kind(self.error[1])
+            raise PalaestraError(f"a worker failed: {self.error[0]}: {self.error[1]}")
+
+
+class Player:
+    """Plays shards in a worker; keeps envs' makers, teams and weights from one shard to the next.
+
+    fetch: from the place of something published to what it was.
+    """
+
+    def __init__(self, fetch: Callable[[Any], Any]) -> None:
+        self._fetch = fetch
+        self._made: OrderedDict[str, Any] = OrderedDict()
+        self._loaded: dict[tuple[str, str, frozenset[str]], str] = {}
+        self._frozen: dict[tuple[str, frozenset[str]], Team] = {}
+
+    def play(self, job: Job, plan: Plan, seal: Callable[[Turns], Any]) -> Answer:
+        """The shard's table, made ready to travel by `seal`; never raises."""
+        from palaestra.play.executors import Local
+
+        began = time.process_time()
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for module in job.imports:
+                    importlib.import_module(module)
+                env, team = self._make(job.env, "env"), self._team(job)
+                turns = Local(**job.options).play(env, team, plan)
+            warned = tuple(str(each.message) for each in caught if issubclass(each.category, UserWarning))
+            return Answer(seal(turns), None, warned, time.process_time() - began)
+        except BaseException as error:  # it is for the driver to raise it
+            return Answer(None, (type(error).__name__, str(error)), (), time.process_time() - began)
+
+    def _make(self, published: Published, what: str) -> Any:
+        if published.key not in self._made:
+            try:
+                made = pickle.loads(self._fetch(published.place))
+                made = made() if what == "team" else made
+            except PalaestraError:
+                raise
+            except Exception as error:
+                raise InputError(
+                    f"a worker cannot make the {what}: {type(error).__name__}: {error}; it needs the same packages and "
+                    "modules as here"
+                ) from error
+            self._made[published.key] = made
+            while len(self._made) > MOST_MADE:
+                gone, _ = self._made.popitem(last=False)
+                self._loaded = {place: key for place, key in self._loaded.items() if place[0] != gone}
+                self._frozen = {which: team for which, team in self._frozen.items() if which[0] != gone}
+        self._made.move_to_end(published.key)
+        return self._made[published.key]
+
+    def _team(self, job: Job) -> Team:
+        team: Team = self._make(job.team, "team")
+        frozen = job.frozen & {policy.name for policy in team.trainable}
+        if frozen:
+            which = (job.team.key, frozen)
+            team = self._frozen[which] = self._frozen.get(which) or team.frozen(frozen)
+        for name, state in job.states.items():
+            place = (job.team.key, name, frozen if name in frozen else frozenset())
+            if self._loaded.get(place) != state.key:
+                team.learnable[name].load_state_dict(unpack(self._fetch(state.place)))
+                self._loaded[place] = state.key
+        return team
+
+
+MOST_MADE = 8
+"""Makers of envs and teams that a worker keeps."""

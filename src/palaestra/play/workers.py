@@ -1,0 +1,317 @@
+"""Workers: many that play shards, wherever they are, and an executor that spreads a plan over them.
+
+`Workers` is all that an executor asks for. `Crew` is every kind of it: hands out shards, again if a worker was lost,
+twice if one is late, and takes the first answer; since a shard draws the same wherever it is played, nothing is lost
+and nothing counts twice. A kind says how workers are started, told and listened to (`Hands`): `processes`, `cluster`.
+Left out: shards that move while they are played, and workers that are paid for only while they play.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import warnings
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from palaestra.algebra.turns import Turns
+from palaestra.envs.base import EnvFactory, Observation
+from palaestra.errors import InputError, PalaestraError
+from palaestra.play.executors import Local
+from palaestra.play.plan import Plan
+from palaestra.play.shards import MOST_MADE, Answer, Job, Published, cut, digest, pack
+
+if TYPE_CHECKING:
+    from palaestra.play.engine import Seats
+
+SHARDS = 16
+"""Parts of a plan that a recipe does not cut itself."""
+
+LOSSES = 3
+"""A shard that took so many workers down with it is not given to another one."""
+
+LEAST = 0.5
+"""Seconds that no shard is late before."""
+
+STUCK = 60.0
+"""Seconds after which a worker is replaced whose answer nobody waits for any more."""
+
+KEPT = 3
+"""Versions of a policy's weights that stay published."""
+
+
+class Workers(Protocol):
+    """What a spread executor asks for."""
+
+    def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
+        """Put it where every worker finds it, once for each version of a slot; the last `keep` versions stay."""
+
+    def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
+        """Number and answer of every shard, each once, in the order in which they come.
+
+        Raises:
+            PalaestraError: what a worker raised; or that a shard, or every worker, was lost too often.
+        """
+
+    def close(self) -> None:
+        """Let them go."""
+
+
+class Lost(NamedTuple):
+    """A worker is gone, and with it what it was playing."""
+
+    why: str
+
+
+class Hands(Protocol):
+    """One kind of workers: what `Crew` cannot know. A worker has a number, and plays one shard at a time."""
+
+    def start(self) -> None:
+        """Start those that are missing; returns before they are ready."""
+
+    def idle(self) -> list[int]:
+        """Who is ready and has nothing to do."""
+
+    def dumps(self, value: Any) -> bytes:
+        """A maker as bytes, for all that Python can send."""
+
+    def put(self, value: Any) -> Any:
+        """Publish; returns the place."""
+
+    def forget(self, place: Any) -> None:
+        """Nobody needs it any more."""
+
+    def give(self, worker: int, job: Job, plan: Plan) -> None:
+        """Let an idle worker play a shard."""
+
+    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
+        """What came in, at most so much later; an `Answer` makes its worker idle, one that is lost is replaced.
+
+        Raises:
+            PalaestraError: no worker can be started.
+        """
+
+    def drop(self, worker: int) -> None:
+        """End a worker and start another one."""
+
+    def close(self) -> None:
+        """End all."""
+
+
+class Crew:
+    """`Workers` of any kind.
+
+    late: a shard that takes so many times the median is given to a second worker, once somebody is idle; None: never.
+    lost, doubled: how often that happened. put: how often something was published.
+    """
+
+    def __init__(self, hands: Hands, late: float | None) -> None:
+        self.hands, self.late, self.users = hands, late, 0
+        self.lost = self.doubled = self.put = 0
+        self.lock = threading.RLock()
+        self._published: dict[str, OrderedDict[str, Published]] = {}
+        self._since: dict[int, float] = {}
+
+    def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
+        """See `Workers.publish`."""
+        kept = self._published.setdefault(slot, OrderedDict())
+        if version not in kept:
+            kept[version] = Published(version, self.hands.put(value))
+            self.put += 1
+        kept.move_to_end(version)
+        while len(kept) > keep:
+            self.hands.forget(kept.popitem(last=False)[1].place)
+        return kept[version]
+
+    def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
+        """See `Workers.map`."""
+        todo, done = deque(range(len(shards))), set[int]()
+        running: dict[int, int] = {}
+        losses, seconds = Counter[int](), list[float]()
+        self.hands.start()
+        while len(done) < len(shards):
+            idle = self.hands.idle()
+            while idle:
+                late = None if todo else self._late(running, done, seconds)
+                if not todo and late is None:
+                    break
+                shard = todo.popleft() if todo else late
+                assert shard is not None
+                worker = idle.pop()
+                self.doubled += late is not None
+                self.hands.give(worker, job, shards[shard])
+                running[worker], self._since[worker] = shard, time.monotonic()
+            self._end_stuck(running)
+            for worker, news in self.hands.wait(0.05 if idle and running else 1.0):
+                mine, began = running.pop(worker, None), self._since.pop(worker, 0.0)
+                if isinstance(news, Lost):
+                    self.lost += 1
+                    if mine is not None and mine not in done:
+                        losses[mine] += 1
+                        _refuse_more(losses[mine], shards[mine], news)
+                        if mine not in running.values():
+                            todo.appendleft(mine)
+                elif mine is not None and mine not in done:
+                    news.raise_()
+                    done.add(mine)
+                    seconds.append(time.monotonic() - began)
+                    yield mine, news
+
+    def _late(self, running: Mapping[int, int], done: set[int], seconds: list[float]) -> int | None:
+        """The shard that has been played longest, if that is too long and one worker alone plays it."""
+        if self.late is None or not seconds:
+            return None
+        before = time.monotonic() - max(LEAST, self.late * statistics.median(seconds))
+        played = Counter(running.values())
+        found = [(self._since[worker], shard) for worker, shard in running.items() if played[shard] == 1]
+        began, shard = min(found, default=(before, -1))
+        return shard if began < before and shard not in done else None
+
+    def _end_stuck(self, running: Mapping[int, int]) -> None:
+        for worker, began in list(self._since.items()):
+            if worker not in running and time.monotonic() - began > STUCK:
+                del self._since[worker]
+                self.hands.drop(worker)
+
+    def close(self) -> None:
+        """End all workers; what was published is gone."""
+        self._published.clear()
+        self._since.clear()
+        self.hands.close()
+
+
+def _refuse_more(losses: int, shard: Plan, news: Lost) -> None:
+    if losses >= LOSSES:
+        groups = f"{shard.numbers[0]} to {shard.numbers[-1]}"
+        raise PalaestraError(
+            f"groups {groups} of iteration {shard.iteration} took {losses} workers down with them ({news.why}; out of "
+            "memory?): play fewer episodes at once (play.concurrency), or cut the plan into more parts (play.shards)"
+        )
+
+
+_CREWS: dict[tuple[Any, ...], Crew] = {}
+"""Those of this process: executors of the same kind and size share one."""
+
+_HIRING = threading.Lock()
+
+
+class Spread:
+    """An executor whose plans are played in `shards` parts by workers; what they cannot be sent is played here.
+
+    A subclass makes the workers (`hire`). A team can be sent if it knows its maker, as that of every recipe does
+    (`Team.made`); an env, if what makes it can. The table is bit for bit that of `local(shards=…)` in one torch thread.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        workers: int | None,
+        shards: int | None,
+        late: float | None,
+        concurrency: int,
+        timeout: float | None,
+        retries: int,
+        max_turns: int,
+        imports: Sequence[str],
+    ) -> None:
+        self.here = Local(concurrency, timeout, retries, max_turns, shards=SHARDS if shards is None else shards)
+        if workers is not None and workers < 1:
+            raise InputError(f"rollout: workers={workers}, expected at least 1")
+        if late is not None and late < 1:
+            raise InputError(f"rollout: late={late}, expected at least 1, times the usual, or None for never")
+        self.workers, self.late, self.imports = workers, late, tuple(imports)
+        self._crew: Crew | None = None
+        self._spent = threading.local()
+        self._said: set[str] = set()
+
+    def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
+        """What tells its workers from others, and how they are made."""
+        raise NotImplementedError
+
+    @property
+    def crew(self) -> Crew:
+        """Its workers, hired when they are first needed."""
+        with _HIRING:
+            if self._crew is None:
+                key, make = self.hire()
+                if key not in _CREWS:
+                    _CREWS[key] = make()
+                self._crew = _CREWS[key]
+                self._crew.users += 1
+            return self._crew
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time that workers spent on what this thread had played."""
+        return float(getattr(self._spent, "seconds", 0.0))
+
+    def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
+        """See `Executor.play`."""
+        crew = self.crew
+        with crew.lock:
+            job = self._job(crew, env, team)
+            if job is None:
+                return self.here.play(env, team, plan)
+            tables: dict[int, Turns] = {}
+            said: list[str] = []
+            for number, answer in crew.map(job, cut(plan, self.here.shards or SHARDS)):
+                tables[number] = Turns(opened(answer.table))
+                said += answer.warned
+                self._spent.seconds = self.cpu_seconds + answer.seconds
+        for text in said[:1]:  # the others say the same of other groups
+            warnings.warn(text, stacklevel=2)
+        return Turns(Turns.concat(tables[number] for number in sorted(tables)).frame.rechunk())
+
+    def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
+        """See `Executor.starts`; here, since nobody plays."""
+        return self.here.starts(env, plan)
+
+    def close(self) -> None:
+        """Let the workers go, if nobody else has them."""
+        with _HIRING:
+            crew, self._crew = self._crew, None
+            if crew is not None:
+                crew.users -= 1
+                if not crew.users:
+                    _CREWS.pop(self.hire()[0], None)
+                    crew.close()
+
+    def _job(self, crew: Crew, env: EnvFactory, team: Any) -> Job | None:
+        """What workers are told; None, and said once, where they cannot be."""
+        maker = getattr(team, "maker", None)
+        if maker is None:
+            return self._not_sent("a team that does not know its maker (Team.made)")
+        if any(hasattr(policy, "sync") for policy in team.policies.values()):
+            return self._not_sent("a team that a server answers for, which has one version of the weights")
+        try:
+            made = {"env": crew.hands.dumps(env), "team": crew.hands.dumps(maker)}
+        except Exception as error:  # whatever pickling says of a function inside a function, a lock, a socket
+            return self._not_sent(f"an env or a team that cannot be sent ({type(error).__name__}: {error})")
+        sent = {what: crew.publish(what, digest(data), data, MOST_MADE) for what, data in made.items()}
+        states = {}
+        for name, policy in team.learnable.items():
+            packed = pack(policy.state_dict())
+            states[name] = crew.publish(f"{sent['team'].key}/{name}", digest(packed), packed)
+        options = {name: getattr(self.here, name) for name in ("concurrency", "timeout", "retries", "max_turns")}
+        frozen = frozenset(states) - {policy.name for policy in team.trainable}
+        return Job(sent["env"], sent["team"], states, options, self.imports, frozen)
+
+    def _not_sent(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(f"{type(self).__name__.lower()}: {what} is played here, by no worker", stacklevel=4)
+
+
+def opened(table: Any) -> Any:
+    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow file."""
+    import io
+
+    import polars as pl
+
+    if isinstance(table, bytes):
+        return pl.read_ipc(io.BytesIO(table))
+    return table if isinstance(table, pl.DataFrame) else pl.from_arrow(table)

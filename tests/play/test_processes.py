@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palaestra.agents import MLPPolicy, ScriptedPolicy, TabularPolicy, Team, random_legal
+from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.errors import PalaestraError
+from palaestra.play.executors import EXECUTORS, Local
+from palaestra.play.plan import Plan
+from palaestra.play.processes import Processes, ProcessHands
+
+
+class Steps:
+    """Shows arrays; takes its time if it is told to; ends the process it is in if a file says so."""
+
+    agents = ("a", "b")
+    task = "steps"
+
+    def __init__(self, seconds: float = 0.0, trap: str | None = None) -> None:
+        self.seconds, self.trap = seconds, trap
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        self.rng, self.turn = np.random.default_rng(seed), 0
+        return self.see()
+
+    def see(self) -> dict[str, Observation]:
+        array = self.rng.normal(size=5).astype(np.float32)
+        return {agent: Observation(f"{array[0]:.1f}", array=array, choices=("x", "y", "z")) for agent in self.agents}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        time.sleep(self.seconds)
+        if self.trap is not None and Path(self.trap).exists():
+            Path(self.trap).unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.turn += 1
+        reward = float(actions["a"] == actions["b"])
+        rewards = dict.fromkeys(self.agents, reward)
+        if self.turn == 3:
+            return StepResult({}, rewards, terminated=True, info={"success": bool(reward)})
+        return StepResult(self.see(), rewards)
+
+
+def slow() -> Steps:
+    return Steps(0.02)
+
+
+def team() -> Team:
+    return Team(a=MLPPolicy(5, 3, name="net", seed=4), b=TabularPolicy(3, name="table"))
+
+
+def scripts() -> Team:
+    return Team(dict.fromkeys("ab", ScriptedPolicy(random_legal)))
+
+
+PLAN = Plan(groups=21, group_size=3, seed=8, iteration=2, run="r", version=6)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    made = EXECUTORS.build("processes(workers=2, shards=7)")
+    assert isinstance(made, Processes)
+    yield made
+    made.close()
+
+
+def test_the_table_is_that_of_one_process_to_the_last_bit(processes: Processes) -> None:
+    made = Team.made(team)
+    expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
+    played = processes.play(Steps, made, PLAN).frame.drop("duration")
+    assert played.equals(expected)
+    assert played.schema == expected.schema
+    assert played["logprobs"].null_count() == 0
+    assert set(played["policy_version"]) == {6}
+    assert processes.cpu_seconds > 0
+
+
+def test_frozen_teams_are_played_to_the_last_bit_too(processes: Processes) -> None:
+    made = Team.made(team)
+    for start in (made.frozen_copy(), made.frozen(["net"]), made):
+        expected = Local(shards=7).play(Steps, start, PLAN).frame.drop("duration")
+        assert processes.play(Steps, start, PLAN).frame.drop("duration").equals(expected)
+
+
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(processes: Processes, tmp_path: Path) -> None:
+    made, lost = Team.made(team), processes.crew.lost
+    expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
+    hands = processes.crew.hands
+    assert isinstance(hands, ProcessHands)
+    victim = hands.pids()[0]
+    threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
+    assert processes.play(slow, made, PLAN).frame.drop("duration").equals(expected)
+    assert processes.crew.lost == lost + 1
+    assert victim not in hands.pids()
+    assert len(hands.pids()) == 2
+
+
+def test_workers_go_with_the_executor() -> None:
+    executor = Processes(workers=1, shards=2)
+    executor.play(Steps, Team.made(scripts), Plan(2))
+    hands = executor.crew.hands
+    assert isinstance(hands, ProcessHands)
+    (pid,), folder = hands.pids(), Path(hands._folder)
+    assert any(folder.iterdir())
+    executor.close()
+    assert not folder.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_workers_that_cannot_begin_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaestra.play.processes._work", os._exit)  # called with two arguments it ends with 1
+    executor = Processes(workers=1)
+    with pytest.raises(PalaestraError, match=r"3 worker processes ended with 1 before they could play"):
+        executor.play(Steps, Team.made(scripts), Plan(2))
+    executor.close()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from palaestra.agents import MLPPolicy, TabularPolicy, Team
+from palaestra.algebra.turns import Turns
+from palaestra.envs import make
+from palaestra.errors import InputError, PalaestraError
+from palaestra.play.executors import Local
+from palaestra.play.plan import Plan
+from palaestra.play.shards import Answer, Job, Player, Published, cut, digest, pack, unpack
+
+KUHN = make("openspiel/kuhn_poker")
+
+
+def players() -> Team:
+    return Team(player_0=TabularPolicy(2, name="one"), player_1=TabularPolicy(2, name="two"))
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5, 16, 40])
+def test_the_parts_of_a_plan_are_the_plan(shards: int) -> None:
+    plan = Plan(range(3, 25), group_size=[1 + g % 3 for g in range(22)], env_seeds=list(range(22)))
+    parts = cut(plan, shards)
+    assert len(parts) == min(shards, 22)
+    assert [group for part in parts for group in part.numbers] == list(plan.numbers)
+    assert [part.size_of(g) for part in parts for g in part.numbers] == list(plan.group_size)  # type: ignore[arg-type]
+    lengths = {len(part.numbers) for part in parts}
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_weights_travel_as_bytes() -> None:
+    state = {
+        "half": torch.randn(3, 2).to(torch.bfloat16), "whole": {"a": torch.arange(4), "none": torch.empty(0, 3)},
+        "array": np.eye(2), "plain": [1, None, "two"],
+    }  # fmt: skip
+    again = unpack(pickle.loads(pickle.dumps(pack(state), protocol=5)))
+    assert torch.equal(again["half"], state["half"])
+    assert again["half"].dtype is torch.bfloat16
+    assert torch.equal(again["whole"]["a"], state["whole"]["a"])  # type: ignore[index]
+    assert again["whole"]["none"].shape == (0, 3)
+    np.testing.assert_array_equal(again["array"], np.eye(2))
+    assert again["plain"] == [1, None, "two"]
+
+
+def test_the_content_is_the_version() -> None:
+    policy = MLPPolicy(4, 2, seed=1)
+    first = digest(pack(policy.state_dict()))
+    assert digest(pack(policy.frozen_copy().state_dict())) == first
+    with torch.no_grad():
+        policy.parameters()[1].data[0] += 1e-7  # .data: torch itself would not notice
+    assert digest(pack(policy.state_dict())) != first
+
+
+def published(value: object) -> Published:
+    return Published(digest(value), value)
+
+
+def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> None:
+    fetched: list[object] = []
+
+    def fetch(place: object) -> object:
+        fetched.append(place)
+        return place
+
+    team, player = Team.made(players), Player(fetch)
+    policy = team.policies["one"]
+    maker, env = published(pickle.dumps(team.maker)), published(pickle.dumps(KUHN))
+
+    def play() -> Turns:
+        states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
+        answer = player.play(Job(env, maker, states), Plan(6, 2), lambda turns: turns)
+        answer.raise_()
+        return answer.table  # type: ignore[no-any-return]
+
+    assert play().frame.drop("duration").equals(Local().play(KUHN, team, Plan(6, 2)).frame.drop("duration"))
+    assert len(fetched) == 4  # env, team, two policies
+    play()
+    assert len(fetched) == 4
+    rows = play().filter(play()["policy"].cast(str) == "one").frame
+    policy.score(rows)  # type: ignore[attr-defined]  # from now on these states have rows, in this order
+    with torch.no_grad():
+        policy.parameters()[0].copy_(torch.randn(policy.parameters()[0].shape))  # type: ignore[attr-defined]
+    assert play().frame.drop("duration").equals(Local().play(KUHN, team, Plan(6, 2)).frame.drop("duration"))
+    assert len(fetched) == 5  # "two" is what it was
+
+
+def test_what_goes_wrong_in_a_worker_is_told() -> None:
+    player = Player(lambda place: place)
+    broken = Job(published(b"no pickle"), published(pickle.dumps(players)))
+    with pytest.raises(InputError, match=r"a worker cannot make the env: .*same packages"):
+        player.play(broken, Plan(1), lambda turns: turns).raise_()
+    with pytest.raises(PalaestraError, match="a worker failed: ZeroDivisionError: by zero"):
+        Answer(None, ("ZeroDivisionError", "by zero")).raise_()
+    with pytest.raises(InputError, match="a number"):
+        Answer(None, ("InputError", "a number")).raise_()

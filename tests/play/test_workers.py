@@ -1,0 +1,217 @@
+"""What workers of any kind survive, with workers that this test plays, on a clock that it sets."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from palaestra.agents import ScriptedPolicy, TabularPolicy, Team, random_legal
+from palaestra.envs import make
+from palaestra.errors import InputError, PalaestraError
+from palaestra.play import workers
+from palaestra.play.executors import Local
+from palaestra.play.plan import Plan
+from palaestra.play.shards import Answer, Job, Player
+from palaestra.play.workers import Crew, Lost, Spread
+
+KUHN = make("openspiel/kuhn_poker")
+
+
+def players() -> Team:
+    return Team(player_0=TabularPolicy(2, name="one"), player_1=ScriptedPolicy(random_legal, name="two"))
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Played:
+    """Hands whose workers answer when the clock says so. fate: (worker, nth task of all) -> seconds, or why it dies."""
+
+    def __init__(self, clock: Clock, fate: Callable[[int, int], float | str], count: int = 2) -> None:
+        self.clock, self.fate, self.count, self.given = clock, fate, count, 0
+        self.players: dict[int, Player] = {}
+        self.busy: dict[int, tuple[float, str | None, Job, Plan]] = {}
+        self.store: dict[int, Any] = {}
+        self.dropped: list[int] = []
+        self.started = self.puts = 0
+
+    def start(self) -> None:
+        while len(self.players) < self.count:
+            self.players[self.started] = Player(self.store.__getitem__)
+            self.started += 1
+
+    def idle(self) -> list[int]:
+        return [worker for worker in self.players if worker not in self.busy]
+
+    def dumps(self, value: Any) -> bytes:
+        return pickle.dumps(value)
+
+    def put(self, value: Any) -> int:
+        self.puts += 1
+        self.store[self.puts] = value
+        return self.puts
+
+    def forget(self, place: int) -> None:
+        del self.store[place]
+
+    def give(self, worker: int, job: Job, plan: Plan) -> None:
+        found = self.fate(worker, self.given)
+        self.given += 1
+        why = found if isinstance(found, str) else None
+        self.busy[worker] = (self.clock.now + (0.1 if isinstance(found, str) else found), why, job, plan)
+
+    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
+        assert self.busy, "nobody plays, and somebody waits"
+        soonest = min(until for until, *_ in self.busy.values())
+        self.clock.now = max(self.clock.now, min(soonest, self.clock.now + seconds))
+        news: list[tuple[int, Answer | Lost]] = []
+        for worker, (until, why, job, plan) in list(self.busy.items()):
+            if until <= self.clock.now:
+                del self.busy[worker]
+                if why is not None:
+                    del self.players[worker]
+                    self.start()
+                    news.append((worker, Lost(why)))
+                else:
+                    news.append((worker, self.players[worker].play(job, plan, lambda turns: turns.frame)))
+        return news
+
+    def drop(self, worker: int) -> None:
+        self.dropped.append(worker)
+        del self.players[worker], self.busy[worker]
+        self.start()
+
+    def close(self) -> None:
+        self.players.clear()
+
+
+class Simulated(Spread):
+    def __init__(self, hands: Played, late: float | None = 3.0, shards: int = 6) -> None:
+        super().__init__(hands.count, shards, late, 256, None, 0, 1000, ())
+        self.hands = hands
+
+    def hire(self) -> Any:
+        return ("simulated", id(self.hands)), lambda: Crew(self.hands, self.late)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(workers, "time", made)
+    return made
+
+
+PLAN = Plan(groups=13, group_size=2, seed=5, version=3)
+FATES: dict[str, Callable[[int, int], float | str]] = {
+    "all is well": lambda worker, task: 1.0,
+    "the second task kills": lambda worker, task: "killed" if task == 1 else 1.0,
+    "the first worker always dies": lambda worker, task: "killed" if worker == 0 else 1.0,
+    "the last of two is slow": lambda worker, task: 1000.0 if task == 5 else 1.0,
+    "who helps dies as well": lambda worker, task: 30.0 if task == 5 else "killed" if task == 6 else 1.0,
+    "a worker is slow": lambda worker, task: 20.0 if worker == 0 else 1.0,
+}
+
+
+@pytest.mark.parametrize("what", FATES)
+def test_the_table_is_the_same_whatever_happens(what: str, clock: Clock) -> None:
+    team = Team.made(players)
+    expected = Local(timeout=None, shards=6).play(KUHN, team, PLAN).frame.drop("duration")
+    executor = Simulated(Played(clock, FATES[what]))
+    for _ in range(2):  # what is left of the first time disturbs nobody in the second
+        assert executor.play(KUHN, team, PLAN).frame.drop("duration").equals(expected)
+
+
+def test_a_late_shard_is_played_twice_and_counted_once(clock: Clock) -> None:
+    executor = Simulated(Played(clock, FATES["the last of two is slow"]))
+    executor.play(KUHN, Team.made(players), PLAN)
+    assert (executor.crew.doubled, executor.hands.given) == (1, 7)
+    assert clock.now == pytest.approx(2 + 3 * 1.0 + 1.0, abs=0.2)  # late after three medians, then once more
+    while clock.now < workers.STUCK + 10:
+        executor.play(KUHN, Team.made(players), PLAN)
+    assert len(executor.hands.dropped) == 1, "who never answered is replaced"
+
+
+def test_nobody_helps_if_that_is_not_wanted(clock: Clock) -> None:
+    executor = Simulated(Played(clock, FATES["who helps dies as well"]), late=None)
+    executor.play(KUHN, Team.made(players), PLAN)
+    assert executor.crew.doubled == 0
+    assert clock.now == pytest.approx(32.0)
+
+
+def test_a_shard_that_kills_everybody_is_named(clock: Clock) -> None:
+    executor = Simulated(Played(clock, lambda worker, task: "signal 9"))
+    with pytest.raises(PalaestraError, match=r"groups 0 to 1 of iteration 0 took 3 workers down .*signal 9.*shards"):
+        executor.play(KUHN, Team.made(players), PLAN)
+
+
+def test_weights_are_put_once_per_version_and_policy(clock: Clock) -> None:
+    executor, team = Simulated(Played(clock, FATES["all is well"])), Team.made(pair)
+    counts = []
+    for change in (None, None, "one", None, "two"):
+        if change:
+            team.learnable[change].state_dict()["logits"].add_(1.0)
+        executor.play(KUHN, team, PLAN)
+        executor.play(KUHN, team.frozen_copy(), Plan(4, stream="eval"))  # a look at it
+        counts.append(executor.crew.put)
+    assert counts == [4, 4, 5, 5, 6]  # env, team and two policies; then what changed
+    for _ in range(6):
+        team.learnable["one"].state_dict()["logits"].add_(1.0)
+        executor.play(KUHN, team, PLAN)
+    assert len(executor.hands.store) == 2 + workers.KEPT + 2, "old ones are forgotten"
+
+
+def pair() -> Team:
+    return Team(player_0=TabularPolicy(2, name="one"), player_1=TabularPolicy(2, name="two"))
+
+
+def test_what_cannot_be_sent_is_played_here_and_said_once(clock: Clock) -> None:
+    executor = Simulated(Played(clock, FATES["all is well"]))
+    expected = Local(timeout=None, shards=6).play(KUHN, players(), PLAN).frame.drop("duration")
+    with pytest.warns(
+        UserWarning, match=r"simulated: a team that does not know its maker \(Team.made\) is played here"
+    ):
+        assert executor.play(KUHN, players(), PLAN).frame.drop("duration").equals(expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        executor.play(KUHN, players(), PLAN)
+    with pytest.warns(UserWarning, match=r"an env or a team that cannot be sent"):
+        executor.play(lambda: KUHN(), Team.made(players), PLAN)
+    assert executor.hands.given == 0
+
+
+def test_what_a_worker_raises_is_raised_here(clock: Clock) -> None:
+    executor = Simulated(Played(clock, FATES["all is well"]))
+    with pytest.raises(InputError, match="no policy for agent 'player_1'"):
+        executor.play(KUHN, Team.made(lonely), PLAN)
+    executor.play(KUHN, Team.made(players), PLAN)  # and they go on
+
+
+def lonely() -> Team:
+    return Team(player_0=TabularPolicy(2, name="one"))
+
+
+def test_executors_of_one_size_share_their_workers(clock: Clock) -> None:
+    hands = Played(clock, FATES["all is well"])
+    one, other = Simulated(hands), Simulated(hands)
+    assert one.crew is other.crew
+    one.close()
+    other.play(KUHN, Team.made(players), PLAN)
+    assert hands.players
+    other.close()
+    assert not hands.players
+    one.play(KUHN, Team.made(players), PLAN)  # hired again
+    one.close()
+
+
+@pytest.mark.parametrize(("options", "message"), [({"late": 0.5}, "late=0.5"), ({"shards": 0}, "shards=0")])
+def test_numbers_out_of_range_are_named(options: dict[str, Any], message: str, clock: Clock) -> None:
+    with pytest.raises(InputError, match=message):
+        Simulated(Played(clock, FATES["all is well"]), **options)
