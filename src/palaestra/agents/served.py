@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.launch import Child, check_options
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import (
@@ -62,8 +63,8 @@ class ServedPolicy:
     """`lm` with a server that samples for it.
 
     url: of a server that runs, `http://127.0.0.1:8000/v1`; or server="vllm", which starts one as a child on 127.0.0.1
-    (`palaestra.agents.backends.launch`), with the options `engine`. dialect: "vllm" or "sglang". model: what the server
-    calls its model; default: the first that it lists.
+    (`palaestra.agents.backends.launch`), with the options `engine`. dialect: "vllm" or "sglang". served_name: what the
+    server calls its model; default: the first that it lists.
     concurrency: requests at a time. timeout: seconds for one answer. patience: seconds to wait for a server that does
     not answer, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token that the server's
     log-probabilities may differ from those here after a sync, on average; less if it was less at the first.
@@ -83,25 +84,16 @@ class ServedPolicy:
         server: str | None = None,
         engine: Mapping[str, Any] | None = None,
         dialect: str = "vllm",
-        model: str | None = None,
+        served_name: str | None = None,
         api_key_env: str | None = None,
         concurrency: int = 256,
         timeout: float = 120.0,
         patience: float = 300.0,
         tolerance: float = 0.05,
     ) -> None:
-        if (url is None) == (server is None):
-            raise InputError("ServedPolicy: give url= of a server that runs, or server='vllm' to start one")
-        if server is not None and server != "vllm":
-            raise InputError(f"ServedPolicy: server is {server!r}{nearest(server, ['vllm'])}; start others yourself")
-        if engine and server is None:
-            raise InputError("ServedPolicy: engine= is for a server that is started here (server='vllm')")
-        for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tolerance", tolerance)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise InputError(f"ServedPolicy: {name} is {value!r}, must be above 0")
-        check_options(engine or {})
+        _check(url, server, engine, dialect, concurrency=concurrency, timeout=timeout, tolerance=tolerance)
         self.lm, self.name = lm, lm.name
-        self.dialect, self.model = dialect_of("vllm" if server else dialect), model
+        self.dialect, self.served_name = dialect_of("vllm" if server else dialect), served_name
         self.engine, self.patience, self.tolerance = dict(engine or {}), patience, tolerance
         self.connect: Callable[[str], Client] = lambda where: Client(
             where, api_key_env=api_key_env, timeout=timeout, concurrency=int(concurrency)
@@ -121,6 +113,13 @@ class ServedPolicy:
         """`LMPolicy.from_pretrained(path)` with a server; options of both."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
         return cls(LMPolicy.from_pretrained(path, **options), **own)
+
+    @staticmethod
+    def check(path: str | Path, **options: Any) -> None:
+        """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
+        own = {name: options.pop(name) for name in OPTIONS if name in options}
+        LMPolicy.check(path, **options)
+        _check(**own)
 
     # Acting
 
@@ -180,7 +179,7 @@ class ServedPolicy:
     def _ask(self, prompts: Sequence[np.ndarray], seeds: Sequence[int], *, probing: bool = False) -> list[Any]:
         """An `Answer` or a ServerError for each."""
         assert self.client is not None
-        lm, model = self.lm, Named(self.model or "", self._adapter(self.digest) if self.adapting else None)
+        lm, model = self.lm, Named(self.served_name or "", self._adapter(self.digest) if self.adapting else None)
         ends = [] if probing else [int(end) for end in lm._ends]
         tokens = PROBE_TOKENS if probing else lm.max_new_tokens
         calls = [
@@ -312,8 +311,8 @@ class ServedPolicy:
         if self.client is None:
             self._launch()
         assert self.client is not None
-        if self.model is None:
-            self.model = next(iter(self.dialect.models(self.client)), "")
+        if self.served_name is None:
+            self.served_name = next(iter(self.dialect.models(self.client)), "")
 
     def _launch(self) -> None:
         """Start a server with the weights that are here, and wait until it answers."""
@@ -327,8 +326,8 @@ class ServedPolicy:
         else:
             base = str(folder)
             self.export(folder)
-        self.model = self.model or "policy"
-        child = Child(base, model=self.model, log=self._folder / "server.log", rank=rank, options=self.engine)
+        self.served_name = self.served_name or "policy"
+        child = Child(base, model=self.served_name, log=self._folder / "server.log", rank=rank, options=self.engine)
         client, began = self.connect(child.url), time.monotonic()
         while child.alive and time.monotonic() - began < LOADING:
             try:
@@ -346,7 +345,7 @@ class ServedPolicy:
     def _compare_tokenizers(self) -> None:
         """Refuse a server that makes other ids of a text. Raises PolicyError."""
         assert self.client is not None
-        theirs = encoded(self.client, self.model or "", _TEXT)
+        theirs = encoded(self.client, self.served_name or "", _TEXT)
         ours = self.lm.tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
         if theirs is not None and theirs != ours:
             at = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a != b), min(len(theirs), len(ours)))
@@ -460,8 +459,32 @@ class ServedPolicy:
 
 
 OPTIONS = (
-    "url", "server", "engine", "dialect", "model", "api_key_env", "concurrency", "timeout", "patience", "tolerance",
+    "url", "server", "engine", "dialect", "served_name", "api_key_env", "concurrency", "timeout", "patience",
+    "tolerance",
 )  # fmt: skip
+
+
+def _check(
+    url: Any = None,
+    server: Any = None,
+    engine: Any = None,
+    dialect: str = "vllm",
+    **numbers: Any,
+) -> None:
+    """Raises InputError for options of a server that cannot work."""
+    if (url is None) == (server is None):
+        raise InputError("ServedPolicy: give url= of a server that runs, or server='vllm' to start one")
+    if server not in (None, "vllm"):
+        raise InputError(f"ServedPolicy: server is {server!r}{nearest(str(server), ['vllm'])}; start others yourself")
+    if engine and server is None:
+        raise InputError("ServedPolicy: engine= is for a server that is started here (server='vllm')")
+    check_options(engine or {})
+    dialect_of(dialect)
+    endpoint.check_address(url, "ServedPolicy: url")
+    for name in ("concurrency", "timeout", "tolerance"):
+        value = numbers.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise InputError(f"ServedPolicy: {name} is {value!r}, must be above 0")
 
 
 def _label(number: int | None, digest: str) -> str:

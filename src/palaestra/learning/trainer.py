@@ -30,6 +30,7 @@ from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
+from palaestra.learning.protocol import Served
 from palaestra.learning.stages.base import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
@@ -121,6 +122,7 @@ class Trainer:
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
         self.wall = self.cpu = 0.0
         self.start: dict[str, Any] | None = None
+        self.mismatch: dict[str, dict[str, float]] = {}
 
     def run(self, *, resume: bool = False) -> list[Line]:
         """Train to the last iteration and return every line of the metrics, those before a resume included.
@@ -159,6 +161,8 @@ class Trainer:
                     self.on_turns(iteration, trained)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
                 line |= measure(turns, plan.group_size, learned, self.learner.policies)
+                for name, found in self.mismatch.items():
+                    line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": self.stages.metrics}
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
@@ -195,7 +199,11 @@ class Trainer:
             version=self.learner.updates,
         )
         plan = self.stages.plan(plan, self._context(iteration))
+        served = {name: each for name, each in self.learner.policies.items() if isinstance(each, Served)}
+        for policy in served.values():
+            policy.sync(plan.version)
         turns = self.executor.play(self.env, self.team, plan)
+        self.mismatch = {name: each.mismatch(turns.frame) for name, each in served.items()}
         if iteration == 1:
             _refuse_nothing(turns)
         return plan, turns

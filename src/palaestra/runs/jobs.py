@@ -26,6 +26,7 @@ from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
 from palaestra.runs import build
+from palaestra.runs.policies import FROM_DISK
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.recipe import Recipe, alone, load
 from palaestra.runs.seed import Clock, finished, run_seed
@@ -89,7 +90,7 @@ def train(
 def _check(recipe: Recipe) -> None:
     """What cannot work is said before a directory is made."""
     kinds = {part.kind for part in recipe.policies.values()}
-    build.check(build.resolve(recipe), from_disk="lm" in kinds)
+    build.check(build.resolve(recipe), from_disk=not kinds.isdisjoint(FROM_DISK))
 
 
 def _open(recipe: Recipe, directory: Path) -> None:

@@ -70,7 +70,7 @@ class Client:
     """
 
     def __init__(self, url: str, *, api_key_env: str | None = None, timeout: float = 120.0, concurrency: int = 256):
-        endpoint.check_address(url)
+        endpoint.check_address(url, "url")
         parts = urlsplit(url)
         self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
         self._secure, self._host = parts.scheme == "https", parts.netloc
