@@ -1,8 +1,10 @@
 """`ServedPolicy` beside vLLM in one process: the same weights, prompts, seeds and engine options, in turns.
 
-Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`). Run: python benchmarks/served.py
+Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`).
 The policy asks a server over HTTP, an answer per request, with token ids and log-probabilities, through a team's own
 `act`; the other side calls `LLM.generate` on all prompts at once. Target: within 20 % at 10M parameters and batch 256.
+
+Run: python benchmarks/served.py
 """
 
 from __future__ import annotations
