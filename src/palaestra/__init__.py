@@ -19,7 +19,16 @@ from palaestra.play.rollout import rollout
 
 if TYPE_CHECKING:
     from palaestra import envs
-    from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Policy, ScriptedPolicy, TabularPolicy, Team
+    from palaestra.agents import (
+        ChatPolicy,
+        LMPolicy,
+        MLPPolicy,
+        Policy,
+        ScriptedPolicy,
+        ServedPolicy,
+        TabularPolicy,
+        Team,
+    )
     from palaestra.envs.base import Env
     from palaestra.interface.library import apply, audit, compare, evaluate, rank, report, train, triage
     from palaestra.learning import Learner, PolicyGradient, Trainer
@@ -41,6 +50,7 @@ _LAZY = {
     "PolicyGradient": "palaestra.learning:PolicyGradient",
     "Recipe": "palaestra.runs.recipe:Recipe",
     "ScriptedPolicy": "palaestra.agents:ScriptedPolicy",
+    "ServedPolicy": "palaestra.agents:ServedPolicy",
     "Stage": "palaestra.learning.stages.base:Stage",
     "TabularPolicy": "palaestra.agents:TabularPolicy",
     "Team": "palaestra.agents:Team",
@@ -69,6 +79,7 @@ __all__ = [
     "PolicyGradient",
     "Recipe",
     "ScriptedPolicy",
+    "ServedPolicy",
     "Signal",
     "Stage",
     "TabularPolicy",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palaestra.agents.chat import ChatPolicy
     from palaestra.agents.lm import LMPolicy
     from palaestra.agents.mlp import MLPPolicy
+    from palaestra.agents.served import ServedPolicy
     from palaestra.agents.tabular import TabularPolicy
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Request",
     "Scored",
     "ScriptedPolicy",
+    "ServedPolicy",
     "TabularPolicy",
     "Team",
     "fixed",
@@ -40,6 +42,7 @@ _LAZY = {
     "ChatPolicy": "chat",
     "LMPolicy": "lm",
     "MLPPolicy": "mlp",
+    "ServedPolicy": "served",
     "TabularPolicy": "tabular",
 }
 

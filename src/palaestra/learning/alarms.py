@@ -17,6 +17,8 @@ DISTINCT_SHARE = 0.2
 ZERO_CREDIT = 0.95
 ILLEGAL = 0.2
 KL = 3.0
+MISMATCH = 0.1
+EFFECTIVE = 0.5
 INCOMPLETE = 0.2
 VERSIONS = 4
 
@@ -66,6 +68,12 @@ def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
         )
     if now["illegal"] is not None and now["illegal"] > ILLEGAL and now["illegal"] > (start["illegal"] or 0):
         yield f"{now['illegal']:.0%} of its actions are illegal, at the start {start['illegal'] or 0:.0%}"
+    if (now.get("mismatch") or 0) > MISMATCH or now.get("mismatch_ess", 1) < EFFECTIVE:
+        yield (
+            f"who sampled for it has other log-probabilities, by {now['mismatch']:.2g} nats per token on average, "
+            f"{now['mismatch_max']:.2g} at most, and {now['mismatch_ess']:.0%} of its tokens count: give the server a "
+            "finer dtype, or weigh with corrected()"
+        )
     if (now["kl"] or 0) > KL:
         yield f"it has moved {now['kl']:.2g} nats per token from its start: look at what it says"
 

@@ -36,6 +36,7 @@ from palaestra.algebra.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
 
     from palaestra.algebra.turns import Turns
 
@@ -93,6 +94,17 @@ class Learner(Protocol):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`, after the policies' own."""
+
+
+@runtime_checkable
+class Served(Learnable, Protocol):
+    """A policy that learns here and is sampled elsewhere, by a server that has to be given its weights."""
+
+    def sync(self, version: int | None = None) -> None:
+        """See that the server has the weights that are here, and calls them by this number."""
+
+    def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
+        """How far the server's log-probabilities are from those here: numbers for the metrics."""
 
 
 LEARNERS: Registry[Learner] = Registry(

@@ -32,6 +32,7 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
 from palaestra.learning.overlap import Ahead, Overlap, spent_by
+from palaestra.learning.protocol import Served
 from palaestra.learning.stages.base import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
@@ -136,8 +137,14 @@ class Trainer:
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
         self.wall = self.cpu = 0.0
         self.lag = lag
+        if lag and (served := [name for name, each in learner.policies.items() if isinstance(each, Served)]):
+            raise InputError(
+                f"train.lag={lag}: the server of policy {served[0]!r} holds one version of the weights at a time; write "
+                "lag: 0, or let the policy answer here (kind: lm)"
+            )
         self.overlap = Overlap(env, team, self.executor) if lag else None
         self.start: dict[str, Any] | None = None
+        self.mismatch: dict[str, dict[str, float]] = {}
 
     def run(self, *, resume: bool = False) -> list[Line]:
         """Train to the last iteration and return every line of the metrics, those before a resume included.
@@ -188,6 +195,8 @@ class Trainer:
                     self.on_turns(iteration, trained)
                 line: Line = {"iteration": iteration, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
                 line |= measure(turns, plan.group_size, learned, self.learner.policies)
+                for name, found in self.mismatch.items():
+                    line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
                 line |= {"version_lag": behind, "waiting_seconds": waited}
                 line |= self._look(iteration, line["policies"], trained)
@@ -238,7 +247,11 @@ class Trainer:
         """What was planned, what was played, and the seconds that one waited for it."""
         if self.overlap is None:
             plan, began = self._plan(iteration), time.perf_counter()
+            served = {name: each for name, each in self.learner.policies.items() if isinstance(each, Served)}
+            for policy in served.values():
+                policy.sync(plan.version)
             turns = self.executor.play(self.env, self.team, plan)
+            self.mismatch = {name: each.mismatch(turns.frame) for name, each in served.items()}
             waited = time.perf_counter() - began
         else:
             ahead, turns, waited, spent = self.overlap.next()

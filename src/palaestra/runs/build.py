@@ -25,7 +25,7 @@ from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
 from palaestra.runs.measures import check as check_measures
 from palaestra.runs.parts import EnvPart, EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
-from palaestra.runs.policies import POLICIES, Demonstrator, Making, check_from_disk
+from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
@@ -338,8 +338,8 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     learner = None
     if from_disk:
         for name, each in setup.parts:
-            if each.kind == "lm":
-                check_from_disk(Making(name, dict(each.options), f"policies.{name}.options", setup.train, 0))
+            if each.kind in FROM_DISK:
+                check_from_disk(each.kind, Making(name, dict(each.options), f"policies.{name}.options", setup.train, 0))
             else:
                 policy(name, each, factory=setup.train, seed=0, corpus=corpus)
     else:

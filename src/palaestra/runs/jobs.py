@@ -27,6 +27,7 @@ from palaestra.learning.ranks import alone as by_itself
 from palaestra.learning.ranks import world
 from palaestra.play.processes import follow_parent as _follow_parent
 from palaestra.runs import build
+from palaestra.runs.policies import FROM_DISK
 from palaestra.runs.proof import pairs, summarise
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, load
@@ -101,7 +102,7 @@ def _check(recipe: Recipe) -> None:
     """What cannot work is said before a directory is made."""
     kinds = {part.kind for part in recipe.policies.values()}
     with by_itself():
-        build.check(build.resolve(recipe), from_disk="lm" in kinds)
+        build.check(build.resolve(recipe), from_disk=not kinds.isdisjoint(FROM_DISK))
 
 
 def _open(recipe: Recipe, directory: Path) -> None:

@@ -68,11 +68,28 @@ def lm(made: Making) -> Policy:
     return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
 
 
-def check_from_disk(made: Making) -> None:
-    """What can be known of kind `lm` without reading the model. Raises RecipeError if it cannot be made."""
-    from palaestra.agents import LMPolicy
+@POLICIES.register("served")
+def served(made: Making) -> Policy:
+    """A Hugging Face model that learns here and for which a vLLM or SGLang server samples; options.path says which."""
+    from palaestra.agents import LMPolicy, ServedPolicy
 
-    made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
+    accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
+    return made.call(ServedPolicy.from_pretrained, made.take("path"), accepts=accepts)  # type: ignore[no-any-return]
+
+
+FROM_DISK = ("lm", "served")
+"""Kinds that read a model from disk or a hub."""
+
+
+def check_from_disk(kind: str, made: Making) -> None:
+    """What can be known of such a kind without reading the model. Raises RecipeError if it cannot be made."""
+    from palaestra.agents import LMPolicy, ServedPolicy
+
+    if kind == "served":
+        accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
+        made.call(ServedPolicy.check, made.take("path"), accepts=accepts)
+    else:
+        made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
 
 
 @POLICIES.register("chat")
@@ -145,10 +162,16 @@ _LM = "palaestra.agents:LMPolicy"
 TAKES = {
     "tiny": Takes(f"{_LM}.tiny", 1, ("name", "seed"), ("palaestra.agents.tiny:build", f"{_LM}.__init__")),
     "lm": Takes(f"{_LM}.from_pretrained", 1, accepts=(f"{_LM}.__init__",)),
+    "served": Takes(
+        "palaestra.agents:ServedPolicy.from_pretrained", 1,
+        accepts=(f"{_LM}.from_pretrained", f"{_LM}.__init__", "palaestra.agents:ServedPolicy.__init__"),
+    ),
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
-}
+}  # fmt: skip
+NEEDED = {"lm": "model", "served": "path", "chat": "model", "script": "teacher"}
+"""The option that a kind cannot do without."""
 
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
@@ -157,7 +180,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
     Raises:
         RecipeError: one that is needed is missing, is unknown, or is of another type.
     """
-    needed = {"lm": "model", "chat": "model", "script": "teacher"}.get(kind)
+    needed = NEEDED.get(kind)
     if needed and needed not in options:
         raise RecipeError(f"kind {kind!r} needs options.{needed}")
     rest = {name: value for name, value in options.items() if name != needed}

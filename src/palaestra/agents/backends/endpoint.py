@@ -65,8 +65,8 @@ def address(base_url: str | None) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def check_address(base_url: str | None) -> None:
-    """Raises InputError for a base_url that is none, or that holds credentials, which it does not repeat."""
+def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> None:
+    """Raises InputError for an address that is none, or that holds credentials, which it does not repeat."""
     if base_url is None:
         return
     try:
@@ -76,12 +76,12 @@ def check_address(base_url: str | None) -> None:
         parts, port = urlsplit(""), None
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise InputError(
-            f"ChatPolicy: base_url holds credentials: write {address(base_url)!r}, put the key into an environment"
+            f"{what} holds credentials: write {address(base_url)!r}, put the key into an environment"
             f" variable and give its NAME as api_key_env"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         shown = address(base_url) if isinstance(base_url, str) else type(base_url).__name__
-        raise InputError(f"ChatPolicy: base_url is {shown!r}, expected something like 'http://localhost:8000/v1'")
+        raise InputError(f"{what} is {shown!r}, expected something like 'http://localhost:8000/v1'")
 
 
 def count(value: Any) -> int | None:

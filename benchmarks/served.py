@@ -1,0 +1,153 @@
+"""`ServedPolicy` beside vLLM in one process: the same weights, prompts, seeds and engine options, in turns.
+
+Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .venv/vllm/.installed`).
+The policy asks a server over HTTP, an answer per request, with token ids and log-probabilities, through a team's own
+`act`; the other side calls `LLM.generate` on all prompts at once. Target: within 20 % at 10M parameters and batch 256.
+
+Run: python benchmarks/served.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra.agents import LMPolicy, Request, ServedPolicy
+from palaestra.agents.tiny import tokenizer
+from palaestra.envs.base import Observation
+
+BATCH, PROMPT, TOKENS, ROUNDS = 256, 40, 32, 5
+ENGINE = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False}
+TARGET = 0.8
+
+IN_PROCESS = """
+import json, sys, time
+from vllm import LLM, SamplingParams
+given = json.loads(sys.stdin.readline())
+llm = LLM(given["folder"], logprobs_mode="processed_logprobs", generation_config="vllm", **given["engine"])
+print("READY", flush=True)
+for line in sys.stdin:
+    job = json.loads(line)
+    each = [SamplingParams(temperature=1.0, seed=seed, max_tokens=given["tokens"], logprobs=0, detokenize=True)
+            for seed in job["seeds"]]
+    began = time.perf_counter()
+    out = llm.generate([{"prompt_token_ids": ids} for ids in job["prompts"]], each, use_tqdm=False)
+    print("DONE", time.perf_counter() - began, json.dumps([list(o.outputs[0].token_ids) for o in out]), flush=True)
+"""
+
+
+class InProcess:
+    """vLLM's own loop in a process of its own Python, which waits while the other side is measured."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        env = {"VLLM_CPU_KVCACHE_SPACE": "1", **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+        self.process = subprocess.Popen(
+            [python, "-c", IN_PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, env=env | {"VLLM_LOGGING_LEVEL": "ERROR"},
+        )  # fmt: skip
+        self.send({"folder": str(folder), "engine": ENGINE, "tokens": TOKENS})
+        self.wait("READY")
+
+    def send(self, what: Any) -> None:
+        """A line of JSON."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+
+    def wait(self, word: str) -> str:
+        """What follows this word on the first line that begins with it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return line.removeprefix(word)
+        raise SystemExit(f"vLLM ended ({self.process.wait()}); run `{sys.executable} -c ...` by hand to see why")
+
+    def generate(self, prompts: list[list[int]], seeds: list[int]) -> tuple[float, list[list[int]]]:
+        """Seconds, and the ids of each answer."""
+        self.send({"prompts": prompts, "seeds": seeds})
+        seconds, _, ids = self.wait("DONE").strip().partition(" ")
+        return float(seconds), json.loads(ids)
+
+
+def model(folder: Path) -> LMPolicy:
+    """10.7 million parameters, made on the spot."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    words = tokenizer()
+    torch.manual_seed(0)
+    made = LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(words), hidden_size=384, intermediate_size=1024, num_hidden_layers=6, num_attention_heads=6,
+        num_key_value_heads=6, head_dim=64, max_position_embeddings=512, tie_word_embeddings=False,
+        pad_token_id=words.pad_token_id, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
+    ))  # fmt: skip
+    LMPolicy(made, words, max_new_tokens=TOKENS).save(folder)
+    return LMPolicy.load(folder)
+
+
+def requests(round_: int) -> list[Request]:
+    rng = np.random.default_rng(round_)
+    texts = ["".join(map(chr, rng.integers(97, 123, PROMPT - 1))) for _ in range(BATCH)]
+    return [Request(Observation(text), "a", np.random.default_rng([round_, i])) for i, text in enumerate(texts)]
+
+
+def main() -> None:
+    usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
+    python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
+    if not Path(python).exists():
+        print(f"no vLLM: {python} is not there; `make .venv/vllm/.installed` makes it")
+        return
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    with tempfile.TemporaryDirectory(prefix="served-") as folder:
+        lm = model(Path(folder) / "model")
+        size = sum(each.numel() for each in lm.model.parameters()) / 1e6
+        served = ServedPolicy(lm, server="vllm", engine=ENGINE)
+        began = time.perf_counter()
+        served.sync(0)
+        print(f"{size:.1f}M parameters, batch {BATCH}, prompts of {PROMPT}, answers of up to {TOKENS} tokens")
+        print(f"server started, given weights and compared in {time.perf_counter() - began:.0f} s")
+        other = InProcess(python, Path(folder) / "model")
+        speeds: dict[str, list[float]] = {"served": [], "in process": []}
+        for round_ in range(ROUNDS + 1):
+            asked = requests(round_)
+            prompts = [ids.tolist() for ids in lm.prompt_ids([each.observation for each in asked])]
+            seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(BATCH)]
+            began = time.perf_counter()
+            decisions = served.act(asked)
+            seconds = time.perf_counter() - began
+            assert not any(each.error for each in decisions), next(each.error for each in decisions if each.error)
+            ours = [each.action_ids.tolist() for each in decisions]  # type: ignore[union-attr]
+            alone, theirs = other.generate(prompts, seeds)
+            equal = np.mean([a == b for a, b in zip(ours, theirs, strict=True)])
+            if round_:  # the first warms both up
+                speeds["served"].append(sum(map(len, ours)) / seconds)
+                speeds["in process"].append(sum(map(len, theirs)) / alone)
+                print(f"round {round_}: {speeds['served'][-1]:,.0f} and {speeds['in process'][-1]:,.0f} tokens/s, "
+                      f"{equal:.0%} of the answers equal")  # fmt: skip
+        began = time.perf_counter()
+        with torch.no_grad():
+            for each in lm.parameters():
+                each.mul_(1.001)
+        served.sync(1)
+        print(f"a sync of new weights: {time.perf_counter() - began:.2f} s")
+        other.process.kill()
+        served.close()
+    ratios = [a / b for a, b in zip(*speeds.values(), strict=True)]
+    ratio = median(ratios)
+    print(f"served {median(speeds['served']):,.0f} tokens/s, in process {median(speeds['in process']):,.0f}: "
+          f"ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}), target at least {TARGET}")  # fmt: skip
+    if ratio < TARGET:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

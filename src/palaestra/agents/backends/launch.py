@@ -1,0 +1,135 @@
+"""A vLLM server as a child of this process, on 127.0.0.1, gone when this process is.
+
+A small process stands between: it starts the server in a session of its own, and ends all of that session when its
+standard input closes, which happens however this process ends, or when the server dies and leaves workers behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from palaestra.errors import InputError, PolicyError, nearest
+
+PYTHON = "PALAESTRA_VLLM"
+"""The environment variable that says which Python has vLLM; default: the one that runs this."""
+
+ENGINE = (
+    "block_size", "data_parallel_size", "dtype", "enable_prefix_caching", "enforce_eager", "gpu_memory_utilization",
+    "kv_cache_memory_bytes", "max_loras", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
+    "tensor_parallel_size",
+)  # fmt: skip
+"""vLLM's own options that may be set; none of them names code or a file."""
+
+_KEEPER = """
+import os, signal, subprocess, sys, threading, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr)
+def end():
+    os.killpg(0, signal.SIGTERM)
+    for _ in range(100):
+        if server.poll() is not None: break
+        time.sleep(.1)
+    os.killpg(0, signal.SIGKILL)
+def watch():
+    sys.stdin.buffer.read()
+    end()
+threading.Thread(target=watch, daemon=True).start()
+print(server.pid, flush=True)
+server.wait()
+end()
+"""
+
+
+class Child:
+    """vLLM serving `folder`, or a hub's model, under the name `model`. Raises InputError if there is no vLLM to start.
+
+    options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.
+    pid: of the server.
+    """
+
+    def __init__(
+        self, folder: str, *, model: str, log: Path, rank: int = 0, options: Mapping[str, Any] | None = None
+    ) -> None:
+        check_options(options or {})
+        python = os.environ.get(PYTHON, sys.executable)
+        has = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
+        if not os.path.exists(python) or subprocess.run([python, "-c", has], capture_output=True).returncode:
+            raise InputError(
+                f"ServedPolicy: server 'vllm' needs a Python that has vLLM, {python} has none: set {PYTHON} to one, "
+                "or start a server yourself and give its url"
+            )
+        port, self.log = _free_port(), log
+        self.url = f"http://127.0.0.1:{port}"
+        command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", model]
+        command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+        command += ["--disable-uvicorn-access-log"]
+        command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
+        for name, value in {"dtype": "float32", **(options or {})}.items():
+            flag = "--" + name.replace("_", "-")
+            command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
+            command += [] if isinstance(value, bool) else [flag, str(value)]
+        env = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1", **env}
+        with log.open("ab") as output:
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-c", _KEEPER, *command], env=env, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
+            )  # fmt: skip
+        assert self._keeper.stdout is not None
+        self.pid = int(self._keeper.stdout.readline() or 0)
+        self.end = weakref.finalize(self, _end, self._keeper)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server still runs."""
+        return self._keeper.poll() is None
+
+    def died(self) -> PolicyError:
+        """Why it ended, from the last line that names an error."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "it said nothing")
+        return PolicyError(f"the vLLM server ended by itself: {' '.join(said.split())[-300:]} (all of it: {self.log})")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises InputError for an option that is not one of `ENGINE`."""
+    for name in options:
+        if name not in ENGINE:
+            raise InputError(f"ServedPolicy: engine: no option {name!r}{nearest(str(name), ENGINE)}")
+
+
+def _rank(rank: int) -> int:
+    """The smallest that vLLM takes."""
+    return next((known for known in (8, 16, 32, 64, 128, 256, 320, 512) if known >= rank), rank)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _end(keeper: subprocess.Popen[bytes]) -> None:
+    """Close what the keeper listens to; should it not end everything within 15 s, do it for it."""
+    for pipe in (keeper.stdin, keeper.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    began = time.monotonic()
+    while keeper.poll() is None and time.monotonic() - began < 15:
+        time.sleep(0.05)
+    if keeper.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(keeper.pid, signal.SIGKILL)
+        keeper.wait()

@@ -1,0 +1,370 @@
+"""Servers that sample for a policy that learns here: what vLLM and SGLang are asked, and what they may answer.
+
+A `Client` keeps a connection per thread, so that hundreds of requests wait at the same time; the standard library does
+it with a third of a millisecond of CPU each. A dialect says each thing in a server's own words: sample these tokens,
+which weights have you, take those of this folder, take this adapter. Every failure is one line. Left out: streaming,
+weights over NCCL or shared memory, several servers behind one address.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from palaestra.agents.backends import endpoint
+from palaestra.errors import InputError, PolicyError, nearest
+
+
+class ServerError(PolicyError):
+    """A server did not do what it was asked for."""
+
+
+class GoneError(ServerError):
+    """Nobody answers, or somebody says that he cannot: it may pass."""
+
+
+class AbsentError(ServerError):
+    """The server does not have what was named: a model, an adapter, a route."""
+
+
+class Call(NamedTuple):
+    """One HTTP request; without a body it is a GET."""
+
+    path: str
+    body: dict[str, Any] | None = None
+
+
+class Answer(NamedTuple):
+    """What was sampled. ids: int32[A], logprobs: float32[A]. version: of the weights, if the answer says."""
+
+    ids: np.ndarray
+    logprobs: np.ndarray
+    version: str | None = None
+
+
+class Named(NamedTuple):
+    """What a server calls its model, and the adapter that is meant, if one is."""
+
+    model: str
+    adapter: str | None = None
+
+
+Ends = Sequence[int]
+
+
+class Client:
+    """JSON over HTTP, `concurrency` requests at a time.
+
+    timeout: seconds for one answer, from sending to the last byte. api_key_env: NAME of the variable with the key; it
+    is read for each call and cut out of every message.
+    """
+
+    def __init__(self, url: str, *, api_key_env: str | None = None, timeout: float = 120.0, concurrency: int = 256):
+        endpoint.check_address(url, "url")
+        parts = urlsplit(url)
+        self.url, self.timeout, self.api_key_env = endpoint.address(url).removesuffix("/v1"), timeout, api_key_env
+        self._secure, self._host = parts.scheme == "https", parts.netloc
+        self._base = parts.path.rstrip("/").removesuffix("/v1")
+        self._own = threading.local()
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="served")
+
+    def ask(self, call: Call, *, timeout: float | None = None) -> Any:
+        """The JSON of an answer; None if it has no body.
+
+        Raises:
+            GoneError: no connection, or 502, 503, 504. AbsentError: 404. ServerError: anything else.
+        """
+        deadline = time.monotonic() + (timeout or self.timeout)
+        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        try:
+            status, text = self._send(call, key, deadline)
+        except TimeoutError:
+            raise ServerError(f"no whole answer within {timeout or self.timeout:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise GoneError(f"no server at {self.url} ({said})") from None
+        try:
+            found = json.loads(text) if text.strip() else None
+        except ValueError:
+            found = None if status >= 400 else text
+        if status < 400:
+            if isinstance(found, bytes):
+                raise ServerError(f"{self.url}{call.path} answered with {text[:40]!r}, no JSON")
+            return found
+        message = f"{self.url}{call.path}: HTTP {status}: {endpoint.without(key, _message(found, text))}"
+        raise {404: AbsentError, 502: GoneError, 503: GoneError, 504: GoneError}.get(status, ServerError)(message)
+
+    def ask_all(self, calls: Sequence[Call]) -> list[Any]:
+        """An answer, or the error in its place, for each call, at the same time."""
+
+        def one(call: Call) -> Any:
+            try:
+                return self.ask(call)
+            except ServerError as error:
+                return error
+
+        return list(self._threads.map(one, calls))
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown(wait=False)
+
+    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes]:
+        body = None if call.body is None else json.dumps(call.body).encode()
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        while True:
+            connection, used = getattr(self._own, "connection", None), True
+            if connection is None:
+                kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+                connection, used = kind(self._host, timeout=max(0.01, deadline - time.monotonic())), False
+            self._own.connection = None
+            try:
+                if used:
+                    connection.sock.settimeout(max(0.01, deadline - time.monotonic()))
+                connection.request("GET" if body is None else "POST", self._base + call.path, body, headers)
+                response = connection.getresponse()
+                text = bytearray()
+                while part := response.read1(1 << 16):
+                    text += part
+                    if len(text) > endpoint.LARGEST:
+                        raise ServerError(f"the answer is longer than {endpoint.LARGEST / 2**20:g} MiB")
+                    if time.monotonic() > deadline:
+                        raise TimeoutError
+                response.close()
+                if not response.will_close:
+                    self._own.connection = connection
+                return response.status, bytes(text)
+            except (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine):
+                connection.close()
+                if not used:  # a server closes connections that were idle: then a fresh one is worth a try
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+
+
+def _message(found: Any, text: bytes) -> str:
+    """What an error says of itself, on one line."""
+    said = found
+    for name in ("error", "message", "detail"):
+        said = said.get(name, said) if isinstance(said, dict) else said
+    return " ".join(str(text[:300].decode(errors="replace") if said is None else said).split())[:300]
+
+
+# -- dialects ---------------------------------------------------------------------------------------------------------
+
+
+class Dialect(Protocol):
+    """What a policy needs of a server, in the server's words."""
+
+    hint: str
+    """What the server must have been started with, so that weights can be changed."""
+
+    def sample(
+        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> Call:
+        """Ask for one answer of at most so many tokens; without `ends` it has exactly so many."""
+
+    def read(self, answer: Any, model: Named) -> Answer:
+        """What was sampled. Raises ServerError for an answer that nothing can be learned from."""
+
+    def version(self, client: Client) -> str | None:
+        """What the server calls its weights."""
+
+    def name(self, client: Client, version: str) -> None:
+        """Call the weights so."""
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """Take the weights of a folder in place, forget what was computed with others, call them so."""
+
+    def models(self, client: Client) -> list[str]:
+        """Names of the model and of adapters that are there."""
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """Take an adapter."""
+
+    def forget(self, client: Client, name: str) -> None:
+        """Drop an adapter."""
+
+
+LOADING = 1800.0
+"""Seconds that a server may take to load weights."""
+
+
+class VLLM:
+    """vLLM from 0.11 on. Weights are changed by its developer endpoints."""
+
+    hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
+
+    def sample(
+        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> Call:
+        """`/v1/completions`, one prompt of token ids; whatever a generation config would change is said outright."""
+        return Call(
+            "/v1/completions",
+            {
+                "model": model.adapter or model.model, "prompt": prompt.tolist(), "seed": seed, "max_tokens": tokens,
+                "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
+                "logprobs": 0, "return_token_ids": True, "stop_token_ids": list(ends), "ignore_eos": not ends,
+            },
+        )  # fmt: skip
+
+    def read(self, answer: Any, model: Named) -> Answer:
+        """Of the only choice."""
+        choice = _get(answer, "choices", 0)
+        ids, logprobs = _get(choice, "token_ids"), _get(choice, "logprobs", "token_logprobs")
+        if ids is None:
+            raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
+        if (said := _get(answer, "model")) != (model.adapter or model.model):
+            raise ServerError(f"the answer is of model {said!r}, not of {model.adapter or model.model!r}")
+        return _checked(ids, logprobs)
+
+    def version(self, client: Client) -> str | None:
+        """`/weight_info`."""
+        return _get(_developer(client, Call("/weight_info")), "weight_version")  # type: ignore[no-any-return]
+
+    def name(self, client: Client, version: str) -> None:
+        """`/update_weight_version`."""
+        client.ask(Call("/update_weight_version", {"new_version": version}))
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """`reload_weights`, between a pause, which drops cached prefixes, and going on."""
+        _developer(client, Call("/pause?mode=wait", {}), timeout=LOADING)
+        try:
+            job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            client.ask(Call("/collective_rpc", job), timeout=LOADING)
+            self.name(client, version)
+        finally:
+            client.ask(Call("/resume", {}))
+
+    def models(self, client: Client) -> list[str]:
+        """`/v1/models`."""
+        return [str(_get(each, "id")) for each in _get(client.ask(Call("/v1/models")), "data") or ()]
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """`/v1/load_lora_adapter`."""
+        body = {"lora_name": name, "lora_path": str(folder)}
+        _developer(client, Call("/v1/load_lora_adapter", body), timeout=LOADING)
+
+    def forget(self, client: Client, name: str) -> None:
+        """`/v1/unload_lora_adapter`."""
+        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}))
+
+
+class SGLang:
+    """SGLang by its own endpoints, whose answers say the version of their weights."""
+
+    hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
+
+    def sample(
+        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> Call:
+        """`/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
+        sampling = {
+            "max_new_tokens": tokens, "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+            "repetition_penalty": 1.0, "sampling_seed": seed, "stop_token_ids": list(ends), "ignore_eos": not ends,
+        }  # fmt: skip
+        body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
+        return Call("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
+
+    def read(self, answer: Any, model: Named) -> Answer:
+        """`output_token_logprobs`: (log-probability, id, text) of each token."""
+        said = _get(answer, "meta_info", "output_token_logprobs")
+        if not isinstance(said, list):
+            raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
+        version = _get(answer, "meta_info", "weight_version")
+        return _checked([_get(each, 1) for each in said], [_get(each, 0) for each in said], version)
+
+    def version(self, client: Client) -> str | None:
+        """`/get_model_info`."""
+        return _get(client.ask(Call("/get_model_info")), "weight_version")  # type: ignore[no-any-return]
+
+    def name(self, client: Client, version: str) -> None:
+        """`/update_weight_version`."""
+        client.ask(Call("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
+
+    def load(self, client: Client, folder: Path, version: str) -> None:
+        """`/update_weights_from_disk`."""
+        body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
+        _succeeded(client.ask(Call("/update_weights_from_disk", body), timeout=LOADING))
+
+    def models(self, client: Client) -> list[str]:
+        """`/v1/models`."""
+        return [str(_get(each, "id")) for each in _get(client.ask(Call("/v1/models")), "data") or ()]
+
+    def adapt(self, client: Client, name: str, folder: Path) -> None:
+        """`/load_lora_adapter`."""
+        _succeeded(
+            client.ask(Call("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}), timeout=LOADING)
+        )
+
+    def forget(self, client: Client, name: str) -> None:
+        """`/unload_lora_adapter`."""
+        client.ask(Call("/unload_lora_adapter", {"lora_name": name}))
+
+
+DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
+
+
+def dialect_of(name: str) -> Dialect:
+    """The dialect of that name. Raises InputError if there is none."""
+    if name not in DIALECTS:
+        raise InputError(f"ServedPolicy: dialect {name!r} is unknown{nearest(name, DIALECTS)}")
+    return DIALECTS[name]()
+
+
+def encoded(client: Client, model: str, text: str) -> list[int] | None:
+    """A text as the server's tokenizer has it; None if the server does not tell."""
+    try:
+        found = client.ask(Call("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
+    except GoneError:
+        raise
+    except ServerError:
+        return None
+    tokens = _get(found, "tokens")
+    return tokens if isinstance(tokens, list) else None
+
+
+def _developer(client: Client, call: Call, timeout: float | None = None) -> Any:
+    """A call of an endpoint that is there only if the server was started for it."""
+    try:
+        return client.ask(call, timeout=timeout)
+    except AbsentError as error:
+        raise ServerError(f"{error}: start the server with {VLLM.hint}") from None
+
+
+def _succeeded(answer: Any) -> None:
+    if _get(answer, "success") is False:
+        raise ServerError(f"the server refused: {' '.join(str(_get(answer, 'message')).split())[:300]}")
+
+
+def _get(found: Any, *path: Any) -> Any:
+    """What stands there in the JSON; None if anything on the way is missing."""
+    for step in path:
+        try:
+            found = found[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return found
+
+
+def _checked(ids: Any, logprobs: Any, version: str | None = None) -> Answer:
+    try:
+        numbers, known = np.array(ids, np.int64), np.array(logprobs, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ServerError("the answer's token ids or log-probabilities are no numbers") from None
+    if numbers.ndim != 1 or numbers.shape != known.shape or not len(numbers):
+        raise ServerError(f"the answer has {numbers.size} token ids and {known.size} log-probabilities")
+    if not np.isfinite(known).all() or (known > 1e-3).any() or numbers.min() < 0 or numbers.max() >= 2**31:
+        raise ServerError("a token id or log-probability of the answer is impossible")
+    return Answer(numbers.astype(np.int32), known.astype(np.float32), version)

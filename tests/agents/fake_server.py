@@ -1,0 +1,168 @@
+"""A server that speaks vLLM's or SGLang's words, in this process: a tiny model behind HTTP, with faults to order."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palaestra.agents import LMPolicy
+from palaestra.agents.backends.sampling import evaluate, sample
+
+
+class FakeServer:
+    """Serves what is in `folder`. Faults are attributes that a test sets.
+
+    stale_head: keeps its head when it reloads. raw: log-probabilities of temperature 1. silent: seconds of sleep before
+    an answer. mute: answers lack token ids. down: every connection is closed. foreign: another tokenizer. old: restarts
+    with the weights of its start after so many answers.
+    """
+
+    def __init__(self, folder: Path, *, lora: bool = False, port: int = 0) -> None:
+        self.folder, self.lora = folder, lora
+        self.stale_head = self.raw = self.mute = self.down = self.foreign = False
+        self.silent, self.old = 0.0, 0
+        self.paths: list[str] = []
+        self.seen: list[dict[str, Any]] = []
+        self.most = self.now = 0
+        self.lock = threading.Lock()
+        self.start()
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                self.answer(None)
+
+            def do_POST(self) -> None:
+                self.answer(json.loads(self.rfile.read(int(self.headers["content-length"])) or "{}"))
+
+            def answer(self, body: Any) -> None:
+                if fake.down:
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                code, found = fake.reply(self.path.partition("?")[0], body)
+                data = json.dumps(found).encode()
+                self.send_response(code)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.http.daemon_threads = True
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+
+    def start(self) -> None:
+        """As it comes up: the weights of its folder, no adapters, no version."""
+        self.version, self.answered = "default", 0
+        self.adapters: dict[str, LMPolicy] = {}
+        self.policy = LMPolicy.from_pretrained(self.folder)
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+
+    def load(self, folder: str) -> None:
+        before = self.policy.model.lm_head.weight.detach().clone()
+        self.policy = LMPolicy.from_pretrained(folder)
+        if self.stale_head:
+            self.policy.model.lm_head.weight = torch.nn.Parameter(before)
+
+    def reply(self, path: str, body: Any) -> tuple[int, Any]:
+        self.paths.append(path)
+        match path:
+            case "/v1/models":
+                return 200, {"data": [{"id": "policy"}, *({"id": name} for name in self.adapters)]}
+            case "/weight_info" | "/get_model_info":
+                return 200, {"weight_version": self.version}
+            case "/update_weight_version":
+                self.version = body["new_version"]
+                return 200, {"success": True}
+            case "/collective_rpc":
+                self.load(body["kwargs"]["weights_path"])
+                return 200, {"results": [None]}
+            case "/update_weights_from_disk":
+                self.load(body["model_path"])
+                self.version = body["weight_version"]
+                return 200, {"success": True, "message": "ok"}
+            case "/v1/load_lora_adapter" | "/load_lora_adapter" if self.lora:
+                self.policy.tokenizer.save_pretrained(body["lora_path"])  # a real one takes that of its base
+                self.adapters[body["lora_name"]] = LMPolicy.from_pretrained(body["lora_path"])
+                return 200, None
+            case "/v1/unload_lora_adapter" | "/unload_lora_adapter":
+                del self.adapters[body["lora_name"]]
+                return 200, None
+            case "/tokenize":
+                ids = self.policy.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
+                return 200, {"tokens": [each + 1 for each in ids] if self.foreign else ids}
+            case "/pause" | "/resume":
+                return 200, {"status": path[1:]}
+            case "/v1/completions":
+                return self.completion(body)
+            case "/generate":
+                return self.generate(body)
+        return 404, {"detail": "Not Found"}
+
+    def sampled(self, prompt: list[int], seed: int, tokens: int, temperature: float, ends: list[int], name: str) -> Any:
+        with self.lock:
+            self.answered += 1
+            if self.old and self.answered == self.old:
+                self.start()
+                self.old = 0
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(self.silent)
+        policy = self.adapters.get(name, self.policy)
+        ids, logprobs, _ = sample(
+            policy.forward, [np.array(prompt, np.int32)], np.random.default_rng(seed).random((1, tokens)),
+            ends=np.array(ends, np.int64), temperature=temperature, batch_size=1,
+        )  # fmt: skip
+        stop = np.isin(ids[0], ends)
+        length = int(stop.argmax()) + 1 if stop.any() else tokens
+        ids, logprobs = ids[:, :length], logprobs[:, :length]
+        if self.raw:
+            with torch.no_grad():
+                logp, at, _ = evaluate(policy.forward, [np.array(prompt, np.int32)], [ids[0]], temperature=1.0)
+            logprobs = logp.gather(2, at[:, :, None])[:, :, 0].numpy()
+        with self.lock:
+            self.now -= 1
+        return ids[0].tolist(), [float(each) for each in logprobs[0]]
+
+    def completion(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.seen.append(body)
+        if body["model"] not in ("policy", *self.adapters):
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
+        ids, logprobs = self.sampled(
+            body["prompt"], body["seed"], body["max_tokens"], body["temperature"],
+            [] if body["ignore_eos"] else body["stop_token_ids"], body["model"],
+        )  # fmt: skip
+        choice = {"text": "", "logprobs": {"token_logprobs": logprobs}} | ({} if self.mute else {"token_ids": ids})
+        return 200, {"model": body["model"], "choices": [choice]}
+
+    def generate(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.seen.append(body)
+        how = body["sampling_params"]
+        ids, logprobs = self.sampled(
+            body["input_ids"], how["sampling_seed"], how["max_new_tokens"], how["temperature"],
+            [] if how["ignore_eos"] else how["stop_token_ids"], body.get("lora_path", ""),
+        )  # fmt: skip
+        said = [[value, number, None] for value, number in zip(logprobs, ids, strict=True)]
+        return 200, {"output_ids": ids, "meta_info": {"output_token_logprobs": said, "weight_version": self.version}}
+
+
+def tiny(folder: Path) -> Path:
+    """A model whose head is tied to its embeddings, saved."""
+    LMPolicy.tiny(hidden=16, layers=1, heads=2, name="lm").save(folder)
+    return folder
