@@ -189,6 +189,6 @@ def sequences(frame: pl.DataFrame) -> pl.DataFrame:
             new = prompt[len(ids) :]
             number, ids, mask = number + 1, ids + new + action, mask + [False] * len(new) + [True] * len(action)
             rows[-1] = dict(zip(keys, place, strict=True)) | {"part": part, "turns": number, "ids": ids, "mask": mask}
-    own = {key: frame.schema[key] for key in keys}
+    own: dict[str, Any] = {key: frame.schema[key] for key in keys}
     made = {"part": pl.Int32, "turns": pl.Int32, "ids": pl.List(pl.Int32), "mask": pl.List(pl.Boolean)}
     return pl.DataFrame(rows, schema=own | made)

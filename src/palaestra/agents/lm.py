@@ -83,11 +83,11 @@ class LMPolicy:
     def tiny(cls, corpus: Iterable[str] | None = None, *, seed: int = 0, **options: Any) -> LMPolicy:
         """A new transformer of at most a million parameters with a tokenizer for `corpus` (default: printable ASCII).
 
-        options: `hidden`, `layers`, `heads`, `vocabulary` of `tiny.build`, and those of LMPolicy.
+        options: `hidden`, `layers`, `heads`, `vocabulary`, `chat` of `tiny.build`, and those of LMPolicy.
         """
         from palaestra.agents.tiny import build
 
-        shape = {key: options.pop(key) for key in ("hidden", "layers", "heads", "vocabulary") if key in options}
+        shape = {key: options.pop(key) for key in ("hidden", "layers", "heads", "vocabulary", "chat") if key in options}
         return cls(*build(corpus, seed=seed, **shape), **options)
 
     @classmethod
