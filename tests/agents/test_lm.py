@@ -345,7 +345,7 @@ def test_agents_that_share_the_object_share_the_parameters() -> None:
 def test_settings_are_plain_json(tmp_path: Path) -> None:
     tiny().save(tmp_path)
     assert set(json.loads((tmp_path / "palaestra.json").read_text())) == {
-        "kind", "dtype", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template",
+        "kind", "dtype", "name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history",
     }  # fmt: skip
 
 

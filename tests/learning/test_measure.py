@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
+from palaestra.learning.alarms import alarms
 from palaestra.learning.measure import measure
 
 
@@ -19,3 +21,16 @@ def test_an_episode_counts_once_however_many_take_part() -> None:
     assert line["success"] == pytest.approx(0.5)
     assert line["reward"] == pytest.approx(0.5)
     assert line["episodes"] == 2
+
+
+def test_prompts_that_a_template_would_write_otherwise_are_counted_and_raise_an_alarm() -> None:
+    turns = Turns({
+        "group": [0] * 5, "episode": [0] * 5, "turn": range(5), "agent": ["a"] * 5, "policy": ["p"] * 5,
+        "reward": [0.0] * 5, "success": [False] * 5, "error": [None] * 5, "valid": [True] * 5, "action": list("vwxyz"),
+        "prefix": ["first", "extends", "rewritten", "retokenised", "anew"],
+    })  # fmt: skip
+    line = measure(turns, 1, {"p": {"entropy": 1.0, "zero_credit": 0.0, "kl": None}}, ["p"])
+    assert line["policies"]["p"]["broken_prefixes"] == pytest.approx(3 / 4)
+    assert any("75% of its later prompts are not what the chat template writes" in text for text in alarms(line, []))
+    alone = measure(turns.filter(pl.col("prefix") == "first"), 1, {"p": {}}, ["p"])
+    assert "broken_prefixes" not in alone["policies"]["p"]

@@ -33,6 +33,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "optimum": (HANABI, {"game": "tiny_hanabi"}),
     "kuhn": (KUHN, {"slope": 0.3}),
     "nim": (NIM, {"skill": 0.5}),
+    "toolbox": (make("roles/toolbox", kinds=["search"]), {"skill": 0.7}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
 

@@ -16,16 +16,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """An agent's latest turn in this episode: what it was shown, and the tokens of that and of its answer."""
+
+    observation: Observation
+    prompt_ids: np.ndarray
+    action_ids: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One agent of one episode asks for its next action.
 
     rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
-    depend on who else is in the batch.
+    depend on who else is in the batch. past: what came before, if this observation has messages and there are tokens.
     """
 
     observation: Observation
     agent: str
     rng: np.random.Generator
+    past: Past | None = None
 
 
 @dataclass(slots=True)
@@ -34,6 +44,7 @@ class Decision:
 
     prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
     float32[A].
+    prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
     error: the policy failed on this request; the episode ends as a row with this error.
     """
 
@@ -42,6 +53,7 @@ class Decision:
     action_ids: np.ndarray | None = None
     logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
+    prefix: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None

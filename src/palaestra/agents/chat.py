@@ -24,7 +24,8 @@ from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.base import Decision, Request, said
 from palaestra.algebra.turns import clean
 from palaestra.envs.base import Observation
-from palaestra.errors import InputError, missing_extra
+from palaestra.envs.tool_calls import FORMATS
+from palaestra.errors import InputError, missing_extra, nearest
 
 if TYPE_CHECKING:
     import openai
@@ -43,6 +44,8 @@ class ChatPolicy:
     retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
     n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer, up to `longest_wait`, if the
     endpoint says Retry-After (seconds or a date) or retry-after-ms.
+    tool_format: how calls that come as `tool_calls` are written into the action, one of
+    `palaestra.envs.tool_calls.FORMATS`.
     temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
     honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
@@ -71,6 +74,7 @@ class ChatPolicy:
         max_tokens: int | None = 512,
         seed: bool = True,
         logprobs: bool = False,
+        tool_format: str = "hermes",
         price_in: float | None = None,
         price_out: float | None = None,
     ) -> None:
@@ -99,6 +103,9 @@ class ChatPolicy:
         _check("max_tokens", max_tokens, 1, whole=True, optional=True)
         _check("price_in", price_in, 0, optional=True)
         _check("price_out", price_out, 0, optional=True)
+        if tool_format not in FORMATS:
+            raise InputError(f"ChatPolicy: tool_format is {tool_format!r}{nearest(str(tool_format), FORMATS)}")
+        self.tool_format = tool_format
         self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
         self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
         self.wait, self.longest_wait = wait, longest_wait
@@ -150,7 +157,8 @@ class ChatPolicy:
         start = time.perf_counter()
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [dict(m) for m in observation.messages or ({"role": "user", "content": observation.text},)],
+            "messages": endpoint.messages(observation),
+            "tools": [dict(tool) for tool in observation.tools] or None,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,
@@ -166,7 +174,7 @@ class ChatPolicy:
         decision = Decision("")
         try:
             answer: Any = await attempts(self._attempt, client, slots, body, decision)
-            text = clean(answer.choices[0].message.content).strip()
+            text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
             decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
         except Exception as error:
@@ -193,7 +201,8 @@ class ChatPolicy:
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
             raise UnusableAnswerError("the answer has no choices")
-        if not isinstance(getattr(getattr(choices[0], "message", None), "content", None), str):
+        message = getattr(choices[0], "message", None)
+        if not isinstance(getattr(message, "content", None), str) and not endpoint.calls(message):
             raise UnusableAnswerError("the answer has no text")
         return answer
 

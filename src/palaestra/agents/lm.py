@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from palaestra.agents import conversation
 from palaestra.agents.backends import loading
 from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
@@ -30,7 +31,7 @@ from palaestra.errors import InputError, nearest
 if TYPE_CHECKING:
     import polars as pl
 
-SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_template")
+SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history")
 
 
 class LMPolicy:
@@ -38,7 +39,9 @@ class LMPolicy:
 
     max_new_tokens: an answer ends with an end token or after so many. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
-    it; a tokenizer with a chat template wraps the result (or `Observation.messages`) in that.
+    it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
+    history: what is shown of an agent's earlier turns where the template would not write them as they were sampled: the
+    sampled tokens ("append") or what the template writes ("render"); see `palaestra.agents.conversation`.
     gradient_checkpointing: activations inside of layers are made again for the gradient, instead of kept: a third more
     arithmetic, and memory for one layer plus what stands between layers. It changes no number.
     compute: "bf16": matrices are multiplied in bfloat16, while weights that learn stay in float32 (autocast).
@@ -55,11 +58,14 @@ class LMPolicy:
         temperature: float = 1.0,
         batch_size: int = 256,
         prompt_template: str = "{text}",
+        history: str = "append",
         gradient_checkpointing: bool = False,
         compute: str | torch.dtype | None = None,
     ) -> None:
         positions = loading.positions(model.config)
-        _check(max_new_tokens, temperature, batch_size, prompt_template, name, gradient_checkpointing, positions)
+        _check(
+            max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions
+        )
         half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
         if half is not None:
             raise InputError(
@@ -71,7 +77,7 @@ class LMPolicy:
             raise InputError("LMPolicy: the tokenizer has no eos token: set tokenizer.eos_token first")
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         self.max_new_tokens, self.temperature = max_new_tokens, temperature
-        self.batch_size, self.prompt_template = batch_size, prompt_template
+        self.batch_size, self.prompt_template, self.history = batch_size, prompt_template, history
         self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
         self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
@@ -84,11 +90,11 @@ class LMPolicy:
     def tiny(cls, corpus: Iterable[str] | None = None, *, seed: int = 0, **options: Any) -> LMPolicy:
         """A new transformer of at most a million parameters with a tokenizer for `corpus` (default: printable ASCII).
 
-        options: `hidden`, `layers`, `heads`, `vocabulary` of `tiny.build`, and those of LMPolicy.
+        options: `hidden`, `layers`, `heads`, `vocabulary`, `chat` of `tiny.build`, and those of LMPolicy.
         """
         from palaestra.agents.tiny import build
 
-        shape = {key: options.pop(key) for key in ("hidden", "layers", "heads", "vocabulary") if key in options}
+        shape = {key: options.pop(key) for key in ("hidden", "layers", "heads", "vocabulary", "chat") if key in options}
         return cls(*build(corpus, seed=seed, **shape), **options)
 
     @classmethod
@@ -165,7 +171,9 @@ class LMPolicy:
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """Sample an answer per request; a prompt that does not fit the model gives a decision with `error`."""
         start = time.perf_counter()
-        prompts = self.prompt_ids([request.observation for request in requests])
+        firsts = self.prompt_ids([request.observation for request in requests])
+        shown = conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        prompts = [prompt.ids for prompt in shown]
         uniforms = [request.rng.random(self.max_new_tokens) for request in requests]
         room = self._limit - self.max_new_tokens
         fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= room]
@@ -197,8 +205,8 @@ class LMPolicy:
                     tokens_out=n,
                 )
         seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision in decisions:
-            decision.duration = seconds
+        for decision, prompt in zip(decisions, shown, strict=True):
+            decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
 
     def _too_long(self, prompt: np.ndarray, request: Request) -> str:
@@ -213,11 +221,9 @@ class LMPolicy:
         """int32 token ids of what the model is shown, equal observations sharing one array."""
         texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
         if getattr(self.tokenizer, "chat_template", None):
-            chats = [
-                [dict(message) for message in o.messages or ({"role": "user", "content": text},)]
-                for o, text in zip(observations, texts, strict=True)
-            ]
-            texts = [self.tokenizer.apply_chat_template(c, add_generation_prompt=True, tokenize=False) for c in chats]
+            alone = [Observation(text, messages=({"role": "user", "content": text},)) for text in texts]
+            chats = [each if o.messages is None else o for o, each in zip(observations, alone, strict=True)]
+            texts = [conversation.render(self.tokenizer, chat) for chat in chats]
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return []
@@ -341,6 +347,7 @@ def _check(
     batch_size: Any = 1,
     prompt_template: Any = "{text}",
     name: Any = "lm",
+    history: Any = "append",
     gradient_checkpointing: Any = False,
     positions: int | None = None,
     compute: Any = None,
@@ -358,6 +365,8 @@ def _check(
         raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
     if not isinstance(name, str):
         raise InputError(f"LMPolicy: name is {name!r}, expected a text")
+    if history not in conversation.HISTORIES:
+        raise InputError(f"LMPolicy: history is {history!r}{nearest(str(history), conversation.HISTORIES)}")
     if positions is not None and max_new_tokens >= positions:
         raise InputError(
             f"LMPolicy: max_new_tokens is {max_new_tokens}, but the model has {positions} positions in all"

@@ -16,6 +16,16 @@ from typing import Any
 from palaestra.errors import InputError, missing_extra
 
 PAD, EOS, ASK = "<|pad|>", "<|end|>", "<|answer|>"
+TEMPLATE = (
+    "{% if tools %}<|answer|>tools\n{% for tool in tools %}{{ tool.function.name }}"
+    "({{ tool.function.parameters.properties | join(', ') }}){{ '' if loop.last else ', ' }}{% endfor %}<|end|>"
+    "{% endif %}"
+    "{% for message in messages %}<|answer|>{{ message.role }}\n{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}{{ '\n' if message.content or not loop.first else '' }}<tool_call>\n"
+    "{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\n</tool_call>{% endfor %}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|answer|>assistant\n{% endif %}"
+)
+"""Messages between marks; of tools the names and arguments, without what they are for: there is no room."""
 PIECES = r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|[\r\n]+|\s+(?!\S)|\s"
 LONGEST_WORD = 24
 
@@ -28,10 +38,12 @@ def build(
     layers: int = 2,
     heads: int = 4,
     vocabulary: int = 512,
+    chat: bool = False,
 ) -> tuple[Any, Any]:
     """(model, tokenizer), the same for the same arguments; the global random state is left as it was.
 
     corpus: texts of the env, observations and actions. vocabulary: most tokens, of which 259 are bytes and marks.
+    chat: give the tokenizer a chat template, for envs that hold conversations.
     Raises InputError for more than a million parameters or sizes that do not go together.
     """
     try:
@@ -42,7 +54,7 @@ def build(
 
     if hidden % (2 * heads):
         raise InputError(f"tiny: hidden={hidden} must be a multiple of 2 * heads={2 * heads}")
-    wrapped = tokenizer(corpus, vocabulary=vocabulary)
+    wrapped = tokenizer(corpus, vocabulary=vocabulary, chat=chat)
     config = LlamaConfig(
         vocab_size=len(wrapped),
         hidden_size=hidden,
@@ -69,8 +81,11 @@ def build(
     return model, wrapped
 
 
-def tokenizer(corpus: Iterable[str] | None = None, *, vocabulary: int = 512) -> Any:
-    """A Hugging Face tokenizer whose prompts end with the mark after which the answer is asked for."""
+def tokenizer(corpus: Iterable[str] | None = None, *, vocabulary: int = 512, chat: bool = False) -> Any:
+    """A Hugging Face tokenizer whose prompts end with the mark after which the answer is asked for.
+
+    chat: with a chat template instead; then marks that stand in a text are marks.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -98,12 +113,15 @@ def tokenizer(corpus: Iterable[str] | None = None, *, vocabulary: int = 512) -> 
     backend.pre_tokenizer = split
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.TemplateProcessing(single=f"$A {ASK}", special_tokens=[(ASK, vocab[ASK])])
-    return PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
         eos_token=EOS,
         bos_token=ASK,
         padding_side="left",
-        split_special_tokens=True,
+        split_special_tokens=not chat,
         clean_up_tokenization_spaces=False,
     )
+    if chat:
+        wrapped.chat_template = TEMPLATE
+    return wrapped

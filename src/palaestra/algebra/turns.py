@@ -56,6 +56,10 @@ SCHEMA: dict[str, Column] = {
     "policy_version": Column(pl.Int32, "updates that the learner had made when this was played"),
     "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
     "observation": Column(pl.String, "what it saw, as text"),
+    "messages": Column(
+        pl.String, "the chat messages it was shown, JSON", "only envs that hold conversations tell them"
+    ),
+    "tools": Column(pl.String, "schemas of the tools it could call, JSON", "only envs with tools tell them"),
     "action": Column(pl.String, "what it did, as text"),
     "features": Column(FLOATS, "what it saw, as numbers"),
     "legal": Column(pl.List(pl.Boolean), "which discrete actions were legal"),
@@ -70,6 +74,11 @@ SCHEMA: dict[str, Column] = {
     "action_ids": Column(IDS, "tokens it sampled", "only language-model policies have tokens"),
     "logprobs": Column(FLOATS, "log-probabilities of the sample, nats", "use a policy that reports log-probabilities"),
     "entropies": Column(FLOATS, "entropy at each sampled token, nats", "use a policy that reports entropies"),
+    "prefix": Column(
+        pl.String,
+        "how the prompt continues the agent's last turn: first, extends, retokenised, rewritten, anew",
+        "only language models in conversations have it",
+    ),
     "tokens_in": Column(pl.Int32, "prompt tokens"),
     "tokens_out": Column(pl.Int32, "sampled tokens"),
     "cost": Column(pl.Float64, "price of the call"),

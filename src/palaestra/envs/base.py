@@ -7,6 +7,7 @@ simultaneous one. An env that ends returns no observations. Left out on purpose:
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -25,14 +26,19 @@ class Observation:
     choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.
     mask: bool[len(choices)], the legal ones; None if all are legal.
     array: float32 features for policies that do not read text.
-    messages: chat messages `{"role", "content"}` for chat models; None means one user message with `text`.
+    messages: chat messages for chat models, `{"role", "content"}`, of assistants also `tool_calls`, as endpoints take
+    them; None means one user message with `text`. A later observation of the same agent that begins with these and
+    goes on with the agent's answer (role "assistant") continues the conversation, and its tokens, too.
+    tools: schemas of the functions that may be called, `{"type": "function", "function": {"name", "description",
+    "parameters"}}`; they go to the chat template, or to the endpoint.
     """
 
     text: str
     choices: tuple[str, ...] | None = None
     mask: np.ndarray | None = None
     array: np.ndarray | None = None
-    messages: tuple[Mapping[str, str], ...] | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def legal(self) -> tuple[str, ...]:
@@ -65,7 +71,9 @@ class Observation:
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
         for message in self.messages or ():
-            digest.update(f"\0{message['role']}\0{message['content']}".encode(errors="surrogatepass"))
+            digest.update(f"\0{message['role']}\0{message.get('content')}".encode(errors="surrogatepass"))
+            if calls := message.get("tool_calls"):
+                digest.update(json.dumps(calls, sort_keys=True, default=str).encode())
         return int.from_bytes(digest.digest(), "little")
 
 

@@ -22,8 +22,8 @@ from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, col, register
 from palaestra.algebra.turns import Turns
+from palaestra.envs.sandbox import Limits, Outcome, read, run_table
 from palaestra.errors import ExpressionError, RewardError, StorageError, nearest
-from palaestra.judges.sandbox import Limits, Outcome, read, run_table
 from palaestra.rewards.memory import sign_scale
 
 EPISODE: Keys = ("episode", "agent")

@@ -12,9 +12,9 @@ import polars as pl
 
 from palaestra.algebra.files import write_text
 from palaestra.algebra.turns import Turns
+from palaestra.envs.sandbox import read
 from palaestra.errors import InputError, PalaestraError, SchemaError, StorageError
 from palaestra.judges.language_server import Fact, bundle_id, inside
-from palaestra.judges.sandbox import read
 
 
 class Checker(Protocol):

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from palaestra.algebra.turns import Turns
+from palaestra.envs.sandbox import read, screen
 from palaestra.errors import InputError, nearest
 from palaestra.judges.programs import RewardProgram
 from palaestra.judges.prompts import repair_prompt, revise_prompt
-from palaestra.judges.sandbox import read, screen
 
 Ask = Callable[[Sequence[str]], list[str]]
 """Prompts to answers, in order."""

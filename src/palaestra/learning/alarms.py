@@ -21,6 +21,7 @@ MISMATCH = 0.1
 EFFECTIVE = 0.5
 INCOMPLETE = 0.2
 VERSIONS = 4
+BROKEN_PREFIXES = 0.1
 
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
@@ -60,6 +61,11 @@ def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
         yield (
             f"the share of distinct actions is {now['distinct_actions']:.2%}, it was {start['distinct_actions']:.2%}: "
             "it repeats itself"
+        )
+    if now.get("broken_prefixes", 0) > BROKEN_PREFIXES:
+        yield (
+            f"{now['broken_prefixes']:.0%} of its later prompts are not what the chat template writes of the same "
+            "conversation (column prefix): whoever serves it by messages shows it other tokens than it learned from"
         )
     if (now["zero_credit"] or 0) > ZERO_CREDIT:
         yield (

@@ -38,7 +38,8 @@ def measure(
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
     that an episode counts once however many take part. errors: failed episodes by boundary. components: total absolute
     value per episode of each component r_<name> of the reward.
-    policies: what the learner said, with the share of illegal and of distinct actions.
+    policies: what the learner said, with the share of illegal and of distinct actions; in conversations also
+    broken_prefixes, the share of later turns whose prompt the chat template would not have written (column `prefix`).
     """
     frame = turns.frame
     mine = pl.col("policy").cast(pl.String).is_in(list(learners))
@@ -78,7 +79,11 @@ def _complete(turns: Turns, group_size: int | Sequence[int]) -> pl.Series:
 def _behaviour(frame: pl.DataFrame, policy: str) -> dict[str, float | None]:
     acts = frame.filter(pl.col("policy").cast(pl.String) == policy)
     valid = acts["valid"].cast(pl.Float64).mean()
+    later = acts["prefix"].drop_nulls() if "prefix" in acts.columns else acts["action"].clear()
+    later = later.filter(later != "first")
+    talk = {"broken_prefixes": float((later != "extends").mean() or 0)} if len(later) else {}  # type: ignore[arg-type]
     return {
         "illegal": 1 - valid if isinstance(valid, float) else None,
         "distinct_actions": acts["action"].n_unique() / acts.height if acts.height else None,
+        **talk,
     }

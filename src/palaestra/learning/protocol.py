@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from palaestra.agents.base import Learnable
 from palaestra.algebra.registry import Registry
 
 if TYPE_CHECKING:

@@ -139,8 +139,8 @@ class Trainer:
         self.lag = lag
         if lag and (served := [name for name, each in learner.policies.items() if isinstance(each, Served)]):
             raise InputError(
-                f"train.lag={lag}: the server of policy {served[0]!r} holds one version of the weights at a time; write "
-                "lag: 0, or let the policy answer here (kind: lm)"
+                f"train.lag={lag}: the server of policy {served[0]!r} holds one version of the weights at a time; "
+                "write lag: 0, or let the policy answer here (kind: lm)"
             )
         self.overlap = Overlap(env, team, self.executor) if lag else None
         self.start: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ import polars as pl
 import torch
 
 from palaestra.agents.base import Learnable
+from palaestra.agents.conversation import read
 from palaestra.algebra.progress import Report, reporting
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, LearnerError, nearest
@@ -158,19 +159,20 @@ def _batches(rows: pl.DataFrame, size: int, rng: np.random.Generator) -> Iterato
 
 
 def _tokenised(rows: pl.DataFrame, policy: TextPolicy) -> pl.DataFrame:
-    """With `prompt_ids` and `action_ids` of the policy's own tokenizer; every distinct text is encoded once."""
-    observations = rows["observation"].unique(maintain_order=True)
+    """With `prompt_ids` and `action_ids` of the policy's own tokenizer; what is distinct is encoded once.
+
+    Of conversations the prompt is what the chat template makes of the messages and tools.
+    """
+    seen = [name for name in ("observation", "messages", "tools") if name in rows.columns]
+    shown = rows.select(seen).unique(maintain_order=True)
     actions = rows["action"].unique(maintain_order=True)
-    prompts = policy.prompt_ids([Observation(text) for text in observations])
+    prompts = policy.prompt_ids(
+        [read(row.get("messages"), row.get("tools"), text=row["observation"] or "") for row in shown.to_dicts()]
+    )
     said = [policy.encode("", text)[1] for text in actions]
-    tokens = {
-        "observation": pl.DataFrame({"observation": observations, "prompt_ids": _lists(prompts)}),
-        "action": pl.DataFrame({"action": actions, "action_ids": _lists(said)}),
-    }
     rows = rows.drop("prompt_ids", "action_ids", strict=False)
-    for text, ids in tokens.items():
-        rows = rows.join(ids, on=text, maintain_order="left")
-    return rows
+    rows = rows.join(shown.with_columns(prompt_ids=_lists(prompts)), on=seen, maintain_order="left", nulls_equal=True)
+    return rows.join(pl.DataFrame({"action": actions, "action_ids": _lists(said)}), on="action", maintain_order="left")
 
 
 def _lists(ids: Sequence[np.ndarray]) -> pl.Series:

@@ -136,13 +136,28 @@ def _row(agent: str, observation: Observation) -> Row:
     if not isinstance(observation.text, str):
         raise EnvError(f"{agent!r} observed the text {_short(observation.text)}, expected a str")
     array, mask = observation.array, observation.mask
-    return Row(
+    row = Row(
         agent,
         observation.text,
-        observation.key(),
-        None if array is None else np.array(array, np.float32).reshape(-1),
-        None if mask is None else np.array(mask, np.bool_).reshape(-1),
+        state=observation.key(),
+        features=None if array is None else np.array(array, np.float32).reshape(-1),
+        legal=None if mask is None else np.array(mask, np.bool_).reshape(-1),
     )
+    if observation.messages is not None:
+        row.messages = _conversation(agent, "messages", observation.messages, "role")
+    if observation.tools:
+        row.tools = _conversation(agent, "tools", observation.tools, "function")
+    return row
+
+
+def _conversation(agent: str, what: str, parts: Any, needs: str) -> str:
+    for part in parts:
+        if not _mapping(part) or needs not in part:
+            raise EnvError(f"{agent!r} observed {what} with {_short(part)}, expected mappings with {needs!r}")
+    try:
+        return clean(json.dumps(list(map(dict, parts)), ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EnvError(f"{agent!r} observed {what} that are not plain values: {error}") from error
 
 
 def _flag(name: str, value: Any) -> bool | None:
@@ -216,6 +231,7 @@ def accept(decision: Decision, observation: Observation, row: Row, seconds: floa
         row.logprobs = _aligned("logprobs", decision.logprobs, tokens)
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
+    row.prefix = decision.prefix
     if decision.tokens_in is not None:
         row.tokens_in = _count("tokens_in", decision.tokens_in)
     if decision.tokens_out is not None:

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Learnable, Policy, Request
-from palaestra.envs.base import Action, Env, EnvFactory
+from palaestra.agents.base import Decision, Learnable, Past, Policy, Request
+from palaestra.envs.base import Action, Env, EnvFactory, Observation
 from palaestra.envs.facts import Facts, facts_of
 from palaestra.errors import InputError, PolicyError, RewardError
 from palaestra.play.boundary import Outcome, Seen, Success, accept, begin, describe_failure, step
@@ -48,13 +48,16 @@ class _Place:
 class _Play:
     """An episode that is being played.
 
-    seen: who has to act. last: the latest row of each agent. income: what each agent received since then.
+    seen: who has to act. last: the latest row of each agent. talk: the observation of that row, if it has messages.
+    income: what each agent received since then.
     """
 
     record: Episode
     place: _Place
     seen: list[Seen] = field(default_factory=list)
     last: dict[str, Row] = field(default_factory=dict)
+    talk: dict[str, Observation] = field(default_factory=dict)
+    past: dict[str, Past | None] = field(default_factory=dict)
     income: dict[str, float | None] = field(default_factory=dict)
     generators: dict[str, np.random.Generator] = field(default_factory=dict)
     actions: dict[str, Action] = field(default_factory=dict)
@@ -64,13 +67,22 @@ class _Play:
     def show(self, seen: list[Seen]) -> None:
         """The next turn: these agents have to act."""
         self.seen, self.actions = seen, {}
-        for agent, _, row in seen:
+        for agent, observation, row in seen:
             if agent in self.last:
                 self.last[agent].reward = self.income.pop(agent, 0.0)
+            if observation.messages is not None:
+                self.past[agent] = self._past(agent)
+                self.talk[agent] = observation
             self.last[agent] = row
             row.turn = self.turns
             self.record.rows.append(row)
         self.turns += 1
+
+    def _past(self, agent: str) -> Past | None:
+        row = self.last.get(agent)
+        if agent not in self.talk or row is None or row.prompt_ids is None or row.action_ids is None:
+            return None
+        return Past(self.talk[agent], row.prompt_ids, row.action_ids)
 
     def receive(self, outcome: Outcome) -> str | None:
         """What the env said about the actions just taken; why the episode cannot go on, if so."""
@@ -246,7 +258,7 @@ class Engine:
                     play.generators[agent] = generator
                 queue.plays.append(play)
                 queue.rows.append(row)
-                queue.requests.append(Request(observation, agent, generator))
+                queue.requests.append(Request(observation, agent, generator, play.past.get(agent)))
         waiting = {id(queue): queue for queue in queues.values() if queue.requests}
         answers: dict[int, _Answer] = {}
         beside = [queue for queue in waiting.values() if queue.place is not None]

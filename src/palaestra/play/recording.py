@@ -35,6 +35,8 @@ class Row:
 
     agent: str | None = None
     observation: str | None = None
+    messages: str | None = None
+    tools: str | None = None
     state: int | None = None
     features: np.ndarray | None = None
     legal: np.ndarray | None = None
@@ -48,6 +50,7 @@ class Row:
     action_ids: np.ndarray | None = None
     logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
+    prefix: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
     cost: float | None = None

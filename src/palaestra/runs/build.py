@@ -15,7 +15,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import load_object, read_call
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA
-from palaestra.envs import make, telling
+from palaestra.envs import find, make, telling
 from palaestra.envs.base import EnvFactory
 from palaestra.envs.facts import facts_of
 from palaestra.errors import PalaestraError, RecipeError, nearest
@@ -122,13 +122,13 @@ def env(part: EnvPart, split: str) -> EnvFactory:
         MissingExtraError: its library is not installed.
     """
     options = dict(part.options)
-    if part.make.startswith("reasoning_gym"):
-        options["split"] = split
     if ":" in part.make:
         with naming("env.make"):
             factory: EnvFactory = functools.partial(load_object(part.make, "module:name"), **options)
     else:
         with naming("env"):
+            if "split" in inspect.signature(find(part.make)[0]).parameters:
+                options["split"] = split
             factory = make(part.make, **options)
     if part.roles is not None:
         factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)

@@ -223,6 +223,19 @@ def nim(skill: float = 0.0) -> Play:
     return play
 
 
+@teacher("toolbox")
+def toolbox(skill: float = 0.5) -> Play:
+    """Uses the tools of `roles/toolbox` as it should with this probability, each time; else it guesses a number."""
+    from palaestra.envs.roles.toolbox import solve
+
+    def play(request: Request) -> Action:
+        if request.rng.random() < skill:
+            return solve(request.observation.messages or ())
+        return str(int(request.rng.integers(10, 100)))
+
+    return play
+
+
 @teacher("optimum")
 def optimum(game: str) -> Play:
     """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""

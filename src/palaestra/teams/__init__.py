@@ -16,6 +16,7 @@ from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
+from palaestra.teams.window import WindowEnv, window
 
 __all__ = [
     "AGGREGATES",
@@ -29,11 +30,13 @@ __all__ = [
     "PipelineEnv",
     "Said",
     "SelfSummaryEnv",
+    "WindowEnv",
     "orchestrated",
     "pipeline",
     "self_summary",
     "shapes",
     "teacher",
+    "window",
 ]
 
 WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="debate(3, rounds=2)")
@@ -41,7 +44,8 @@ WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",)
 for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
     shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.refine,
-    shapes.plan_act_check, shapes.search, orchestrated, pipeline, self_summary,
+    shapes.plan_act_check, shapes.search, orchestrated, pipeline, self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
+ENVS.add("window", WindowEnv)

@@ -1,4 +1,4 @@
-"""What an endpoint may send that nobody asked for: bodies without end, counts that are none, an echo of the key.
+"""What goes to an endpoint, and what it may send: calls, bodies without end, counts that are none, an echo of the key.
 
 Left out: nothing of it is trusted, so nothing is validated either; what cannot be used counts as not said.
 """
@@ -16,6 +16,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from palaestra.envs.base import Observation
+from palaestra.envs.tool_calls import parse, write
 from palaestra.errors import InputError, PolicyError
 
 LARGEST = 8 * 2**20
@@ -82,6 +84,63 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         shown = address(base_url) if isinstance(base_url, str) else type(base_url).__name__
         raise InputError(f"{what} is {shown!r}, expected something like 'http://localhost:8000/v1'")
+
+
+def messages(observation: Observation) -> list[dict[str, Any]]:
+    """What chat endpoints are sent: arguments of calls as text with JSON.
+
+    >>> messages(Observation("Hi"))
+    [{'role': 'user', 'content': 'Hi'}]
+    """
+    if observation.messages is None:
+        return [{"role": "user", "content": observation.text}]
+    found = []
+    for message in observation.messages:
+        told = dict(message)
+        if told.get("tool_calls"):
+            told["tool_calls"] = [_sent(call) for call in told["tool_calls"]]
+            told["content"] = told.get("content") or None
+        found.append(told)
+    return found
+
+
+def _sent(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    given = function.get("arguments")
+    text = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}
+
+
+def calls(message: Any) -> list[Any]:
+    """The functions that an answer calls, as it has them."""
+    found = getattr(message, "tool_calls", None)
+    functions = [getattr(call, "function", None) for call in found] if isinstance(found, list) else []
+    return [function for function in functions if function is not None]
+
+
+def said(message: Any, format: str) -> str:
+    """Text and calls of an answer as one text in a tool format.
+
+    A call that is none, of arguments without JSON for example, stands there as it came: whoever parses it says why.
+    """
+    content = getattr(message, "content", None)
+    text, given = content if isinstance(content, str) else "", calls(message)
+    if not given:
+        return text
+    raw = []
+    for function in given:
+        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+        raw.append(
+            f'<tool_call>\n{{"name": {json.dumps(name, default=str)}, "arguments": {written or "{}"}}}\n</tool_call>'
+        )
+    read = parse("\n".join(raw), "hermes")
+    if read.error is not None:
+        return "\n".join(part for part in (text.strip(), *raw) if part)
+    written = write(read.calls, format, text=text.strip())
+    if parse(written, format).calls != read.calls:  # not every format can stand beside a text
+        return write(read.calls, "hermes", text=text.strip())
+    return written
 
 
 def count(value: Any) -> int | None:

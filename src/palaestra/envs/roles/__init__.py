@@ -10,6 +10,7 @@ from palaestra.envs.roles.gui import Gui
 from palaestra.envs.roles.itinerary import Itinerary
 from palaestra.envs.roles.rooms import Rooms
 from palaestra.envs.roles.search import Search
+from palaestra.envs.roles.toolbox import Toolbox
 from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
 
@@ -23,4 +24,5 @@ __all__ = [
     "Rooms",
     "Search",
     "SimulatedUser",
+    "Toolbox",
 ]  # fmt: skip

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from palaestra.algebra.turns import clean
+from palaestra.envs.sandbox.screen import MODULES, imported, screen
 from palaestra.errors import InputError
-from palaestra.judges.sandbox.screen import MODULES, imported, screen
 
 WORKER = Path(__file__).with_name("worker.py")
 LAYERS = ("namespaces", "seccomp")

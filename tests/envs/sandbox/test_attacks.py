@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.judges.sandbox import Limits, Outcome, run_program, run_table
-from palaestra.judges.sandbox import process as process_module
+from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table
+from palaestra.envs.sandbox import process as process_module
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing untrusted runs elsewhere")
 
@@ -329,7 +329,7 @@ def test_an_ordinary_user_is_as_safe() -> None:
         import sys, types
         package = types.ModuleType("palaestra"); package.__path__ = [sys.argv[1]]
         sys.modules["palaestra"] = package  # the package itself takes a second to import
-        from palaestra.judges.sandbox import containment, run_program
+        from palaestra.envs.sandbox import containment, run_program
         print(containment())
         for body in ("open('/etc/passwd')", "import os; os.fork()", "import socket; socket.socket()"):
             print(run_program(f"def r():\\n  {body}", "r", screened=False).error)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table, screen
+from palaestra.envs.sandbox import process as process_module
 from palaestra.errors import InputError
-from palaestra.judges.sandbox import Limits, Outcome, run_program, run_table, screen
-from palaestra.judges.sandbox import process as process_module
 
 QUICK = Limits(cpu=2, wall=0.4)
 

@@ -1,0 +1,194 @@
+"""Conversations as tokens: messages under the model's own chat template, and histories that only grow.
+
+A later prompt of an agent is its last prompt, the tokens that it sampled, and the tokens of what is new; earlier turns
+are never tokenised again. What is new is what the template writes behind the agent's answer: the conversation is
+rendered with a mark in its place, and what stands behind the mark is taken. Whether the template would have written
+the earlier part as it was sampled is looked at each time, and said:
+
+    first         nothing came before
+    extends       to the token what the template writes
+    retokenised   the same text, which the tokenizer would cut otherwise
+    rewritten     another text: thinking that is stripped, white space, a call in other words, another end token
+    anew          the env changed what came before, so all of it was rendered again
+
+`history="append"` keeps the sampled tokens whatever is found, so what is learned from is what was seen; "render" shows
+what the template writes, as an inference server would. Left out: pictures, and templates that look at the time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from palaestra.agents.base import Past, Request
+from palaestra.envs.base import Observation
+from palaestra.errors import InputError
+
+PREFIXES = ("first", "extends", "retokenised", "rewritten", "anew")
+BROKEN = ("retokenised", "rewritten", "anew")
+"""Where the prompt, or what is learned from, is not what the template makes of the conversation."""
+HISTORIES = ("append", "render")
+MARK = "[[answer]]"
+
+
+class Prompt(NamedTuple):
+    """Token ids that a model is shown, int32, and how they continue its last turn."""
+
+    ids: np.ndarray
+    prefix: str | None
+
+
+def render(tokenizer: Any, observation: Observation, *, ask: bool = True) -> str:
+    """The text of the observation's messages and tools under the tokenizer's chat template, which ends by asking.
+
+    Raises:
+        InputError: the template refuses the messages, or leaves out all that a role says.
+    """
+    messages = [dict(message) for message in observation.messages or ()]
+    tools = [dict(tool) for tool in observation.tools] or None
+    text = _rendered(tokenizer, messages, tools, ask)
+    for place, message in enumerate(messages):
+        known = (str(tokenizer.chat_template), str(message.get("role")))
+        if known not in _SHOWN:  # once for each template and role
+            marked = [*messages[:place], message | {"content": MARK}, *messages[place + 1 :]]
+            _SHOWN[known] = MARK in _rendered(tokenizer, marked, tools, ask)
+        if not _SHOWN[known]:
+            raise InputError(
+                f"the chat template leaves out what {known[1]!r} says, without a word: let the env say it as 'user'"
+                " (native=False of envs with tools), or give the tokenizer a template that knows this role"
+            )
+    return text
+
+
+_SHOWN: dict[tuple[str, str], bool] = {}
+"""Whether a template writes the content of a role, by both."""
+
+
+def _rendered(tokenizer: Any, messages: list[dict[str, Any]], tools: Any, ask: bool) -> str:
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=ask, tokenize=False)
+    except Exception as error:  # a template may do anything
+        roles = ", ".join(str(message.get("role")) for message in messages)
+        raise InputError(f"the chat template refuses a conversation of {roles}: {error}") from error
+    return str(text)
+
+
+def prompts(
+    tokenizer: Any, requests: Sequence[Request], firsts: Sequence[np.ndarray], *, ends: Iterable[int], history: str
+) -> list[Prompt]:
+    """What each request's model is shown. firsts: its observation tokenised by itself; ends: ids that end an answer.
+
+    Prompts that are equal share one array.
+
+    Raises:
+        InputError: the template refuses a conversation.
+    """
+    talks = bool(getattr(tokenizer, "chat_template", None))
+    known: dict[bytes, np.ndarray] = {}
+    found = []
+    for request, first in zip(requests, firsts, strict=True):
+        prompt = Prompt(first, None)
+        if talks and request.observation.messages is not None:
+            prompt = follow(tokenizer, request.observation, request.past, first, ends=ends, history=history)
+        found.append(Prompt(known.setdefault(prompt.ids.tobytes(), prompt.ids), prompt.prefix))
+    return found
+
+
+def follow(
+    tokenizer: Any,
+    observation: Observation,
+    past: Past | None,
+    whole: np.ndarray,
+    *,
+    ends: Iterable[int],
+    history: str = "append",
+) -> Prompt:
+    """The prompt that comes after `past`. whole: what the template makes of the observation, tokenised at once.
+
+    Raises:
+        InputError: the template refuses a conversation.
+    """
+    if past is None:
+        return Prompt(whole, "first")
+    if not continues(observation, past.observation):
+        return Prompt(whole, "anew")
+    behind = _behind(tokenizer, observation, len(past.observation.messages or ()), int(past.action_ids[-1]), ends)
+    kept = np.concatenate([past.prompt_ids, past.action_ids, behind]).astype(np.int32)
+    if np.array_equal(kept, whole):
+        return Prompt(whole, "extends")
+    written = [tokenizer.decode(ids.tolist(), skip_special_tokens=False) for ids in (kept, whole)]
+    prefix = "retokenised" if written[0] == written[1] else "rewritten"
+    return Prompt(kept if history == "append" else whole, prefix)
+
+
+def continues(now: Observation, before: Observation) -> bool:
+    """Does this conversation begin with that one, go on with an answer, and leave the tools as they were?"""
+    earlier, messages = before.messages or (), now.messages or ()
+    return (
+        len(messages) > len(earlier)
+        and tuple(messages[: len(earlier)]) == tuple(earlier)
+        and messages[len(earlier)].get("role") == "assistant"
+        and tuple(now.tools) == tuple(before.tools)
+    )
+
+
+def _behind(tokenizer: Any, observation: Observation, place: int, last: int, ends: Iterable[int]) -> np.ndarray:
+    """Ids of what the template writes behind the message at `place`, whose sampled tokens end with `last`."""
+    messages = list(observation.messages or ())
+    mark = MARK
+    while any(mark in str(message) for message in messages):
+        mark += "]"
+    messages[place] = {"role": "assistant", "content": mark}
+    text = render(tokenizer, Observation("", messages=tuple(messages), tools=observation.tools))
+    _, found, behind = text.rpartition(mark)
+    if not found:
+        raise InputError("the chat template does not write an assistant's content, so no history can grow under it")
+    end = tokenizer.convert_ids_to_tokens(last) if last in set(ends) else None
+    if end is None or not behind.startswith(end):
+        return _ids(tokenizer, behind)
+    # Tokenised together with the end mark, which is there already: what is at the start of a text may be cut otherwise.
+    ids = _ids(tokenizer, behind)
+    return ids[1:] if len(ids) and ids[0] == last else _ids(tokenizer, behind.removeprefix(end))
+
+
+def _ids(tokenizer: Any, text: str) -> np.ndarray:
+    return np.array(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"], np.int32)
+
+
+def read(messages: str | None, tools: str | None = None, *, text: str = "") -> Observation:
+    """The observation that a row of the table was made from, as far as chat models see it.
+
+    >>> read('[{"role": "user", "content": "Hi"}]').messages
+    ({'role': 'user', 'content': 'Hi'},)
+    """
+    said = None if messages is None else tuple(json.loads(messages))
+    return Observation(text, messages=said, tools=() if tools is None else tuple(json.loads(tools)))
+
+
+def sequences(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turns that continue each other as one sequence each: (group, episode, agent, part, turns, ids, mask).
+
+    A row's prompt continues the agent's last turn in the episode iff it begins with that turn's prompt and action; else
+    another part begins. mask: which ids were sampled; there are as many as `action_ids` has in all. This is what
+    trainers that take whole conversations want; here each turn is a row, whose loss falls on its `action_ids` alone.
+    """
+    keys = [key for key in ("run", "iteration", "group", "episode", "agent") if key in frame.columns]
+    usable = frame.filter(pl.col("action_ids").is_not_null() & pl.col("prompt_ids").is_not_null())
+    rows: list[Mapping[str, Any]] = []
+    for place, turns in usable.sort("turn", maintain_order=True).group_by(keys, maintain_order=True):
+        part, number, ids, mask = -1, 0, [], []  # type: ignore[var-annotated]
+        for prompt, action in turns.select("prompt_ids", "action_ids").iter_rows():
+            if part < 0 or prompt[: len(ids)] != ids:
+                part += 1
+                number, ids, mask = 0, [], []
+                rows.append({})
+            new = prompt[len(ids) :]
+            number, ids, mask = number + 1, ids + new + action, mask + [False] * len(new) + [True] * len(action)
+            rows[-1] = dict(zip(keys, place, strict=True)) | {"part": part, "turns": number, "ids": ids, "mask": mask}
+    own: dict[str, Any] = {key: frame.schema[key] for key in keys}
+    made = {"part": pl.Int32, "turns": pl.Int32, "ids": pl.List(pl.Int32), "mask": pl.List(pl.Boolean)}
+    return pl.DataFrame(rows, schema=own | made)

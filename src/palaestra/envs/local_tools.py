@@ -1,0 +1,133 @@
+"""Two real tools: Python in the sandbox, and search over local files with SQLite's full-text index."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sqlite3
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from palaestra.envs.sandbox import Limits, read, run_program
+from palaestra.envs.tools import Tool, ToolError
+from palaestra.errors import InputError, StorageError
+
+LIMITS = Limits(cpu=2, wall=3.0, memory=256 * 2**20)
+LARGEST = 2**20
+"""Bytes of a file that is searched; what is longer is cut."""
+
+
+def python(limits: Limits = LIMITS) -> Tool:
+    """A tool that runs a program and says what it prints, the value of its last line included.
+
+    Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
+    are run once per process: nothing in the sandbox tells the time or draws without a seed.
+
+    >>> python().run({"code": "n = 6\\nn * 7"})
+    ('42', None)
+    >>> python().run({"code": "1 / 0"})[1]
+    'ZeroDivisionError: division by zero'
+    """
+    code = {"type": "string", "description": "a program; what it prints and the value of its last line come back"}
+    return Tool("python", "Run Python.", {"code": code}, functools.partial(_python, limits=limits))
+
+
+@functools.lru_cache(8192)
+def _ran(code: str, limits: Limits) -> tuple[str, str | None]:
+    try:
+        body = read(code).body
+    except SyntaxError as error:
+        return "", f"SyntaxError: {error.msg} (line {error.lineno})"
+    if body and isinstance(last := body[-1], ast.Expr) and not _prints(last.value):
+        body[-1] = ast.Expr(ast.Call(ast.Name("print", ast.Load()), [last.value], []))
+    main = ast.parse("def main(): pass").body[0]
+    assert isinstance(main, ast.FunctionDef)
+    main.body = body or main.body
+    program = ast.unparse(ast.fix_missing_locations(ast.Module([main], [])))
+    outcome = run_program(program, "main", limits=limits)
+    problem = outcome.error
+    if problem is not None:  # lines of the program as it was wrapped are not those of the one that was written
+        problem = re.sub(r" \(line \d+\)|\bline \d+: ", "", problem)
+    return outcome.printed.strip(), problem
+
+
+def _python(code: str, limits: Limits) -> str:
+    printed, problem = _ran(code, limits)
+    if problem is not None:
+        raise ToolError(f"{problem}{f'; it printed {printed}' if printed else ''}")
+    return printed or "(nothing was printed)"
+
+
+def _prints(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+
+
+class Library:
+    """Documents with a full-text index (FTS5, ranked by BM25).
+
+    A query is words; documents that have any of them come by rank, ties by name. Operators of FTS5 are words like all
+    others, so no query is malformed.
+
+    Raises:
+        InputError: there are no documents, or this SQLite has no FTS5.
+
+    >>> Library({"cat": "A cat purrs.", "dog": "A dog barks at a cat."}).find("purring? purrs")
+    [('cat', 'A cat purrs.')]
+    """
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        if not documents:
+            raise InputError("Library: no documents")
+        self._lock = threading.Lock()
+        self._base = sqlite3.connect(":memory:", check_same_thread=False)
+        try:
+            self._base.execute("CREATE VIRTUAL TABLE documents USING fts5(name, text)")
+        except sqlite3.OperationalError as error:
+            raise InputError(f"Library: this SQLite ({sqlite3.sqlite_version}) has no FTS5: {error}") from error
+        self._base.executemany("INSERT INTO documents VALUES (?, ?)", sorted(documents.items()))
+
+    @classmethod
+    def read(cls, folder: str | Path, *patterns: str) -> Library:
+        """The files of a folder, named by their place in it; patterns: of their names, default **/*.txt and **/*.md.
+
+        Raises:
+            StorageError: one cannot be read. InputError: there are none.
+        """
+        base, patterns = Path(folder), patterns or ("**/*.txt", "**/*.md")
+        found: dict[str, str] = {}
+        for path in sorted({path for pattern in patterns for path in base.glob(pattern)}):
+            if path.is_file():
+                try:
+                    with path.open("rb") as file:
+                        found[path.relative_to(base).as_posix()] = file.read(LARGEST).decode(errors="replace")
+                except OSError as error:
+                    raise StorageError(f"{path}: cannot be searched: {error.strerror}") from error
+        if not found:
+            raise InputError(f"Library: no file in {base} is called {' or '.join(patterns)}")
+        return cls(found)
+
+    def find(self, query: str, most: int = 3) -> list[tuple[str, str]]:
+        """(name, text) of the best documents."""
+        words = re.findall(r"\w+", query)
+        if not words:
+            return []
+        asked = " OR ".join(f'"{word}"' for word in words[:64])
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT name, text FROM documents WHERE documents MATCH ? ORDER BY bm25(documents), name LIMIT ?",
+                (asked, most),
+            )
+            return [(str(name), str(text)) for name, text in rows]
+
+    def tool(self, most: int = 3, longest: int = 1000) -> Tool:
+        """A tool that says what the best documents say, each cut to so many characters."""
+        query = {"type": "string", "description": "words to look for"}
+        return Tool(
+            "search", "Search the files.", {"query": query}, functools.partial(self._say, most=most, longest=longest)
+        )
+
+    def _say(self, query: str, most: int, longest: int) -> str:
+        found = self.find(query, most)
+        return "\n".join(f"{name}: {text.strip()[:longest]}" for name, text in found) or "nothing was found"

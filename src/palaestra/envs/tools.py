@@ -1,0 +1,222 @@
+"""Tools that an agent calls, and the conversation in which it does: a task is asked, tools answer, the agent answers.
+
+`ToolEnv` is such a conversation for one agent; a subclass says in `draw` which task a seed stands for. An answer with
+calls runs them, all or none; one without calls is the final answer. What is malformed, unknown or fails is told to the
+agent, and in the table. Left out: several agents, and tools that wait for each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaestra.algebra.turns import clean
+from palaestra.envs.base import Observation
+from palaestra.envs.tool_calls import FORMATS, Call, Said, parse, to_json
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import EnvError, InputError, nearest
+
+LONGEST_RESULT = 4000
+
+
+class ToolError(EnvError):
+    """A tool could not do what it was asked to; its text is told to the agent."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that an agent may call.
+
+    parameters: JSON schemas of its arguments by name, all of which are needed but those in `optional`. function: from
+    keyword arguments to text; whatever it raises is told to the agent.
+
+    >>> Tool("add", "The sum.", {"a": {"type": "number"}}, lambda a: str(a + 1)).run({"a": 1})
+    ('2', None)
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Mapping[str, Any]]
+    function: Callable[..., str]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As chat templates and endpoints take it."""
+        needed = [name for name in self.parameters if name not in self.optional]
+        takes = {"type": "object", "properties": {n: dict(p) for n, p in self.parameters.items()}, "required": needed}
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": takes},
+        }
+
+    def run(self, arguments: Mapping[str, Any]) -> tuple[str, str | None]:
+        """The result, and what went wrong: of bounded length both."""
+        try:
+            result, problem = clean(str(self.function(**arguments))), None
+        except ToolError as error:
+            result, problem = f"error: {error}", str(error)
+        except Exception as error:  # it runs on what a model wrote
+            result = problem = f"error: {type(error).__name__}: {error}"
+        if len(result) > LONGEST_RESULT:
+            result = f"{result[:LONGEST_RESULT]} … ({len(result)} characters)"
+        return clean(result), problem and clean(problem)[:LONGEST_RESULT]
+
+
+@dataclass(frozen=True)
+class ToolTask:
+    """A question with one right answer. name: equal iff the question is; gold: calls that lead there."""
+
+    name: str
+    question: str
+    answer: str
+    gold: tuple[Call, ...] = ()
+
+
+@dataclass
+class Talk:
+    """The state of an episode. messages: as chat models see them; lines: as others read them."""
+
+    task: ToolTask
+    messages: list[dict[str, Any]]
+    lines: list[str]
+    turns: int = 0
+    calls: int = 0
+    over: bool = False
+    news: dict[str, Any] = field(default_factory=dict)
+
+
+class ToolEnv(NativeEnv):
+    """`assistant` is asked, may call tools for `turns` - 1 turns, and answers; reward 1 for the right answer.
+
+    Of an answer counts what stands behind the last "answer:", or all of it, without case, outer white space and full
+    stop. An answer that cannot be read is not valid, costs a turn and is told why.
+
+    facts: tool and arguments (JSON) of the first call; calls, all of them (JSON), and gold, those that lead to the
+    answer; call_error, why a call was not made, and tool_error, why a tool failed, null if nothing did; said, the final
+    answer. They are what `match_calls` and its relatives need.
+
+    Args:
+        tools: what may be called.
+        turns: most answers of an episode, the last included.
+        format: how calls are written, a name of `palaestra.envs.tool_calls.FORMATS`.
+        native: tell calls and results as chat models with tools know them (`tool_calls`, role "tool", schemas beside
+            the messages); False: as plain text of assistant and user, for templates and endpoints that know neither.
+        system: a first message; None for none.
+
+    Raises:
+        InputError: an argument is out of range, or two tools have one name.
+    """
+
+    agents: tuple[str, ...] = ("assistant",)
+    facts: Mapping[str, type] = {
+        "tool": str, "arguments": str, "calls": str, "gold": str, "call_error": str, "tool_error": str, "said": str,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        *,
+        turns: int = 6,
+        format: str = "auto",
+        native: bool = True,
+        system: str | None = None,
+    ) -> None:
+        if turns < 1:
+            raise InputError(f"{type(self).__name__}: turns={turns} must be at least 1")
+        if format not in FORMATS:
+            raise InputError(f"{type(self).__name__}: format={format!r}{nearest(format, FORMATS)}")
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) < len(tools):
+            raise InputError(f"{type(self).__name__}: two tools of one name among {[tool.name for tool in tools]}")
+        self.turns, self.format, self.native, self.system = turns, format, native, system
+        self.schemas = tuple(tool.schema for tool in tools)
+        self.heading = "tools: " + ", ".join(f"{tool.name}({', '.join(tool.parameters)})" for tool in tools)
+
+    @abstractmethod
+    def draw(self) -> ToolTask:
+        """The task of an episode, drawn from `rng`."""
+
+    def begin(self) -> tuple[str, Talk]:
+        """Draw a task and ask it."""
+        task = self.draw()
+        system = [self.system] if self.system else []
+        if not self.native:
+            system.append(f"Tools, called as JSON with name and arguments: {json.dumps(self.schemas)}")
+        told = [{"role": "system", "content": "\n".join(system)}] if system else []
+        return task.name, Talk(
+            task, [*told, {"role": "user", "content": task.question}], [self.heading, f"user: {task.question}"]
+        )
+
+    def look(self) -> dict[str, Observation]:
+        """The conversation so far."""
+        talk = self.state
+        if talk.over:
+            return {}
+        tools = self.schemas if self.native else ()
+        return {"assistant": Observation("\n".join(talk.lines), messages=tuple(talk.messages), tools=tools)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Run the calls, or take the answer."""
+        talk, text = self.state, clean(str(chosen["assistant"] or ""))
+        talk.turns += 1
+        said = parse(text, self.format, self.schemas)
+        info: dict[str, Any] = {"gold": to_json(talk.task.gold)}
+        if said.calls:
+            first = said.calls[0]
+            info |= {"tool": first.name, "arguments": json.dumps(dict(first.arguments)), "calls": to_json(said.calls)}
+        talk.lines.append(f"assistant: {text}")
+        if said.error is not None:
+            talk.messages += [{"role": "assistant", "content": text}, self._tell(f"error: {said.error}")]
+            info |= {"call_error": said.error, "valid": {"assistant": False}}
+        elif said.calls:
+            problem = self._run(said, text)
+            info |= {"tool_error": problem} if problem else {}
+        else:
+            talk.over, right = True, self.right(said.text)
+            return {"assistant": float(right)}, info | {"said": said.text, "success": right}
+        if talk.turns >= self.turns:
+            talk.over = True
+            return {"assistant": 0.0}, info | {"success": False}
+        return {}, info
+
+    def right(self, text: str) -> bool:
+        """Is this the answer?"""
+        return plain(re.split(r"answer:", text, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
+
+    def _run(self, said: Said, text: str) -> str | None:
+        """Run all calls and tell the results; what went wrong first."""
+        talk, problems = self.state, []
+        named = [(f"call{talk.calls + number:05d}", call) for number, call in enumerate(said.calls)]
+        talk.calls += len(named)
+        answer: dict[str, Any] = {"role": "assistant", "content": said.text if self.native else text}
+        if self.native:
+            answer["tool_calls"] = [
+                {"id": name, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+                for name, call in named
+            ]
+        talk.messages.append(answer)
+        for name, call in named:
+            result, problem = self.tools[call.name].run(call.arguments)
+            problems += [problem] if problem else []
+            talk.messages.append(self._tell(result, name if self.native else None))
+        return problems[0] if problems else None
+
+    def _tell(self, text: str, name: str | None = None) -> dict[str, Any]:
+        self.state.lines.append(f"{'tool' if name else 'user'}: {text}")
+        if name is None:
+            return {"role": "user", "content": text}
+        return {"role": "tool", "content": text, "tool_call_id": name}
+
+
+def plain(text: str) -> str:
+    """An answer without case, outer white space and full stop.
+
+    >>> plain(" 42. ")
+    '42'
+    """
+    return text.strip().removesuffix(".").strip().casefold()
