@@ -13,6 +13,7 @@ from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import InputError, LearnerError, MissingColumnError
 from palaestra.learning.bandit import BanditLearner
 from palaestra.learning.trainer import Trainer
+from palaestra.play.rollout import rollout
 
 
 class Routes:
@@ -108,3 +109,24 @@ def test_feedback_may_be_another_column_and_has_to_be_a_number():
 def test_a_team_without_a_bandit_is_named():
     with pytest.raises(InputError, match=r"policies\.NAME\.kind: bandit"):
         BanditLearner(Team(a=TabularPolicy(2)))
+
+
+def test_the_verbs_apart_are_the_update():
+    def train(apart):
+        players = team()
+        learner = BanditLearner(players, lr=0.3)
+        turns = rollout(Routes, players, groups=6, group_size=2, seed=3).with_column(advantage=grpo())
+        if apart:
+            said = learner.forward_backward(turns)
+            assert said["route"]["rows"] == 12
+            assert players.policies["route"].table()["plays"].sum() == 0
+            learner.optim_step()
+        else:
+            learner.update(turns)
+        assert learner.updates == 1
+        return players.state_dict()
+
+    one, other = train(True), train(False)
+    for name in one:
+        for key, value in one[name].items():
+            assert torch.equal(value, other[name][key])
