@@ -2,6 +2,7 @@
 
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
+from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
 from palaestra.evaluation.teamwork.price import cost_at_score, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
@@ -16,12 +17,14 @@ from palaestra.evaluation.teamwork.synergy import (
 
 __all__ = [
     "Synergy",
+    "action_quality",
     "averaging_floor",
     "best_tree",
     "channels",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
+    "decision_quality",
     "effective_channels",
     "flips",
     "importance_flow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,9 @@ def study(
     question: Annotated[
         str, typer.Argument(metavar="STUDY", help="e.g. 'rubric(\"net\")' or swiss; `names study` lists all")
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="tables: .csv, .parquet, .jsonl …")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE…", help="tables: .csv, .parquet, .jsonl …; some need none")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Ask files what is neither a comparison nor a ranking: rubrics, picked seeds, sequences, suites, tournaments."""
@@ -25,8 +28,8 @@ def study(
     from palaestra.evaluation.studies import study as answer
 
     STUDIES.build(question)  # a wrong name is no fault of the files
-    with naming(files):
-        rows = answer(question, *files).to_dicts()
+    with naming(files) if files else contextlib.nullcontext():
+        rows = answer(question, *(files or [])).to_dicts()
     if as_json:
         show([{name: _plain(x) for name, x in row.items()} for row in rows])
         return

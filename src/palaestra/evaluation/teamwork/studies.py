@@ -1,0 +1,120 @@
+"""Studies of teams: `palaestra study 'coordination("single")' TURNS`, `palaestra study 'synergy(3, fidelity=.9)'`.
+
+TURNS are what a run or a rollout wrote (Parquet), or a table of somebody else's with the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from palaestra.algebra.messages import messages
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation import teamwork
+from palaestra.evaluation.studies import STUDIES, Study, table
+
+
+@STUDIES.register("coordination")
+def coordination(baseline: str, by: str = "system") -> Study:
+    """What does coordination cost and bring, against one agent? TURNS with `by`, episode, turn, agent, success."""
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, by, "episode", "success"))
+        sent = messages(frame) if {"heard", "heard_turn"} <= set(frame.columns) else None
+        return teamwork.coordination(frame, sent, baseline=baseline, by=by)
+
+    return answer
+
+
+@STUDIES.register("importance")
+def importance(answer: str = "answer") -> Study:
+    """Who mattered for the final answer (DyLAN)? TURNS with heard, heard_turn and answers."""
+
+    def found(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, "heard", "heard_turn", answer))
+        flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
+        episodes = frame.codes("episode").size
+        return flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes).sort(
+            "importance", "agent", descending=[True, False]
+        )  # fmt: skip
+
+    return found
+
+
+@STUDIES.register("flips")
+def flips(score: str = "score", right: float = 1.0) -> Study:
+    """How do opinions change while a team talks? TURNS with `score`, of what each turn said."""
+    return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right)
+
+
+@STUDIES.register("channels")
+def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Study:
+    """How many answers are different (effective channels)? TURNS with embeddings, as lists of numbers."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+    return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
+
+
+@STUDIES.register("contribution")
+def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Study:
+    """Whose answer stands for the others (SelfOrg's ψ)? TURNS with embeddings; mean per agent."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, embedding, "agent"))
+        psi = pl.Series("contribution", teamwork.cosine_contribution(frame, embedding=embedding, over=keys))
+        return frame.frame.select("agent", psi.fill_nan(None)).group_by("agent").agg(
+            pl.len().alias("turns"), pl.col("contribution").mean()
+        ).sort("contribution", descending=True)  # fmt: skip
+
+    return answer
+
+
+@STUDIES.register("synergy")
+def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) -> Study:
+    """Can a tree of majorities help at all? No file: what a level makes of a weak signal, the exponent, the limit."""
+
+    def answer() -> pl.DataFrame:
+        found = teamwork.synergy(branch, fidelity, correlation)
+        return pl.DataFrame([{"branch": branch, **found._asdict(), "survives": found.alpha > 1}])
+
+    return answer
+
+
+@STUDIES.register("budget")
+def budget(cost: float | None = None, score: float | None = None) -> Study:
+    """What is the best for so much, what does so much cost? POINTS with `system`, `cost` and `score`."""
+
+    def answer(points: Path) -> pl.DataFrame:
+        frame = table(points, "system", "cost", "score")
+        rows: dict[str, float | None] = {}
+        if cost is not None:
+            rows["score_at_cost"] = teamwork.score_at_cost(frame, cost)
+        if score is not None:
+            rows["cost_at_score"] = teamwork.cost_at_score(frame, score)
+        return pl.DataFrame([rows])
+
+    return answer
+
+
+@STUDIES.register("conversation")
+def conversation(shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1) -> Study:
+    """What does a workflow cost as a team, and what as one conversation with a cache? No file."""
+
+    def answer() -> pl.DataFrame:
+        team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached)
+        return pl.DataFrame([{"team": team, "one_conversation": alone, "saved": 1 - alone / team}])
+
+    return answer
+
+
+@STUDIES.register("decisions")
+def decisions(threshold: float = 0.5) -> Study:
+    """How good are proposed actions, and do they depend on the case at all? DECISIONS: system, case, actions, truth."""
+
+    def answer(rows: Path) -> pl.DataFrame:
+        frame = table(rows, "system", "case", "actions", "truth")
+        return teamwork.decision_quality(frame, threshold=threshold)
+
+    return answer
