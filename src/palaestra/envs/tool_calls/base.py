@@ -69,7 +69,7 @@ class FaultError(ValueError):
         self.kind, self.calls = kind, tuple(calls)
 
 
-FORMATS: Registry[Format] = Registry("tool format", home=("palaestra.envs.tool_calls",), example="hermes")
+FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls",), example="hermes")
 """Readers and writers of calls; one of your own is a class with `find` and `write`."""
 
 
