@@ -51,8 +51,8 @@ class Format(ABC):
         """An answer, taken apart. tools: schemas, which say what the values of XML are, and what may be called."""
         try:
             beside, calls = self.find(text, tools)
-        except FaultError as found:
-            return Said(text.strip(), found.calls, fault(found.kind, str(found)))
+        except FaultError as error:
+            return Said(text.strip(), error.calls, fault(error.kind, str(error)))
         problem = (
             fault("many", f"{len(calls)} calls at once, at most {MOST_CALLS}") if len(calls) > MOST_CALLS else None
         )
