@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from palaestra.agents.base import Decision
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import EnvError, PolicyError, RewardError
+from palaestra.play import boundary
 from palaestra.play.boundary import LONGEST_MESSAGE, accept, begin, describe, describe_failure, step
 from palaestra.play.recording import Row
 from palaestra.play.watchdog import Failure
@@ -233,3 +235,37 @@ def test_failures_name_their_boundary() -> None:
     assert describe_failure("env", Failure(RewardError("no"))) == "reward: RewardError: no"
     assert describe_failure("policy", Failure(RewardError("no"))) == "policy: RewardError: no"
     assert describe_failure("env", Failure(TimeoutError("late"), hung=True)) == "env-timeout: TimeoutError: late"
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+def seen(**options: Any) -> Observation:
+    return Observation("x", **options)
+
+
+@pytest.mark.parametrize(
+    ("observation", "complaint"),
+    [
+        (seen(messages=({"content": "hi"},)), "'a' observed messages with {'content': 'hi'}, expected mappings with"),
+        (seen(messages=("hi",)), "'a' observed messages with 'hi'"),
+        (seen(messages=(), tools=({"name": "f"},)), "'a' observed tools with {'name': 'f'}"),
+        (seen(messages=({"role": "user", "content": {1}},)), "'a' observed messages that are not plain values"),
+    ],
+)
+def test_conversations_that_are_none(observation: Observation, complaint: str) -> None:
+    with pytest.raises(EnvError, match=re.escape(complaint)):
+        boundary._row("a", observation)
+
+
+def test_a_conversation_is_kept_as_json_and_tells_states_apart() -> None:
+    call = {"function": {"name": "f", "arguments": {"a": "ü\ud800"}}}
+    said = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "", "tool_calls": [call]})
+    row = boundary._row("a", seen(messages=said, tools=({"type": "function", "function": {"name": "f"}},)))
+    assert "ü" in row.messages
+    assert json.loads(row.tools)[0]["function"] == {"name": "f"}
+    row.messages.encode()
+    other = {"function": {"name": "f", "arguments": {"a": "v"}}}
+    keys = {seen(messages=(said[0], {**said[1], "tool_calls": [each]})).key() for each in (call, other)}
+    assert len(keys) == 2
+    assert boundary._row("a", Observation("x")).messages is None

@@ -171,8 +171,7 @@ class LMPolicy:
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """Sample an answer per request; a prompt that does not fit the model gives a decision with `error`."""
         start = time.perf_counter()
-        firsts = self.prompt_ids([request.observation for request in requests])
-        shown = conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        shown = self.shown(requests)
         prompts = [prompt.ids for prompt in shown]
         uniforms = [request.rng.random(self.max_new_tokens) for request in requests]
         room = self._limit - self.max_new_tokens
@@ -216,6 +215,11 @@ class LMPolicy:
             f" max_new_tokens={self.max_new_tokens} in the {self._limit} positions of {self.name!r}: shorten the"
             f" env's observation, which begins {request.observation.text[:40]!r}"
         )
+
+    def shown(self, requests: Sequence[Request]) -> list[conversation.Prompt]:
+        """What the model is shown of each request: its observation, in conversations behind the tokens of the past."""
+        firsts = self.prompt_ids([request.observation for request in requests])
+        return conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
         """int32 token ids of what the model is shown, equal observations sharing one array."""

@@ -127,7 +127,8 @@ class ServedPolicy:
         """Ask for all answers at once; what cannot be had is a decision with `error`."""
         start = time.perf_counter()
         lm = self.lm
-        prompts = lm.prompt_ids([request.observation for request in requests])
+        shown = lm.shown(requests)
+        prompts = [prompt.ids for prompt in shown]
         seeds = [int(request.rng.integers(2**31)) for request in requests]
         decisions = [
             Decision("", tokens_in=len(prompt), error=None if self._fits(prompt) else lm._too_long(prompt, request))
@@ -146,8 +147,8 @@ class ServedPolicy:
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
         seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision in decisions:
-            decision.duration = seconds
+        for decision, prompt in zip(decisions, shown, strict=True):
+            decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
 
     def _fits(self, prompt: np.ndarray) -> bool:

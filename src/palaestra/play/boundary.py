@@ -136,18 +136,16 @@ def _row(agent: str, observation: Observation) -> Row:
     if not isinstance(observation.text, str):
         raise EnvError(f"{agent!r} observed the text {_short(observation.text)}, expected a str")
     array, mask = observation.array, observation.mask
-    row = Row(
+    messages = None if observation.messages is None else _conversation(agent, "messages", observation.messages, "role")
+    return Row(
         agent,
         observation.text,
-        state=observation.key(),
-        features=None if array is None else np.array(array, np.float32).reshape(-1),
-        legal=None if mask is None else np.array(mask, np.bool_).reshape(-1),
+        messages,
+        _conversation(agent, "tools", observation.tools, "function") if observation.tools else None,
+        observation.key(),
+        None if array is None else np.array(array, np.float32).reshape(-1),
+        None if mask is None else np.array(mask, np.bool_).reshape(-1),
     )
-    if observation.messages is not None:
-        row.messages = _conversation(agent, "messages", observation.messages, "role")
-    if observation.tools:
-        row.tools = _conversation(agent, "tools", observation.tools, "function")
-    return row
 
 
 def _conversation(agent: str, what: str, parts: Any, needs: str) -> str:

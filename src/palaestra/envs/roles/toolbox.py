@@ -150,7 +150,7 @@ def solve(messages: Sequence[Mapping[str, Any]]) -> str:
     """The right thing to say next about a question of the archive: a call, or the answer."""
     question = next(str(each["content"]) for each in messages if each["role"] == "user")
     told = [re.findall(r"\d+", str(each["content"])) for each in messages if each["role"] == "tool"]
-    known = [numbers[-1] for numbers in told if numbers]
+    known = [str(numbers[-1]) for numbers in told if numbers]
     name = next((name for name in archive() if name in question), None)
     factor = re.search(r"\d+ \* \d+|\d+ times", question)
     if name and not known:

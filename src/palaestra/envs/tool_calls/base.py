@@ -51,8 +51,8 @@ class Format(ABC):
         """An answer, taken apart. tools: schemas, which say what the values of XML are, and what may be called."""
         try:
             beside, calls = self.find(text, tools)
-        except FaultError as found:
-            return Said(text.strip(), found.calls, fault(found.kind, str(found)))
+        except FaultError as error:
+            return Said(text.strip(), error.calls, fault(error.kind, str(error)))
         problem = (
             fault("many", f"{len(calls)} calls at once, at most {MOST_CALLS}") if len(calls) > MOST_CALLS else None
         )
@@ -69,7 +69,7 @@ class FaultError(ValueError):
         self.kind, self.calls = kind, tuple(calls)
 
 
-FORMATS: Registry[Format] = Registry("tool format", home=("palaestra.envs.tool_calls",), example="hermes")
+FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls",), example="hermes")
 """Readers and writers of calls; one of your own is a class with `find` and `write`."""
 
 

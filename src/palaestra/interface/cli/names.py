@@ -18,6 +18,7 @@ HOMES = (
     "palaestra.learning.terms",
     "palaestra.learning.protocol",
     "palaestra.envs",
+    "palaestra.envs.tool_calls",
     "palaestra.teams",
     "palaestra.runs.policies",
     "palaestra.runs.teachers",
