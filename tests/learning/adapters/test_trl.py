@@ -147,7 +147,8 @@ def test_the_trainer_is_made_once() -> None:
 class Steps:
     """Two agents speak in turns, four times in all; whoever says a digit gets 1."""
 
-    agents, task = ("first", "second"), "steps"
+    agents: tuple[str, ...] = ("first", "second")
+    task = "steps"
 
     def reset(self, seed: int) -> Any:
         self.at, self.seed = 0, seed
