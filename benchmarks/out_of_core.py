@@ -21,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -111,10 +112,12 @@ def main() -> int:
     """Write, measure, print; 0 if the criteria hold."""
     wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     base = Path(tempfile.mkdtemp(prefix="outofcore-"))
-    console, rows, failures = Console(width=120), [], []
+    console = Console(width=120)
+    rows: list[dict[str, Any]] = []
+    failures: list[str] = []
     try:
         turns = write(base / "in", int(float(wanted[0])) if wanted else 10_000_000)
-        runs = [
+        runs: list[tuple[str, int, tuple[str, ...]]] = [
             (name, workers, (APPLY, expression, str(base / "in"), str(base / "out"), str(workers)))
             for name, expression in (("GRPO", "grpo()"), ("GiGPO", "gigpo(gamma=0.95)"))
             for workers in range(1, min(os.cpu_count() or 1, 1 if "--one" in sys.argv else 2) + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -188,7 +188,7 @@ def test_a_row_without_a_seed_and_an_unknown_base_are_named() -> None:
     from palaestra.learning.adapters.verl_loop import EnvPlay, data_set
 
     with pytest.raises(InputError, match=r"no extra_info.seed; write it with verl_loop.data_set"):
-        asyncio.run(EnvPlay.run(Any, {}, raw_prompt=[]))
+        asyncio.run(EnvPlay.run(cast(EnvPlay, None), {}, raw_prompt=[]))
     with pytest.raises(InputError, match="no seeds"):
         data_set("x.parquet", "loop", Sums, ())
     with pytest.raises(InputError, match="no trainer mode 'nope'"):

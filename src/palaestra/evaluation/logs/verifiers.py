@@ -129,7 +129,8 @@ def _turns(
         rows.problem(
             f"{where}, trace {number}".removeprefix(", "), f"{len(leaves)} branches of messages; the last one is read"
         )
-    path, at = [], leaves[-1] if leaves else None
+    path: list[Mapping[str, Any]] = []
+    at = leaves[-1] if leaves else None
     while isinstance(at, int) and 0 <= at < len(nodes) and len(path) <= len(nodes):
         path.append(nodes[at])
         at = nodes[at].get("parent")

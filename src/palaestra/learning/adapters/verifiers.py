@@ -2,9 +2,9 @@
 
     vf.load_environment("palaestra.learning.adapters.verifiers", env="native/maze", episodes=512)
 
-Each turn's prompt is what its agent saw and nothing else, so a team's agents do not read each other; what was sampled in
-it is a step of the trajectory, whose `reward` is what the turn earned and whose `extras` say `agent`, `turn`, `state`,
-`valid`. The rollout's reward is what the agents got, the mean over them.
+Each turn's prompt is what its agent saw and nothing else, so a team's agents do not read each other; what was sampled
+in it is a step of the trajectory, whose `reward` is what the turn earned and whose `extras` say `agent`, `turn`,
+`state`, `valid`. The rollout's reward is what the agents got, the mean over them.
 
 verifiers 0.2 and later have another interface, in which agents are programs that run in boxes; these environments are
 not for it. Left out: agents that act at once, which verifiers' one conversation at a time has no place for.
@@ -133,8 +133,8 @@ def _pay(state: Any, outcome: Outcome) -> None:
 def _alone(seen: list[Seen]) -> tuple[str, Observation]:
     if len(seen) != 1:
         raise InputError(
-            f"{', '.join(agent for agent, _, _ in seen)} act at once, which verifiers has no place for; train them with "
-            "palaestra, or with verl through verl_loop"
+            f"{', '.join(agent for agent, _, _ in seen)} act at once, which verifiers has no place for; train them "
+            "with palaestra, or with verl through verl_loop"
         )
     return seen[0][0], seen[0][1]
 

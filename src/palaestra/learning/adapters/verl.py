@@ -96,7 +96,7 @@ def register_trainer(
     marked = (str(signal), dict(columns or {}), base)
     with suppress(ValueError):
         if getattr(known := get_trainer_cls(name), "made_of", None) == marked:
-            return known
+            return known  # type: ignore[no-any-return]
     register(name, signal, columns=columns)
     try:
         below = get_trainer_cls(base)
