@@ -8,7 +8,7 @@ memory, and does less: one window, no returns, no deviations, no states.
 
 Criteria: at most 0.5 GB and 500 ns of CPU a turn for one worker, whose wall time is less where the machine is free.
 
-Run: python benchmarks/out_of_core.py [TURNS, default 10000000] [--keep]
+Run: python benchmarks/out_of_core.py [TURNS, default 10000000] [--one: no second process] [--keep: the files]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -109,15 +110,17 @@ def size(folder: Path) -> int:
 
 def main() -> int:
     """Write, measure, print; 0 if the criteria hold."""
-    wanted = [argument for argument in sys.argv[1:] if argument != "--keep"]
+    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     base = Path(tempfile.mkdtemp(prefix="outofcore-"))
-    console, rows, failures = Console(width=120), [], []
+    console = Console(width=120)
+    rows: list[dict[str, Any]] = []
+    failures: list[str] = []
     try:
         turns = write(base / "in", int(float(wanted[0])) if wanted else 10_000_000)
-        runs = [
+        runs: list[tuple[str, int, tuple[str, ...]]] = [
             (name, workers, (APPLY, expression, str(base / "in"), str(base / "out"), str(workers)))
             for name, expression in (("GRPO", "grpo()"), ("GiGPO", "gigpo(gamma=0.95)"))
-            for workers in range(1, min(os.cpu_count() or 1, 2) + 1)
+            for workers in range(1, min(os.cpu_count() or 1, 1 if "--one" in sys.argv else 2) + 1)
         ]
         runs.append(("DuckDB, mean only", 1, (DUCKDB, str(base / "in"), str(base / "out"))))
         for name, workers, command in runs:

@@ -45,14 +45,14 @@ def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
     """Codes of any hashable column, in order of first appearance; missing is a key of its own."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         values = values + 0.0  # -0 and 0 are one key
-    array = pa.array(values) if isinstance(values, np.ndarray) else values
+    array = pl.Series(values).to_arrow() if isinstance(values, np.ndarray) else values  # pa.array imports pandas
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     try:
         encoded = array.dictionary_encode(null_encoding="encode")
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(f"a column of {array.type} cannot be a key; use numbers, text or truth values") from error
-    return Codes(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary))
+    return Codes(pl.Series(encoded.indices).to_numpy().astype(np.int64), len(encoded.dictionary))
 
 
 def densify(values: np.ndarray) -> Codes:

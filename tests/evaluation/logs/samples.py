@@ -162,6 +162,115 @@ def verl() -> list[dict[str, Any]]:
     ]
 
 
+def verifiers() -> list[dict[str, Any]]:
+    """Two episodes of two agents, as verifiers 0.4 writes them; in the second the checker failed."""
+
+    def node(parent: int | None, role: str, words: str, when: float) -> dict[str, Any]:
+        message = {"role": role, "content": words}
+        return {"parent": parent, "message": message, "sampled": role == "assistant", "timestamp": when}
+
+    def trace(name: str, words: list[str], start: float, score: float | None) -> dict[str, Any]:
+        nodes = [node(None, "system", f"you are the {name}", start)]
+        for place, said in enumerate(words):
+            nodes += [node(2 * place, "user", f"go {place}", start + place)]
+            nodes += [node(2 * place + 1, "assistant", said, start + place + 0.1)]
+        return {
+            "agent": {"name": name, "config": {"model": "m"}, "trainable": True},
+            "nodes": nodes,
+            "rewards": {"right": None if score is None else {"score": score, "weight": 2.0}},
+            "metrics": {"length": 3.0},
+            "errors": [],
+            "ok": score is not None,
+        }
+
+    def episode(key: str, checked: float | None) -> dict[str, Any]:
+        return {
+            "id": key, "env": {"id": "sums"}, "task": {"type": "Task", "data": {"idx": 0, "prompt": "1+1"}, "key": key},
+            "run": {"type": "train", "id": "r", "work": {"type": "train", "step": 7}}, "ok": checked is not None,
+            "errors": [] if checked is not None else [{"type": "ProviderError", "message": "status code 503"}],
+            "traces": [trace("solver", ["2", "still 2"], 0.0, 0.5), trace("checker", ["ok"], 0.5, checked)],
+        }  # fmt: skip
+
+    return [episode("a", 1.0), episode("b", None)]
+
+
+def vf_eval() -> list[dict[str, Any]]:
+    """`results.jsonl` of verifiers 0.1."""
+    return [
+        {
+            "example_id": n // 2,
+            "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1="}],
+            "completion": [{"role": "assistant", "content": str(n)}],
+            "reward": float(n == 2),
+            "metrics": {"exact": 1.0},
+            "exact": 1.0,
+            "answer": "2",
+            "is_truncated": False,
+            "token_usage": {"input_tokens": 9.0, "output_tokens": 1.0},
+            "error": {"error": "ToolError", "error_chain_str": "no"} if n == 3 else None,
+        }
+        for n in range(4)
+    ]
+
+
+def art_groups() -> list[dict[str, Any]]:
+    """ART's older JSON lines: choices of the model, and messages that it was given."""
+
+    def trajectory(words: str, reward: float) -> dict[str, Any]:
+        choice = {"finish_reason": "stop", "index": 0, "message": {"role": "assistant", "content": words}}
+        return {
+            "messages_and_choices": [{"role": "user", "content": "1+1="}, choice], "reward": reward,
+            "metrics": {"right": reward, "fast": True}, "metadata": {"scenario_id": "s1"}, "logs": [],
+        }  # fmt: skip
+
+    return [{"trajectories": [trajectory("2", 1.0), trajectory("3", 0.0)], "metadata": {"split": "train"}}]
+
+
+def art(path: Path) -> Path:
+    """The Parquet file that ART writes now."""
+    call = json.dumps([{"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}])
+    empty = {"tool_calls": None, "tool_call_id": None}
+    rows = [
+        {
+            "group_index": 0, "group_metadata": None, "reward": reward, "metrics": json.dumps({"right": reward}),
+            "metadata": json.dumps({"task": "sum"}),
+            "messages": [
+                {"role": "user", "content": "1+1=", "trainable": False, **empty},
+                {"role": "assistant", "content": None, "trainable": True, "tool_calls": call, "tool_call_id": None},
+                {"role": "tool", "content": "2", "trainable": False, "tool_calls": None, "tool_call_id": "c"},
+                {"role": "assistant", "content": "2", "trainable": True, **empty},
+            ],
+        }
+        for reward in (1.0, 0.0)
+    ]  # fmt: skip
+    path.parent.mkdir(parents=True)
+    pl.DataFrame(rows).write_parquet(path)
+    return path
+
+
+def rllm() -> list[dict[str, Any]]:
+    """Episodes of rLLM: a solver of two steps and a judge."""
+
+    def step(words: str, reward: float, heard: str) -> dict[str, Any]:
+        talk = [{"role": "user", "content": heard}, {"role": "assistant", "content": words}]
+        return {
+            "prompt_ids": [1, 2, 3], "response_ids": [4], "chat_completions": talk, "reward": reward,
+            "model_response": words, "action": {"action": words}, "observation": None, "done": True,
+        }  # fmt: skip
+
+    return [
+        {
+            "id": f"sum-7:{n}", "task": {"id": "sum-7", "instruction": "1+1="}, "is_correct": n == 0,
+            "termination_reason": ["env_done", "max_turns_exceeded"][n], "metrics": {"acc": float(n == 0)},
+            "trajectories": [
+                {"name": "solver", "reward": 0.25, "steps": [step("2", 0.0, "1+1="), step("two", 0.0, "sure?")]},
+                {"name": "judge", "reward": 1.0, "signals": {"strict": 0.5}, "steps": [step("yes", 0.75, "is it 2?")]},
+            ],
+        }
+        for n in range(2)
+    ]  # fmt: skip
+
+
 def trl(path: Path) -> Path:
     prompt = [{"role": "user", "content": "1+1="}]
     table = {
@@ -190,7 +299,8 @@ def write_all(folder: Path) -> dict[str, Path]:
     """name of the format -> file."""
     scenario = folder / "Backend" / "scenario1" / "claude"
     scenario.mkdir(parents=True)
-    (folder / "hal").mkdir()
+    for name in ("hal", "vf", "episodes"):
+        (folder / name).mkdir()
     files = {
         "chat": lines(folder / "chat.jsonl", chat()),
         "claw-eval": lines(folder / "claw.jsonl", claw()),
@@ -198,6 +308,11 @@ def write_all(folder: Path) -> dict[str, Path]:
         "rows": lines(
             folder / "rows.jsonl", [{"task": "a", "success": True, "note": 1}, {"task": "b", "success": False}]
         ),
+        "verifiers": lines(folder / "traces.jsonl", verifiers()),
+        "vf-eval": lines(folder / "vf" / "results.jsonl", vf_eval()),
+        "art-groups": lines(folder / "0012.jsonl", art_groups()),
+        "art": art(folder / "models" / "tiny" / "trajectories" / "train" / "0003.parquet"),
+        "rllm": lines(folder / "episodes" / "episodes.jsonl", rllm()),
         "trl": trl(folder / "completions_00001.parquet"),
         "own": own(folder / "own.parquet"),
         "marketplace": marketplace(folder / "market.db"),

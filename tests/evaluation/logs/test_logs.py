@@ -213,13 +213,14 @@ def test_any_value_in_any_field(
 ) -> None:
     """Readers meet every type in every field: no crash, and what is not read is named."""
     from fuzz import read_or_name, replace_somewhere
-    from samples import agencybench, agentsnet, chat, claw, hal, verl
+    from samples import agencybench, agentsnet, art_groups, chat, claw, hal, rllm, verifiers, verl, vf_eval
 
-    name = data.draw(st.sampled_from(["hal", "hal-old", "agencybench", "agentsnet", "chat", "claw", "verl"]))
     records = {
+        "verifiers": verifiers, "vf_eval": vf_eval, "art": art_groups, "rllm": rllm,
         "hal": lambda: [hal()], "hal-old": lambda: [hal("old")], "agencybench": lambda: [agencybench()],
         "agentsnet": lambda: [agentsnet()], "chat": chat, "claw": claw, "verl": verl,
-    }[name]()  # fmt: skip
+    }  # fmt: skip
+    records = records[data.draw(st.sampled_from(sorted(records)))]()
     records = copy.deepcopy(records)  # samples share parts, and an example must not change the next
     for _ in range(data.draw(st.integers(1, 3))):
         replace_somewhere(records, lambda n: data.draw(st.integers(0, n - 1)), data.draw(values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 
 from palaestra.agents.tiny import build
 from palaestra.algebra.signals import Signal, as_signal, centre, col, mean, per_token, where
-from palaestra.credit import grpo
-from palaestra.errors import ExpressionError, MissingColumnError, MissingExtraError
+from palaestra.credit import dr_mas, grpo
+from palaestra.envs.base import Observation, StepResult
+from palaestra.errors import ExpressionError, InputError, MissingColumnError, MissingExtraError
 from palaestra.learning.adapters.trl import SignalCredit, reward_function
+from palaestra.learning.adapters.trl_rollout import EnvRollout, environment
 
 LENGTH = as_signal(pl.col("action").str.len_chars())
 
@@ -136,3 +139,90 @@ def test_the_trainer_is_made_once() -> None:
     assert SignalGRPOTrainer is again
     assert issubclass(SignalGRPOTrainer, SignalCredit)
     assert issubclass(SignalGRPOTrainer, trl.GRPOTrainer)
+
+
+# -- our envs in TRL's trainer ----------------------------------------------------------------------------------------
+
+
+class Steps:
+    """Two agents speak in turns, four times in all; whoever says a digit gets 1."""
+
+    agents: tuple[str, ...] = ("first", "second")
+    task = "steps"
+
+    def reset(self, seed: int) -> Any:
+        self.at, self.seed = 0, seed
+        return {"first": Observation(f"start {seed}")}
+
+    def step(self, actions: Any) -> StepResult:
+        ((agent, said),) = actions.items()
+        self.at += 1
+        seen = {self.agents[self.at % 2]: Observation(f"turn {self.at}")} if self.at < 4 else {}
+        paid = float(any(sign.isdigit() for sign in said))
+        return StepResult(seen, {agent: paid}, terminated=self.at == 4, info={"valid": {agent: bool(said)}})
+
+
+def test_an_env_is_played_and_its_turns_get_their_own_credit(tmp_path: Path) -> None:
+    trl, torch = pytest.importorskip("trl"), pytest.importorskip("torch")
+    pytest.importorskip("datasets")
+    played = EnvRollout(Steps, per_turn=3)
+
+    class Kept(SignalCredit, trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            self.kept.append((output, self.credit_table, self.credit_spans))
+            return output
+
+    Kept.kept = []
+    model, tokenizer = build(["start 0 1 2 turn 1 2 3"], hidden=32, layers=1, heads=2)
+    tokenizer.padding_side = "left"
+    before = [p.detach().clone() for p in model.parameters()]
+    config = trl.GRPOConfig(
+        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=8, num_generations=4, learning_rate=1e-2,
+        max_completion_length=40, report_to=[], use_cpu=True, save_strategy="no", logging_steps=1, disable_tqdm=True,
+        bf16=False, gradient_checkpointing=False, beta=0.0, seed=3,
+    )  # fmt: skip
+    credit = dr_mas() + centre("reward", over=("group", "state"))
+    trainer = Kept(
+        model, [played.reward], config, played.data_set(range(4)), processing_class=tokenizer, rollout_func=played,
+        credit=credit,
+    )  # fmt: skip
+    trainer.train()
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert len(Kept.kept) == 2
+    for output, table, spans in Kept.kept:
+        assert len(table) == 8 * 4
+        assert table.frame.group_by("agent").len()["len"].to_list() == [16, 16]
+        assert table["group"].n_unique() == 2
+        digits = table["action"].str.contains(r"\d").cast(pl.Float64)
+        assert table["reward"].equals(digits.alias("reward")), "each turn has its own"
+        assert table.frame.filter(turn=0)["observation"].n_unique() <= 2
+        expected = np.zeros(tuple(output["completion_ids"].shape))
+        for (row, start, length), value in zip(spans, credit.evaluate(table), strict=True):  # type: ignore[arg-type]
+            expected[row, start : start + length] = value
+        np.testing.assert_allclose(output["advantages"].numpy(), expected, rtol=1e-5, atol=1e-6)
+        assert (output["tool_mask"] * output["completion_mask"]).sum() == sum(length for _, _, length in spans)
+    assert np.abs(expected).max() > 0
+
+
+def test_an_env_is_a_tool_and_what_trl_cannot_hold_is_named() -> None:
+    game = environment(Steps)()
+    assert game.reset(seed=3) == "start 3"
+    assert [game.act("4"), game.act("x"), game.act("5"), game.act("6")] == [
+        "turn 1",
+        "turn 2",
+        "turn 3",
+        "the game is over",
+    ]
+    assert game.get_reward() == 1.5
+    with pytest.raises(ValueError, match="over"):
+        game.act("7")
+
+    class Both(Steps):
+        def reset(self, seed: int) -> Any:
+            return {agent: Observation("now") for agent in self.agents}
+
+    with pytest.raises(InputError, match=r"first, second act at once.*verl"):
+        environment(Both)().reset()
+    with pytest.raises(InputError, match=r"no seed; make the data set with EnvRollout.data_set"):
+        EnvRollout(Steps)([[{"role": "user", "content": "hello"}]], SimpleNamespace(processing_class=None))

@@ -1,9 +1,9 @@
 """Logs in: anybody's files of agents' play become `Turns`, so that every statistic here works on them.
 
-Read: Inspect AI, HAL, lm-evaluation-harness, Claw-Eval, chat messages, TRL completions, verl rollouts, AgencyBench,
-AgentsNet, Magentic Marketplace, and tables of our own (Parquet, CSV, JSONL). The format is seen from the content. A
-damaged file or line is named and counted, the rest is read. Nothing from a log is ever run or unpickled. A format more
-is one file and one registration (`readers`).
+Read: Inspect AI, HAL, lm-evaluation-harness, Claw-Eval, chat messages, TRL completions, rollouts of verl, verifiers,
+ART and rLLM, AgencyBench, AgentsNet, Magentic Marketplace, and tables of our own (Parquet, CSV, JSONL). The format is
+seen from the content. A damaged file or line is named and counted, the rest is read. Nothing from a log is ever run or
+unpickled. A format more is one file and one registration (`readers`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from palaestra.errors import InputError, SchemaError, nearest
 from palaestra.evaluation.logs import (  # every one registers its format
     agencybench,
     agentsnet,
+    art,
     chat,
     claw_eval,
     hal,
     inspect_ai,
     lm_eval,
     marketplace,
+    rllm,
     tables,
+    verifiers,
     verl,
 )
 from palaestra.evaluation.logs.copies import once, shared
@@ -36,7 +39,7 @@ from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
 
 __all__ = ["READERS", "Logs", "Problem", "Reader", "Source", "read_logs"]
-_ = agencybench, agentsnet, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, tables, verl
+_ = agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, rllm, tables, verifiers, verl
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def items(value: Any) -> Sequence[Any]:
+    """The value if it is a list of JSON, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def rest(record: Mapping[str, Any], known: Iterable[str]) -> str | None:
     """The fields that a reader does not know, as JSON for `metadata`."""
     unknown = {key: value for key, value in record.items() if key not in known and value is not None}

@@ -17,6 +17,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
+from palaestra.evaluation.logs.art import is_art, read_art
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
@@ -59,6 +60,9 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         rows.problem("", f"not a readable Parquet file ({_short(error, rows.file)})")
+        return None
+    if is_art(frame.columns):
+        read_art(frame, rows)
         return None
     if is_trl(frame.columns):
         read_trl(frame, rows)

@@ -20,6 +20,7 @@ from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, missing_extra
 from palaestra.learning.adapters import spread, table
+from palaestra.learning.adapters.trl_rollout import TURN
 
 
 def reward_function(
@@ -61,8 +62,10 @@ class SignalCredit:
 
     credit: the advantage; `reward` is the weighted sum of the reward functions (missing if none of them scored), and
     each function's own reward is a column under its name. `group` is the prompt, `action_ids` the completion's tokens,
-    so credit may be one value per token. Groups are whole, over all processes. A missing advantage is 0, as in TRL,
-    whose settings about advantages (`scale_rewards`, `multi_objective_aggregation`) then only shape its logs.
+    so credit may be one value per token. With `rollout_func=EnvRollout(…)` the table has a row per turn of each agent
+    instead, with `state`, `turn`, `valid` and `success`, and a turn's credit stands on its own tokens. Groups are
+    whole, over all processes. A missing advantage is 0, as in TRL, whose settings about advantages (`scale_rewards`,
+    `multi_objective_aggregation`) then only shape its logs.
     columns: {column: data set column} where the names differ.
     """
 
@@ -70,6 +73,7 @@ class SignalCredit:
         self.credit = credit
         self.credit_columns = dict(columns or {})
         self.credit_table: Turns | None = None
+        self.credit_spans: list[tuple[int, int, int]] = []
         super().__init__(*args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
@@ -80,6 +84,9 @@ class SignalCredit:
         scores = rewards.double().cpu().numpy()
         weights = trainer.reward_weights.double().cpu().numpy()
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        if "turns" in inputs[0]:
+            self.credit_table = self._turns(gather_object([row["turns"] for row in inputs]), size)
+            return rewards
         given = {
             "observation": gather_object([_text(prompt) for prompt in prompts]),
             "action": gather_object([_text(completion) for completion in completions]),
@@ -95,6 +102,25 @@ class SignalCredit:
         self.credit_table = table(self.credit, given, fields | own, self.credit_columns)
         return rewards
 
+    def _turns(self, episodes: list[list[dict[str, Any]]], size: int) -> Turns:
+        """A row per turn; keeps where each stands: row of the batch, first token, tokens."""
+        turns = [(row, turn) for row, episode in enumerate(episodes) for turn in episode]
+        self.credit_spans = [(row, turn["start"], turn["length"]) for row, turn in turns]
+        self.credit_rows = len(episodes)
+        given = {name: [turn[name] for _, turn in turns] for name in TURN}
+        rows = np.array([row for row, _ in turns])
+        return table(self.credit, given | {"group": rows // size, "episode": rows % size}, {}, self.credit_columns)
+
+    def _placed(self, value: np.ndarray | Ragged) -> np.ndarray:
+        """Each turn's value on its tokens, float64[rows, tokens]; 0 on the env's words."""
+        if isinstance(value, Ragged):
+            raise ExpressionError(f"{short(self.credit)}: credit of turns is one value per turn; wrap it in per_turn()")
+        longest = max((start + length for _, start, length in self.credit_spans), default=0)
+        placed = np.zeros((self.credit_rows, longest))
+        for (row, start, length), each in zip(self.credit_spans, np.nan_to_num(value.astype(float)), strict=True):
+            placed[row, start : start + length] = each
+        return placed
+
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         trainer, parent = _untyped(self), _untyped(super())
         output = parent._generate_and_score_completions(inputs)
@@ -103,7 +129,11 @@ class SignalCredit:
         value = self.credit.evaluate(turns)
         first = trainer.accelerator.process_index * len(inputs)
         mine = slice(first, first + len(inputs))
-        if isinstance(value, Ragged):
+        if self.credit_spans:
+            every = self._placed(value)
+            output["advantages"] = advantages.new_tensor(_fit(every[mine], output["completion_ids"].shape[1]))
+            _relog(trainer, every.sum(1) / np.maximum((every != 0).sum(1), 1))
+        elif isinstance(value, Ragged):
             mask = np.arange(max(value.lengths, default=0)) < value.lengths[:, None]
             every = spread(value, mask)
             output["advantages"] = advantages.new_tensor(_fit(every[mine], output["completion_ids"].shape[1]))

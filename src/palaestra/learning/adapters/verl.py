@@ -5,13 +5,18 @@
 What verl 0.9.1 passes to an estimator that it does not know by name (`trainer.ppo.ray_trainer.compute_advantage`):
 `token_level_rewards`, `response_mask`, `config`, `index` (the uid of each row's prompt) and, if the batch has them,
 `reward_baselines`. Nothing else of the batch: a signal with keys such as agent, turn or state needs `apply(data, ...)`
-in place of that call, which sees all of `data.non_tensor_batch`. The trainer of `trainer.use_v1` fetches no more than
-the uid either, and rows of one session stay separate samples for every estimator but verl's own GRPO.
+in place of that call, which sees all of `data.non_tensor_batch`. The trainer of `trainer.use_v1`, verl's default,
+fetches no more than the uid either; `register_trainer` makes one that fetches what agent loops wrote beside samples:
+
+    register_trainer("by_turn", gigpo(), columns=TURNS)     # trainer.v1.trainer_mode=by_turn
+
+Envs and team procedures as such loops are in `verl_loop`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +30,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Estimator = Callable[..., "tuple[Tensor, Tensor]"]
+TURNS = {
+    "agent": "agent", "episode": "episode", "turn": "turn", "state": "state", "reward": "turn_reward", "valid": "valid",
+    "success": "success",
+}  # fmt: skip
+"""Columns from the extra fields of `verl_loop.EnvLoop`."""
+_BESIDE: list[Mapping[str, Any]] = []
+"""What the trainer below fetched for the estimator that verl is about to call in this process."""
 
 
 def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Estimator:
@@ -46,6 +58,8 @@ def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = N
         token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray | None = None, **fields: Any
     ) -> tuple[Tensor, Tensor]:
         given = dict(fields.pop("non_tensor_batch", None) or {}) | fields
+        for beside in _BESIDE[-1:]:
+            given |= beside
         if index is not None:
             given["uid"] = index
         return advantage(signal, token_level_rewards, response_mask, given, columns=columns)
@@ -59,6 +73,79 @@ def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = N
     if getattr(known, "made_of", None) != marked.made_of:
         raise InputError(f"verl already has an advantage estimator {name!r}: register {signal} under another name")
     return known  # type: ignore[no-any-return]
+
+
+def register_trainer(
+    name: str, signal: Signal, *, columns: Mapping[str, str] | None = None, base: str = "sync"
+) -> type[Any]:
+    """Make a trainer whose credit is `signal`: `trainer.v1.trainer_mode=NAME`, without copying one of verl's.
+
+    base: verl's trainer below it, by its mode. columns: `TURNS` for samples of our envs. The estimator is registered
+    under the same name, and `algorithm.adv_estimator` is set to it.
+
+    Raises:
+        MissingExtraError: verl or its TransferQueue is not installed.
+        InputError: verl has no such base, or an estimator of that name.
+    """
+    try:
+        from verl.trainer.ppo.v1 import get_trainer_cls
+        from verl.trainer.ppo.v1 import register_trainer as add
+    except ImportError as error:
+        raise missing_extra("verl.trainer.ppo.v1", "verl") from error
+
+    marked = (str(signal), dict(columns or {}), base)
+    with suppress(ValueError):
+        if getattr(known := get_trainer_cls(name), "made_of", None) == marked:
+            return known  # type: ignore[no-any-return]
+    register(name, signal, columns=columns)
+    try:
+        below = get_trainer_cls(base)
+    except ValueError as error:
+        raise InputError(f"register_trainer: verl has no trainer mode {base!r}") from error
+    made: type[Any] = type(f"{name}_trainer", (SignalCredit, below), {"adv_estimator": name, "made_of": marked})
+    add(name)(made)
+    return made
+
+
+class SignalCredit:
+    """To be mixed into a trainer of `trainer.use_v1`, in front: fetches extra fields of samples before the credit."""
+
+    adv_estimator = ""
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        import transfer_queue
+
+        trainer: Any = self
+        parent: Any = super()
+        found = transfer_queue.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+        )
+        rows = [dict(each) for each in _plain(found["extra_fields"])]
+        trainer.config.algorithm.adv_estimator = self.adv_estimator
+        with _beside(_columns(rows)):
+            return parent._compute_advantage(batch, metrics)
+
+
+@contextmanager
+def _beside(fields: Mapping[str, Any]) -> Iterator[None]:
+    _BESIDE.append(fields)
+    try:
+        yield
+    finally:
+        _BESIDE.pop()
+
+
+def _plain(stack: Any) -> list[Any]:
+    return list(stack.tolist()) if hasattr(stack, "tolist") else list(stack)
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """An array for each name that a row has; None where another lacks it."""
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[name] = np.empty(len(rows), dtype=object)
+        columns[name][:] = [row.get(name) for row in rows]
+    return columns
 
 
 def apply(data: Any, signal: Signal, *, columns: Mapping[str, str] | None = None) -> Any:

@@ -1,0 +1,222 @@
+"""TRL: our envs played by `GRPOTrainer`, as its `rollout_func`, or as tools by its `environment_factory`. TRL 1.16.0.
+
+    played = EnvRollout(envs.make("native/maze"))
+    SignalGRPOTrainer(model, [played.reward], config, played.data_set(range(512)), rollout_func=played, credit=gigpo())
+
+TRL's sample is a conversation: one row of tokens for all turns of an episode, with a mask on what the env said. So each
+agent reads all that was said before, and agents that act at once are refused. Credit still goes by agent, turn and
+state: `SignalCredit` makes a table with a row per turn of what is handed over here, and puts each turn's value on the
+turn's own tokens.
+
+Left out: vLLM (the trainer's own model generates, batched over the episodes), images, and models that are spread over
+devices while they generate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palaestra.envs.base import EnvFactory, Observation
+from palaestra.errors import InputError, missing_extra
+from palaestra.play.boundary import Seen, begin, step
+
+TURN = ("agent", "turn", "state", "observation", "action", "reward", "valid", "success")
+"""What is said of each turn, beside `start` and `length` of its tokens."""
+
+
+@dataclass
+class _Episode:
+    """One conversation while it is held."""
+
+    env: Any
+    seen: list[Seen]
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+
+    def hear(self, ids: Sequence[int]) -> None:
+        """The env speaks; the first words are the prompt."""
+        if self.turns:
+            self.tokens += ids
+            self.mask += [0] * len(ids)
+        else:
+            self.prompt = list(ids)
+
+    def say(self, ids: Sequence[int], text: str) -> None:
+        """The model speaks, and the env goes on."""
+        ((agent, observation, _),) = self.seen
+        made = {"agent": agent, "turn": len(self.turns), "state": observation.key(), "observation": observation.text}
+        made |= {"action": text, "reward": 0.0, "valid": True, "success": None}
+        self.turns.append(made | {"start": len(self.tokens), "length": len(ids)})
+        self.tokens += ids
+        self.mask += [1] * len(ids)
+        outcome = step(self.env, {agent: text})
+        last = {turn["agent"]: turn for turn in self.turns}
+        for name, reward in outcome.rewards.items():
+            if name in last:
+                last[name]["reward"] = None if reward is None else (last[name]["reward"] or 0.0) + reward
+        for turn in self.turns if outcome.success is not None else ():
+            each = outcome.success
+            turn["success"] = each.get(turn["agent"]) if isinstance(each, dict) else each
+        self.turns[-1]["valid"] = outcome.valid.get(agent, True)
+        self.seen = outcome.seen
+
+
+class EnvRollout:
+    """`rollout_func=` for `GRPOTrainer`: an episode for each prompt of `data_set`, all advancing at once.
+
+    made: the env's factory. per_turn: most tokens of a turn; default: what is left of `max_completion_length`, at which
+    an episode ends. longest: most turns.
+    """
+
+    def __init__(self, made: EnvFactory, *, per_turn: int | None = None, longest: int = 64) -> None:
+        self.made, self.per_turn, self.longest = made, per_turn, longest
+        self.__name__ = "EnvRollout"
+
+    def data_set(self, seeds: Iterable[int]) -> Any:
+        """TRL's `train_dataset`: the first observation of each seed, which stands beside it in the message.
+
+        Raises:
+            MissingExtraError: `datasets` is not installed.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise missing_extra("datasets", "trl") from error
+        rows = []
+        for seed in seeds:
+            _, task, seen = begin(None, self.made, seed)
+            rows.append({"prompt": [{"role": "user", "content": _alone(seen)[1].text, "seed": seed}], "task": task})
+        return Dataset.from_list(rows)
+
+    def reward(self, turns: Sequence[Sequence[dict[str, Any]]], **_: Any) -> list[float | None]:
+        """For `reward_funcs=`: what the agents of each episode got, the mean over them; None if nobody was scored."""
+        found: list[float | None] = []
+        for episode in turns:
+            of: dict[str, float] = {}
+            for turn in episode:
+                if turn["reward"] is not None:
+                    of[turn["agent"]] = of.get(turn["agent"], 0.0) + turn["reward"]
+            found.append(sum(of.values()) / len(of) if of else None)
+        return found
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """Token ids of prompts and completions, the mask of what the model said, and what the turns were."""
+        tokenizer = trainer.processing_class
+        episodes = []
+        for prompt in prompts:
+            env, _, seen = begin(None, self.made, _seed(prompt))
+            episodes.append(_Episode(env, seen, []))
+        for _ in range(self.longest):
+            alive = [e for e in episodes if e.seen]
+            for episode in alive:
+                episode.hear(_ids(tokenizer, _alone(episode.seen)[1]))
+            alive = [e for e in alive if len(e.tokens) < trainer.max_completion_length]
+            if not alive:
+                break
+            for episode, ids in zip(alive, self._generate(alive, trainer), strict=True):
+                episode.say(ids, tokenizer.decode(ids, skip_special_tokens=True).strip())
+        limit = trainer.max_completion_length
+        for episode in episodes:  # a question that nobody answers any more teaches nothing
+            last = episode.turns[-1]
+            end = min(last["start"] + last["length"], limit)
+            del episode.tokens[end:], episode.mask[end:]
+        return {
+            "prompt_ids": [episode.prompt for episode in episodes],
+            "completion_ids": [episode.tokens for episode in episodes],
+            "logprobs": None,
+            "env_mask": [episode.mask for episode in episodes],
+            "turns": [episode.turns for episode in episodes],
+        }
+
+    def _generate(self, alive: Sequence[_Episode], trainer: Any) -> list[list[int]]:
+        import torch
+
+        tokenizer = trainer.processing_class
+        heard = [episode.prompt + episode.tokens for episode in alive]
+        room = trainer.max_completion_length - min(len(episode.tokens) for episode in alive)
+        width = max(map(len, heard))
+        device = trainer.accelerator.device
+        ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(row)) + row for row in heard], device=device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in heard], device=device)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        training = model.training
+        model.eval()
+        with torch.no_grad():
+            said = model.generate(
+                input_ids=ids, attention_mask=mask, do_sample=True, temperature=trainer.temperature,
+                max_new_tokens=min(room, self.per_turn or room), pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+            )  # fmt: skip
+        model.train(training)
+        found = []
+        for episode, row in zip(alive, said[:, width:].tolist(), strict=True):
+            row = row[: trainer.max_completion_length - len(episode.tokens)]
+            end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
+            found.append(row[:end])
+        return found
+
+
+def environment(made: EnvFactory) -> Callable[[], Any]:
+    """`environment_factory=` for `GRPOTrainer`: the env behind one tool, `act`, for models that call tools.
+
+    The data set needs a column `seed`. `get_reward` is what the agents got, the mean over them.
+    """
+
+    class Game:
+        """One episode."""
+
+        def reset(self, seed: int = 0, **_: Any) -> str:
+            self._env, _task, self._seen = begin(None, made, int(seed))
+            self._rewards: dict[str, float] = {}
+            return _alone(self._seen)[1].text
+
+        def act(self, action: str) -> str:
+            """Take a turn in the game.
+
+            Args:
+                action: What to do or say, in the words of the game.
+
+            Returns:
+                What is seen after it.
+            """
+            if not self._seen:
+                raise ValueError("the game is over")
+            outcome = step(self._env, {_alone(self._seen)[0]: action})
+            for agent, reward in outcome.rewards.items():
+                self._rewards[agent] = self._rewards.get(agent, 0.0) + (reward or 0.0)
+            self._seen = outcome.seen
+            return _alone(self._seen)[1].text if self._seen else "the game is over"
+
+        def get_reward(self) -> float:
+            return sum(self._rewards.values()) / len(self._rewards) if self._rewards else 0.0
+
+    return Game
+
+
+def _alone(seen: Sequence[Seen]) -> tuple[str, Observation]:
+    if len(seen) != 1:
+        raise InputError(
+            f"{', '.join(agent for agent, _, _ in seen)} act at once: in TRL's one conversation they would read each "
+            "other; train them with palaestra, or with verl, where every turn is a sample of its own"
+        )
+    return seen[0][0], seen[0][1]
+
+
+def _seed(prompt: Any) -> int:
+    try:
+        return int(prompt[-1]["seed"])
+    except (KeyError, TypeError, IndexError) as error:
+        raise InputError("EnvRollout: a prompt has no seed; make the data set with EnvRollout.data_set") from error
+
+
+def _ids(tokenizer: Any, observation: Observation) -> list[int]:
+    """The observation as a user's message, and the words with which an answer begins."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return list(tokenizer(observation.text, add_special_tokens=False)["input_ids"])
+    messages = [dict(each) for each in observation.messages or ({"role": "user", "content": observation.text},)]
+    made = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return list(made["input_ids"])
