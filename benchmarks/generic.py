@@ -1,7 +1,7 @@
 """What training costs on models that are not plain Llamas, beside TRL's `GRPOTrainer`: grouped heads, Qwen, LoRA.
 
-The task, the batch, the loss, the optimiser and the way of measuring are those of `training.py`; only the model differs:
-two layers, 64 wide, four heads of which two have keys of their own.
+The task, the batch, the loss, the optimiser and the way of measuring are those of `training.py`; only the model
+differs: two layers, 64 wide, four heads of which two have keys of their own.
 
 - `llama, modules`: the plain Llama of `training.py`, forced through Hugging Face's modules as any model that
   `backends/llama.py` does not know. Grouped heads likewise.
@@ -9,13 +9,12 @@ two layers, 64 wide, four heads of which two have keys of their own.
 - `lora`: adapters of rank 8 on all projections of the grouped Llama and its head (a head that starts at random must
   move), nothing else learns; a rate of 1e-2.
 
-Both sides have a constant rate, so that completions to the goal differ by the draw alone. A ratio is ours over TRL's, of
-medians over seeds: CPU time of one thread to a mean reward of 0.85, and of the whole run of 100 steps.
+Both sides have a constant rate, so that completions to the goal differ by the draw alone. A ratio is ours over TRL's,
+of medians over seeds: CPU time of one thread to a mean reward of 0.85, and of the whole run of 100 steps.
 
 Run: python benchmarks/generic.py [KIND ...]
 """
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import training  # sets the number of threads before torch is imported; isort: skip
