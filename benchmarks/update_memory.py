@@ -70,9 +70,7 @@ def one(way: str, rows: int) -> dict[str, float]:
         vocab_size=VOCABULARY, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8,
         num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=True,
     )  # fmt: skip
-    policy = LMPolicy(
-        transformers.Qwen2ForCausalLM(config), tokens, gradient_checkpointing=way.endswith("checkpoints")
-    )
+    policy = LMPolicy(transformers.Qwen2ForCausalLM(config), tokens, gradient_checkpointing=way.endswith("checkpoints"))
     learner = PolicyGradient(Team(a=policy), "surrogate(), entropy(.01)", lr=1e-6)
     began = process_time()
     for few in (4, rows):

@@ -637,7 +637,7 @@ def test_adapters_over_one_base_are_stored_and_go_on(tmp_path: Path, requests) -
     learner = PolicyGradient(team, "surrogate(), kl(.1)", lr=0.05)
     turns = turns_of(team.trainable, requests)
     learner.update(turns)
-    checkpoints.save(tmp_path / "checkpoints", 1, {"team": team.state_dict(), "learner": learner.state_dict()})
+    checkpoints.save(tmp_path / "checkpoints", 1, {"team": team.state_dict(), "learner": learner.state()})
     team.save(tmp_path / "team")
     loaded = Team.load(tmp_path / "team")
     solver, checker = loaded.trainable
@@ -649,7 +649,7 @@ def test_adapters_over_one_base_are_stored_and_go_on(tmp_path: Path, requests) -
     resumed = PolicyGradient(again, "surrogate(), kl(.1)", lr=0.05)
     state = checkpoints.load(checkpoints.path_of(tmp_path / "checkpoints", 1))
     again.load_state_dict(state["team"])
-    resumed.load_state_dict(state["learner"])
+    resumed.restore(state["learner"])
     learner.update(turns)
     resumed.update(turns)
     for name, policy in team.learnable.items():
