@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gc
 import json
+import os
 import re
 import warnings
 from pathlib import Path
@@ -18,8 +20,10 @@ from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.head import Head
 from palaestra.agents.backends.llama import Llama
 from palaestra.agents.tiny import tokenizer
+from palaestra.algebra.turns import Turns
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError
+from palaestra.learning import PolicyGradient, checkpoints
 from palaestra.testing.policy import check_policy
 
 IDS = pl.List(pl.Int32)
@@ -503,15 +507,18 @@ def test_checks_read_no_weights(tmp_path: Path) -> None:
 
 def test_memory_is_said_before_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transformers.LlamaConfig(hidden_size=4096, num_hidden_layers=32, intermediate_size=11008).save_pretrained(tmp_path)
-    monkeypatch.setattr(loading, "_memory", lambda device: 64e9)
-    with pytest.warns(
-        UserWarning, match=r"6.7 billion parameters take 27 GB, 108 GB while they learn .* has 64 GB; lora="
-    ):
+    monkeypatch.setattr(loading, "memory", lambda device: 64e9)
+    parts = r"108 GB: 27 weights in float32, 27 gradients, 54 moments of Adam; cpu has 64 GB free \(.* 27 more\); lora="
+    with pytest.warns(UserWarning, match=parts):
         LMPolicy.check(tmp_path)
-    monkeypatch.setattr(loading, "_memory", lambda device: 16e9)
-    with pytest.warns(UserWarning, match=r"take 13.5 GB, adapters and activations not counted"):
+    with pytest.warns(UserWarning, match=r"needs 121 GB: 27 weights in float32, 13 copies in bfloat16, 27 gradients"):
+        LMPolicy.check(tmp_path, compute="bf16")
+    monkeypatch.setattr(loading, "memory", lambda device: 16e9)
+    with pytest.warns(UserWarning, match=r"needs 13.5 GB: 13 weights, 0.017 adapters, 0.017 gradients, 0.034 moments"):
         LMPolicy.check(tmp_path, lora={"r": 8}, dtype="bf16")
-    with pytest.raises(InputError, match=r"take 27 GB.* has 16 GB: it cannot be loaded"):
+    with pytest.raises(
+        InputError, match=r"27 weights in float32.* has 16 GB free: it cannot be loaded; take a smaller"
+    ):
         LMPolicy.check(tmp_path)
     gpt2().save(tmp_path / "small")
     with warnings.catch_warnings():
@@ -548,3 +555,124 @@ def test_arithmetic_of_16_bits_can_be_asked_for_on_a_cpu(tmp_path: Path, request
     assert LMPolicy.from_pretrained(tmp_path / "base", dtype="bf16").forward.compute is None
     with pytest.raises(InputError, match="compute is 'float16', in which gradients vanish"):
         tiny(compute="float16")
+
+
+def test_a_learner_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny()
+    learn = sum(parameter.numel() for parameter in policy.parameters())
+    monkeypatch.setattr(loading, "memory", lambda device: 13.0 * learn)
+    PolicyGradient(Team(a=policy))
+    with pytest.raises(InputError, match=r"policy 'lm' needs .* GB: .* reference copy to learn .* lora=\{'r': 8\}"):
+        PolicyGradient(Team(a=policy), "surrogate(), kl(.1)")
+
+
+# -- several adapters over one base -----------------------------------------------------------------------------------
+
+
+def pair(folder: Path, **options) -> tuple[LMPolicy, LMPolicy]:
+    made = [LMPolicy.from_pretrained(folder, name=name, max_new_tokens=4, **options) for name in ("solver", "checker")]
+    return made[0], made[1]
+
+
+def qwen(folder: Path) -> Path:
+    """Another base, saved: a Qwen2 of two layers with grouped heads."""
+    tokens = tokenizer(["bet", "pass", "which card?"])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.Qwen2Config(
+            vocab_size=len(tokens), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=160, initializer_range=0.2, bos_token_id=None,
+        )  # fmt: skip
+        LMPolicy(transformers.Qwen2ForCausalLM(config), tokens).save(folder)
+    return folder
+
+
+def frozen_ids(policy: LMPolicy) -> dict[str, int]:
+    return {name: id(p) for name, p in policy.model.named_parameters() if not p.requires_grad}
+
+
+def turns_of(policies, requests) -> Turns:
+    frames = []
+    for policy in policies:
+        decisions = policy.act(requests())
+        frames.append(
+            rows_of(decisions).with_columns(
+                policy=pl.lit(policy.name),
+                logprobs=pl.Series([d.logprobs.tolist() for d in decisions], dtype=pl.List(pl.Float32)),
+                advantage=pl.Series([1.0, -1.0] * (len(decisions) // 2)),
+            )
+        )
+    return Turns(pl.concat(frames))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16"])
+def test_roles_with_adapters_share_their_base_and_nothing_else(dtype: str, tmp_path: Path, requests) -> None:
+    lora = {"r": 2, "target_modules": ["q_proj", "down_proj"]}
+    solver, checker = pair(qwen(tmp_path / "base"), lora=lora, dtype=dtype)
+    assert frozen_ids(solver) == frozen_ids(checker)
+    assert {p.dtype for p in solver.parameters()} == {torch.float32}
+    assert not {id(p) for p in solver.parameters()} & {id(p) for p in checker.parameters()}
+    base = {name: p.clone() for name, p in solver.model.named_parameters() if not p.requires_grad}
+    before = {name: p.clone() for name, p in checker.state_dict().items()}
+    said = [d.action_ids.tolist() for d in checker.act(requests())]
+
+    learner = PolicyGradient(Team(solver=solver), "surrogate(), kl(.1)", lr=0.05)
+    reference = learner.references["solver"]
+    assert frozen_ids(checker).items() <= {name: id(p) for name, p in reference.model.named_parameters()}.items()
+    learner.update(turns_of([solver], requests))
+    learner.update(turns_of([solver], requests))
+    assert all(torch.equal(p, base[name]) for name, p in solver.model.named_parameters() if name in base)
+    assert all(torch.equal(p, before[name]) for name, p in checker.state_dict().items())
+    assert [d.action_ids.tolist() for d in checker.act(requests())] == said
+    assert any(not torch.equal(p, before[name]) for name, p in solver.state_dict().items())
+
+    both = PolicyGradient(Team(solver=solver, checker=checker))
+    owned = {name: {id(p) for p in group.param_groups[0]["params"]} for name, group in both.optimisers.items()}
+    assert owned == {each.name: {id(p) for p in each.parameters()} for each in (solver, checker)}
+
+
+def test_adapters_over_one_base_are_stored_and_go_on(tmp_path: Path, requests) -> None:
+    lora = {"r": 2, "target_modules": ["q_proj", "lm_head"]}
+    team = Team({each.name: each for each in pair(qwen(tmp_path / "base"), lora=lora)})
+    learner = PolicyGradient(team, "surrogate(), kl(.1)", lr=0.05)
+    turns = turns_of(team.trainable, requests)
+    learner.update(turns)
+    checkpoints.save(tmp_path / "checkpoints", 1, {"team": team.state_dict(), "learner": learner.state()})
+    team.save(tmp_path / "team")
+    loaded = Team.load(tmp_path / "team")
+    solver, checker = loaded.trainable
+    assert frozen_ids(solver) == frozen_ids(checker) == frozen_ids(team["solver"])
+    for name in team:
+        assert [d.action for d in loaded[name].act(requests())] == [d.action for d in team[name].act(requests())]
+
+    again = Team({each.name: each for each in pair(tmp_path / "base", lora=lora)})
+    resumed = PolicyGradient(again, "surrogate(), kl(.1)", lr=0.05)
+    state = checkpoints.load(checkpoints.path_of(tmp_path / "checkpoints", 1))
+    again.load_state_dict(state["team"])
+    resumed.restore(state["learner"])
+    learner.update(turns)
+    resumed.update(turns)
+    for name, policy in team.learnable.items():
+        for key, tensor in policy.state_dict().items():
+            assert torch.equal(tensor, again.learnable[name].state_dict()[key])
+
+
+@pytest.mark.parametrize("options", [{"bias": "all"}, {"init_lora_weights": "pissa"}])
+def test_adapters_that_change_their_base_have_one_of_their_own(options, tmp_path: Path) -> None:
+    lora = {"r": 2, "target_modules": ["q_proj"]}
+    one, _ = pair(qwen(tmp_path), lora=lora)
+    weights = {name: p.clone() for name, p in one.model.named_parameters()}
+    other = LMPolicy.from_pretrained(tmp_path, lora=lora | options)
+    assert not set(frozen_ids(one).values()) & {id(p) for p in other.model.parameters()}
+    assert all(torch.equal(p, weights[name]) for name, p in one.model.named_parameters())
+
+
+def test_a_base_that_was_written_anew_or_that_nobody_holds_is_loaded_again(tmp_path: Path) -> None:
+    lora = {"r": 2, "target_modules": ["q_proj"]}
+    one = LMPolicy.from_pretrained(qwen(tmp_path), lora=lora)
+    file = tmp_path / "model.safetensors"
+    os.utime(file, ns=(0, 0))
+    assert not set(frozen_ids(one).values()) & set(frozen_ids(LMPolicy.from_pretrained(tmp_path, lora=lora)).values())
+    del one
+    gc.collect()
+    assert not loading._BASES

@@ -112,14 +112,14 @@ class LMPolicy:
 
         dtype: of weights that do not learn, "bf16" for example. Weights that learn are float32, because small updates
         are lost in 16 bits; with bfloat16 the arithmetic on a GPU has 16 bits all the same, on a CPU if compute="bf16".
-        Warns of a model that takes more than a quarter of the memory. Raises InputError for what cannot be loaded.
+        Policies with adapters on the same base share its tensors: two roles cost one model and two adapters.
+        Warns, with its parts, of a model that takes more than a quarter of the memory. Raises InputError for what
+        cannot be loaded.
         """
         made = cls.check(path, lora=lora, device=device, dtype=dtype, **options)
         with _quietly():
             model, tokenizer = loading.load(made)
-        if made.dtype is torch.bfloat16 and made.device.type != "cpu":
-            options.setdefault("compute", made.dtype)
-        return cls(model, tokenizer, **options)
+        return cls(model, tokenizer, **options | {"compute": made.compute})
 
     @staticmethod
     def check(
@@ -135,7 +135,7 @@ class LMPolicy:
         for name in options:
             if name not in known:
                 raise InputError(f"LMPolicy: no option {name!r}{nearest(name, [*known, 'lora', 'device', 'dtype'])}")
-        made = loading.plan(path, lora, device, dtype)
+        made = loading.plan(path, lora, device, dtype, options.get("compute"))
         _check(**options, positions=loading.positions(made.config))
         return made
 
@@ -313,6 +313,11 @@ class LMPolicy:
     def parameters(self) -> list[torch.nn.Parameter]:
         """What learns: everything, or the adapters only."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    def check_memory(self, *, reference: bool) -> None:
+        """Raises InputError if what an optimiser needs beside the weights, and a reference, do not fit."""
+        learn = sum(parameter.numel() for parameter in self.parameters())
+        loading.check_room(self.name, learn, self.forward.device, reference=reference)
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters that learn, by name (tied ones once). These are the live tensors, as in torch."""

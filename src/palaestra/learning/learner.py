@@ -131,6 +131,9 @@ class PolicyGradient:
             for name, policy in self.policies.items()
         }
         wanted = any(term.reference for term in self.terms.values())
+        for policy in self.policies.values():
+            if hasattr(policy, "check_memory") and devices != "fsdp":
+                policy.check_memory(reference=wanted)
         references = {name: policy.frozen_copy() for name, policy in self.policies.items() if wanted}
         self.devices: Devices = spread(devices, timeout)
         self.learned = self.devices.place(self.policies)

@@ -1,15 +1,20 @@
 """A pretrained model from a folder or hub: what is asked for is checked first, weights that learn are held in float32.
 
 An update of 1e-5 of a weight is lost in 16 bits, or grows to the next number that there is; so `dtype` is the type of
-weights that do not learn (below adapters), and of the arithmetic on a GPU if it is bfloat16. Left out: quantisation,
-models spread over devices, code that a hub brings (`trust_remote_code`).
+weights that do not learn (below adapters), and of the arithmetic on a GPU if it is bfloat16. Below adapters weights are
+loaded once: policies on the same base (folder or id, dtype, device) hold the same tensors, each with modules and
+adapters of its own, so that none has to be switched. Left out: quantisation, models spread over devices, code that a
+hub brings (`trust_remote_code`).
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
+import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +35,8 @@ HALF = (torch.float16, torch.bfloat16)
 class Plan(NamedTuple):
     """What is to be loaded, after every check that needs no weights.
 
-    base: folder or hub id of the weights. adapter: folder or id of an adapter on them. config: of the base.
+    base: folder or hub id of the weights. adapter: folder or id of an adapter on them. config: of the base. compute:
+    the type of the arithmetic, if not that of the weights.
     """
 
     base: str
@@ -39,10 +45,15 @@ class Plan(NamedTuple):
     device: torch.device
     dtype: torch.dtype
     config: Any
+    compute: torch.dtype | None = None
 
 
 def plan(
-    path: str | Path, lora: Mapping[str, Any] | None, device: str | torch.device, dtype: str | torch.dtype
+    path: str | Path,
+    lora: Mapping[str, Any] | None,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+    compute: str | torch.dtype | None = None,
 ) -> Plan:
     """Raises InputError for whatever cannot work; warns of a model that will hardly fit."""
     try:
@@ -64,34 +75,95 @@ def plan(
         raise cannot(path, error) from error
     if adapter is not None and lora is not None:
         raise InputError(f"LMPolicy: {str(path)!r} is an adapter already: leave lora= out, and it goes on learning")
-    made = Plan(source, adapter, lora, where, kind, config)
+    whole = lora is None and adapter is None
+    if compute is None and whole and where.type != "cpu" and kind is torch.bfloat16:
+        compute = kind
+    made = Plan(source, adapter, lora, where, kind, config, compute_of(compute))
     _say_memory(made)
     return made
 
 
 def load(made: Plan) -> tuple[Any, Any]:
     """(model, tokenizer) of a plan, on its device."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    whole = made.lora is None and made.adapter is None
     try:
-        model = AutoModelForCausalLM.from_pretrained(made.base, dtype=torch.float32 if whole else made.dtype)
         tokenizer = AutoTokenizer.from_pretrained(made.adapter or made.base)
     except (OSError, ValueError) as error:
         raise cannot(made.base, error) from error
-    if not whole:
-        model = _adapted(model, made)
+    if made.lora is None and made.adapter is None:
+        return _weights(made, torch.float32), tokenizer
+    if not _leaves_its_base_alone(made):
+        return _adapted(_weights(made, made.dtype), made).to(made.device), tokenizer
+    base = _base_of(made)
+    tensors = {id(each): each for each in (*base.parameters(), *base.buffers())}
+    model = _adapted(copy.deepcopy(base, tensors), made).to(made.device)
+    weakref.finalize(model, _let_go, base)
+    return model, tokenizer
+
+
+def _weights(made: Plan, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
     try:
-        return model.to(made.device), tokenizer
+        model = AutoModelForCausalLM.from_pretrained(made.base, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise cannot(made.base, error) from error
+    try:
+        return model.to(made.device)
     except RuntimeError as error:
         raise InputError(f"LMPolicy: {made.base!r} does not fit on {made.device}: {_line(error)}") from error
 
 
-def _adapted(model: Any, made: Plan) -> Any:
+_BASES: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+_LOADING = threading.Lock()
+
+
+def _base_of(made: Plan) -> Any:
+    """The model below adapters, frozen; loaded unless a policy that lives stands on it already."""
+    with _LOADING:
+        if (base := _BASES.get(_key(made))) is None:
+            base = _BASES[_key(made)] = _weights(made, made.dtype).requires_grad_(False)
+        return base
+
+
+def _key(made: Plan) -> tuple[Any, ...]:
+    """What two policies must have in common; files that were written anew are another model."""
+    files = sorted(Path(made.base).glob("*.safetensors")) if Path(made.base).is_dir() else []
+    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return made.base, made.dtype, made.device, tuple(stamps)
+
+
+def _let_go(base: Any) -> None:
+    """Nothing: that this is to be called holds the base as long as a model on it lives."""
+
+
+def _leaves_its_base_alone(made: Plan) -> bool:
+    """Whether adapters neither train nor begin by changing what is below them."""
+    config = _lora_config(made)
+    return (
+        str(getattr(config, "peft_type", "")).endswith("LORA")
+        and config.bias == "none"
+        and config.init_lora_weights in (True, False, "gaussian", "orthogonal")
+    )
+
+
+def _lora_config(made: Plan) -> Any:
     try:
-        from peft import LoraConfig, PeftModel, get_peft_model
+        from peft import LoraConfig, PeftConfig
     except ImportError:
         raise missing_extra("peft", "train") from None
+    if made.adapter is not None:
+        return PeftConfig.from_pretrained(made.adapter)
+    try:
+        return LoraConfig(task_type="CAUSAL_LM", **(made.lora or {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"LMPolicy: lora: {_line(error)}") from error
+
+
+def _adapted(model: Any, made: Plan) -> Any:
+    from peft import PeftModel, get_peft_model
+
     if made.adapter is not None:
         return PeftModel.from_pretrained(model, made.adapter, is_trainable=True)
     layers = sorted({name.rpartition(".")[2] for name, each in model.named_modules() if _is_matrix(each)})
@@ -99,7 +171,7 @@ def _adapted(model: Any, made: Plan) -> Any:
         # A LoRA that starts at the same random place for the same model; peft draws from the global generator.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **(made.lora or {})))
+            return get_peft_model(model, _lora_config(made))
     except (TypeError, ValueError) as error:
         raise InputError(f"LMPolicy: lora: {_line(error)}; layers of this model: {', '.join(layers)}") from error
 
@@ -196,46 +268,95 @@ def _base(adapter_config: Path) -> str:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
+def needs(made: Plan, *, reference: bool = False) -> dict[str, float] | None:
+    """Bytes that a policy takes while it learns, activations not counted; None if that cannot be known.
+
+    reference: of a copy that never moves, which a term such as `kl()` asks for. Below adapters it is shared.
+    """
+    sizes = _parameters(made)
+    if sizes is None:
+        return None
+    below, learn = sizes
+    half = made.compute is not None and not below
+    return {
+        "weights": 0.0 if _key(made) in _BASES else below * made.dtype.itemsize,
+        "adapters" if below else "weights in float32": 4.0 * learn,
+        "copies in bfloat16": 2.0 * learn if half else 0.0,
+    } | to_learn(learn, reference)
+
+
+def to_learn(learn: int, reference: bool) -> dict[str, float]:
+    """Bytes beside the weights, for so many parameters that learn."""
+    return {
+        "gradients": 4.0 * learn,
+        "moments of Adam": 8.0 * learn,
+        "reference copy": 4.0 * learn if reference else 0.0,
+    }
+
+
+def sum_of(parts: Mapping[str, float]) -> str:
+    """`"108 GB: 27 weights, 27 gradients, 54 moments of Adam"`.
+
+    >>> sum_of({"weights": 27e9, "adapters": 0.0, "gradients": 27e9})
+    '54 GB: 27 weights, 27 gradients'
+    """
+    named = ", ".join(f"{size / 1e9:.2g} {name}" for name, size in parts.items() if size)
+    return f"{sum(parts.values()) / 1e9:.3g} GB: {named}"
+
+
+def check_room(name: str, learn: int, device: torch.device, *, reference: bool) -> None:
+    """Raises InputError if gradients, moments and a reference copy of so many parameters do not fit on a device."""
+    parts, there = to_learn(learn, reference), memory(device)
+    if there is not None and sum(parts.values()) > there:
+        raise InputError(
+            f"policy {name!r} needs {sum_of(parts)} to learn beside its weights; {device} has {there / 1e9:.3g} GB"
+            f" free: learn adapters instead, lora={{'r': 8}}, take a smaller model, or more memory"
+        )
+
+
 def _say_memory(made: Plan) -> None:
     """Warn before a model is loaded that takes much of the memory; refuse one whose weights alone are more than it."""
-    parameters = _parameters(made.config)
-    if parameters is None:
+    parts, there = needs(made), memory(made.device)
+    if parts is None or there is None or sum(parts.values()) < there / 4:
         return
-    whole = made.lora is None and made.adapter is None
-    weights = parameters * (4 if whole else made.dtype.itemsize)
-    need = weights * 4 if whole else weights  # gradients, and two moments of Adam, in float32
-    there = _memory(made.device)
-    if there is None or need < there / 4:
-        return
-    sizes = f"{parameters / 1e9:.2g} billion parameters take {weights / 1e9:.3g} GB"
-    learning = (
-        f", {need / 1e9:.3g} GB while they learn (gradients, Adam)"
-        if whole
-        else ", adapters and activations not counted"
-    )
-    said = f"LMPolicy: {made.base!r}: {sizes}{learning}; {made.device} has {there / 1e9:.3g} GB"
-    if weights > there:
+    said = f"LMPolicy: {made.base!r} needs {sum_of(parts)}; {made.device} has {there / 1e9:.3g} GB free"
+    if sum(size for name, size in parts.items() if name.startswith("weights")) > there:
         raise InputError(
             f"{said}: it cannot be loaded; take a smaller one, dtype='bf16' with lora={{'r': 8}}, or a GPU"
         )
-    warnings.warn(said + ("; lora={'r': 8} would take less" if whole and need > there else ""), stacklevel=4)
+    copy = parts.get("adapters") or parts.get("weights in float32", 0.0)
+    more = f" (activations not counted; a reference, for kl(), takes {copy / 1e9:.2g} more)"
+    whole = "adapters" not in parts and sum(parts.values()) > there
+    warnings.warn(said + more + ("; lora={'r': 8} would take less" if whole else ""), stacklevel=4)
 
 
-def _parameters(config: Any) -> int | None:
-    """Of the model that a config describes, without making it; None if it cannot be known."""
+def _parameters(made: Plan) -> tuple[int, int] | None:
+    """Parameters below adapters, and of what learns, without making them; None if that cannot be known."""
     from transformers import AutoModelForCausalLM
 
     try:
-        with torch.device("meta"):
-            return sum(int(each.numel()) for each in AutoModelForCausalLM.from_config(config).parameters())
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+            model = AutoModelForCausalLM.from_config(made.config)
+            count = sum(int(each.numel()) for each in model.parameters())
+            if made.lora is None and made.adapter is None:
+                return 0, count
+            from peft import get_peft_model
+
+            model = get_peft_model(model, _lora_config(made))
+            return count, sum(int(each.numel()) for each in model.parameters() if each.requires_grad)
     except Exception:  # an estimate, no more: loading says what is wrong
         return None
 
 
-def _memory(device: torch.device) -> float | None:
-    """Bytes of a device."""
+def memory(device: torch.device) -> float | None:
+    """Free bytes of a device."""
     if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
+        return float(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
