@@ -53,8 +53,8 @@ EXACT = 1e-4
 """Nats per token that two engines in float32 may differ by, whatever they differed by at the start."""
 GROWTH = 5.0
 """How many times what it was at the first sync the difference may be."""
-MEASURED = 256
-"""Rows of an iteration on which the mismatch is measured."""
+MEASURED, TOKENS = 256, 4096
+"""Rows of an iteration on which the mismatch is measured, and padded tokens at once."""
 ATTEMPTS = 3
 _TEXT = 'The quick brown fox says: 12 + 34 = 46, {"a": [1, 2]}; naïve, 漢字.\n'
 
@@ -67,7 +67,8 @@ class ServedPolicy:
     server calls its model; default: the first that it lists.
     concurrency: requests at a time. timeout: seconds for one answer. patience: seconds to wait for a server that does
     not answer, before its rows have errors (or a run stops, to be resumed). tolerance: nats per token that the server's
-    log-probabilities may differ from those here after a sync, on average; less if it was less at the first.
+    log-probabilities may differ from those here after a sync, on average; less if it was less at the first. None: 0.05,
+    as 16 bits need, or 0.001 for a float32 server that is started here.
     api_key_env: NAME of an environment variable.
 
     The folder with the weights is made where TMPDIR says; a server on another machine must see it under that path.
@@ -89,12 +90,22 @@ class ServedPolicy:
         concurrency: int = 256,
         timeout: float = 120.0,
         patience: float = 300.0,
-        tolerance: float = 0.05,
+        tolerance: float | None = None,
     ) -> None:
-        _check(url, server, engine, dialect, concurrency=concurrency, timeout=timeout, tolerance=tolerance)
+        _check(
+            url,
+            server,
+            engine,
+            dialect,
+            concurrency=concurrency,
+            timeout=timeout,
+            tolerance=0.05 if tolerance is None else tolerance,
+        )
         self.lm, self.name = lm, lm.name
         self.dialect, self.served_name = dialect_of("vllm" if server else dialect), served_name
-        self.engine, self.patience, self.tolerance = dict(engine or {}), patience, tolerance
+        self.engine, self.patience = dict(engine or {}), patience
+        exact = server is not None and self.engine.get("dtype", "float32") == "float32"
+        self.tolerance = tolerance or (1e-3 if exact else 0.05)
         self.connect: Callable[[str], Client] = lambda where: Client(
             where, api_key_env=api_key_env, timeout=timeout, concurrency=int(concurrency)
         )
@@ -186,7 +197,8 @@ class ServedPolicy:
             self.dialect.sample(model, prompt, seed=seed, tokens=tokens, temperature=lm.temperature, ends=ends)
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
-        return [self._read(answer, model, len(lm.tokenizer)) for answer in self.client.ask_all(calls)]
+        most = lm.model.get_input_embeddings().weight.shape[0]
+        return [self._read(answer, model, most) for answer in self.client.ask_all(calls)]
 
     def _read(self, answer: Any, model: Named, most: int) -> Answer | ServerError:
         if isinstance(answer, ServerError):
@@ -196,7 +208,7 @@ class ServedPolicy:
         except ServerError as error:
             return error
         if read.ids.max() >= most:
-            return ServerError(f"the server sampled id {read.ids.max()}, this tokenizer has {most}: serve its model")
+            return ServerError(f"the server sampled id {read.ids.max()}, the model here has {most}: serve that one")
         if read.version is not None and model.adapter is None and _digest(read.version) != self.digest:
             return GoneError(f"the server answered with weights {read.version!r}, not with {self.digest!r}")
         return read
@@ -358,7 +370,8 @@ class ServedPolicy:
         """Sample a few answers and compare log-probabilities. Raises PolicyError for other weights than those here."""
         assert self.client is not None
         rng = np.random.default_rng(0)
-        ids = np.setdiff1d(np.arange(len(self.lm.tokenizer), dtype=np.int32), self.lm._ends)
+        marks = {*self.lm.tokenizer.all_special_ids, *self.lm.tokenizer.added_tokens_decoder, *self.lm._ends}
+        ids = np.setdiff1d(np.arange(self.lm.tokenizer.vocab_size, dtype=np.int32), list(marks))
         prompts = [rng.choice(ids, PROBE_TOKENS).astype(np.int32) for _ in range(PROBES)]
         answers: list[Answer] = []
         for answer in self._ask(prompts, list(range(PROBES)), probing=True):
@@ -366,9 +379,9 @@ class ServedPolicy:
                 raise type(answer)(f"ServedPolicy {self.name!r}: {answer}")
             answers.append(answer)
         gap = self._gap(prompts, answers, self.lm.temperature)
-        self._first = gap if self._first is None else self._first
-        limit = min(self.tolerance, max(EXACT, GROWTH * self._first))
+        limit = min(self.tolerance, max(EXACT, GROWTH * (gap if self._first is None else self._first)))
         if gap <= limit:
+            self._first = gap if self._first is None else self._first
             return
         if self.lm.temperature != 1 and self._gap(prompts, answers, 1.0) <= limit:
             fix = "those are of temperature 1: start it with --logprobs-mode processed_logprobs"
@@ -405,9 +418,9 @@ class ServedPolicy:
         rows = rows.gather_every(-(-rows.height // MEASURED)) if rows.height else rows
         if not rows.height:
             return {}
-        found = []
+        found, longest = [], max(rows["prompt_ids"].list.len() + rows["action_ids"].list.len())
         with torch.no_grad():
-            for part in rows.iter_slices(self.lm.batch_size):
+            for part in rows.iter_slices(max(1, TOKENS // longest)):
                 scored = self.lm.score(part)
                 here = scored.logprobs[scored.mask].double().cpu().numpy()
                 found.append(here - part["logprobs"].explode().to_numpy())
