@@ -4,6 +4,8 @@ Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .ven
 The policy asks a server over HTTP, an answer per request, with token ids and log-probabilities, through a team's own
 `act`; the other side calls `LLM.generate` on all prompts at once. Target: within 20 % at 10M parameters and batch 256.
 
+Both sides run without torch.compile, which takes minutes to start on a CPU, unless --compiled is given.
+
 Run: python benchmarks/served.py
 """
 
@@ -27,7 +29,10 @@ from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
 
 BATCH, PROMPT, TOKENS, ROUNDS = 256, 40, 32, 5
-ENGINE = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False}
+ENGINE = {
+    "dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False,
+    "enforce_eager": "--compiled" not in sys.argv,
+}  # fmt: skip
 TARGET = 0.8
 
 IN_PROCESS = """
@@ -101,6 +106,7 @@ def requests(round_: int) -> list[Request]:
 
 
 def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
     python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
     if not Path(python).exists():
