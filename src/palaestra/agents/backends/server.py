@@ -100,6 +100,8 @@ class Client:
             found = None if status >= 400 else text
         if status < 400:
             if isinstance(found, bytes):
+                if call.job:  # vLLM says in plain words that an adapter is there
+                    return None
                 raise ServerError(f"{self.url}{call.path} answered with {text[:40]!r}, no JSON")
             return found
         message = f"{self.url}{call.path}: HTTP {status}: {endpoint.without(key, _message(found, text))}"
@@ -261,7 +263,7 @@ class VLLM:
 
     def forget(self, client: Client, name: str) -> None:
         """`/v1/unload_lora_adapter`."""
-        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}))
+        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 class SGLang:
@@ -312,7 +314,7 @@ class SGLang:
 
     def forget(self, client: Client, name: str) -> None:
         """`/unload_lora_adapter`."""
-        client.ask(Call("/unload_lora_adapter", {"lora_name": name}))
+        client.ask(Call("/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
