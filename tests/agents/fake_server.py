@@ -134,8 +134,9 @@ class FakeServer:
         ids, logprobs = ids[:, :length], logprobs[:, :length]
         if self.raw:
             with torch.no_grad():
-                logp, at, _ = evaluate(policy.forward, [np.array(prompt, np.int32)], [ids[0]], temperature=1.0)
-            logprobs = logp.gather(2, at[:, :, None])[:, :, 0].numpy()
+                logprobs = evaluate(
+                    policy.forward, [np.array(prompt, np.int32)], [ids[0]], temperature=1.0
+                ).logprobs.numpy()
         with self.lock:
             self.now -= 1
         return ids[0].tolist(), [float(each) for each in logprobs[0]]

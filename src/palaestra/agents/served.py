@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from palaestra.agents import conversation
 from palaestra.agents.backends.server import Answer
 from palaestra.agents.backends.serving import Serving, check
 from palaestra.agents.base import Decision, Request, Scored
@@ -67,7 +68,9 @@ class ServedPolicy(Serving):
         """Ask for all answers at once; what cannot be had is a decision with `error`."""
         start = time.perf_counter()
         lm = self.lm
-        prompts = lm.prompt_ids([request.observation for request in requests])
+        firsts = lm.prompt_ids([request.observation for request in requests])
+        shown = conversation.prompts(lm.tokenizer, requests, firsts, ends=lm._ends, history=lm.history)
+        prompts = [prompt.ids for prompt in shown]
         seeds = [int(request.rng.integers(2**31)) for request in requests]
         decisions = [
             Decision("", tokens_in=len(prompt), error=None if self._fits(prompt) else lm._too_long(prompt, request))
@@ -86,8 +89,8 @@ class ServedPolicy(Serving):
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
         seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision in decisions:
-            decision.duration = seconds
+        for decision, prompt in zip(decisions, shown, strict=True):
+            decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
 
     def _fits(self, prompt: np.ndarray) -> bool:

@@ -331,10 +331,9 @@ class Serving:
     def _gap(self, prompts: Sequence[np.ndarray], answers: Sequence[Answer], temperature: float) -> float:
         """Mean |difference| of log-probabilities, in nats per token."""
         with torch.inference_mode():
-            logp, ids, mask = evaluate(
-                self.lm.forward, prompts, [answer.ids for answer in answers], temperature=temperature
-            )
-            here = logp.gather(2, ids[:, :, None])[:, :, 0][mask].double().cpu().numpy()
+            said = [answer.ids for answer in answers]
+            scored = evaluate(self.lm.forward, prompts, said, temperature=temperature)
+        here = scored.logprobs[scored.mask].double().cpu().numpy()
         return float(np.abs(here - np.concatenate([answer.logprobs for answer in answers])).mean())
 
     def close(self) -> None:
