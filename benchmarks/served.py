@@ -6,7 +6,7 @@ The policy asks a server over HTTP, an answer per request, with token ids and lo
 
 Both sides run without torch.compile, which takes minutes to start on a CPU, unless --compiled is given.
 
-Run: python benchmarks/served.py
+Run: python benchmarks/served.py [--rounds 5] [--compiled]
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from palaestra.agents import LMPolicy, Request, ServedPolicy
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
 
-BATCH, PROMPT, TOKENS, ROUNDS = 256, 40, 32, 5
+BATCH, PROMPT, TOKENS = 256, 40, 32
+ROUNDS = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
 ENGINE = {
     "dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False,
-    "enforce_eager": "--compiled" not in sys.argv,
+    "enable_chunked_prefill": False, "enforce_eager": "--compiled" not in sys.argv,
 }  # fmt: skip
 TARGET = 0.8
 
@@ -124,9 +125,9 @@ def main() -> None:
         other = InProcess(python, Path(folder) / "model")
         speeds: dict[str, list[float]] = {"served": [], "in process": []}
         for round_ in range(ROUNDS + 1):
-            asked = requests(round_)
+            asked = requests(round_)[: BATCH if round_ else 16]
             prompts = [ids.tolist() for ids in lm.prompt_ids([each.observation for each in asked])]
-            seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(BATCH)]
+            seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(len(asked))]
             began = time.perf_counter()
             decisions = served.act(asked)
             seconds = time.perf_counter() - began
