@@ -78,8 +78,8 @@ $(SCALE)/.installed: pyproject.toml constraints.txt
 	$(SCALE)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,openspiel,ray]' pytest hypothesis
 	touch $@
 
-scale-test: $(SCALE)/.installed
-	OMP_NUM_THREADS=1 $(SCALE)/bin/python -m pytest tests/scale
+scale-test: $(SCALE)/.installed $(VLLM)/.installed
+	PALAESTRA_VLLM=$(CURDIR)/$(VLLM)/bin/python OMP_NUM_THREADS=1 $(SCALE)/bin/python -m pytest tests/scale
 
 clean:
 	rm -rf $(VENV) build dist runs

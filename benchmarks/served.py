@@ -4,7 +4,9 @@ Needs a Python with vLLM: PALAESTRA_VLLM, or `.venv/vllm/bin/python` (`make .ven
 The policy asks a server over HTTP, an answer per request, with token ids and log-probabilities, through a team's own
 `act`; the other side calls `LLM.generate` on all prompts at once. Target: within 20 % at 10M parameters and batch 256.
 
-Run: python benchmarks/served.py
+Both sides run without torch.compile, which takes minutes to start on a CPU, unless --compiled is given.
+
+Run: python benchmarks/served.py [--rounds 5] [--compiled]
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ from palaestra.agents import LMPolicy, Request, ServedPolicy
 from palaestra.agents.tiny import tokenizer
 from palaestra.envs.base import Observation
 
-BATCH, PROMPT, TOKENS, ROUNDS = 256, 40, 32, 5
-ENGINE = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False}
+BATCH, PROMPT, TOKENS = 256, 40, 32
+ROUNDS = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5
+ENGINE = {
+    "dtype": "float32", "max_model_len": 512, "max_num_seqs": BATCH, "enable_prefix_caching": False,
+    "enable_chunked_prefill": False, "enforce_eager": "--compiled" not in sys.argv,
+}  # fmt: skip
 TARGET = 0.8
 
 IN_PROCESS = """
@@ -101,6 +107,7 @@ def requests(round_: int) -> list[Request]:
 
 
 def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     usual = Path(__file__).parents[1] / ".venv" / "vllm" / "bin" / "python"
     python = os.environ.setdefault("PALAESTRA_VLLM", str(usual))
     if not Path(python).exists():
@@ -118,9 +125,9 @@ def main() -> None:
         other = InProcess(python, Path(folder) / "model")
         speeds: dict[str, list[float]] = {"served": [], "in process": []}
         for round_ in range(ROUNDS + 1):
-            asked = requests(round_)
+            asked = requests(round_)[: BATCH if round_ else 16]
             prompts = [ids.tolist() for ids in lm.prompt_ids([each.observation for each in asked])]
-            seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(BATCH)]
+            seeds = [int(np.random.default_rng([round_, i]).integers(2**31)) for i in range(len(asked))]
             began = time.perf_counter()
             decisions = served.act(asked)
             seconds = time.perf_counter() - began

@@ -132,7 +132,8 @@ def kind(name: str) -> str:
     taken = parameters(made[0], given, fixed, made[1:])
     options = ", ".join(f"`{each.name}`" if each.default is each.empty else f"`{each.name}: {each.default!r}`"
                         for each in taken.values())  # fmt: skip
-    owner = load_object("palaestra.agents:LMPolicy", name) if name in ("tiny", "lm") else made[0]
+    owners = {"tiny": "LMPolicy", "lm": "LMPolicy", "served": "ServedPolicy"}
+    owner = load_object(f"palaestra.agents:{owners[name]}", name) if name in owners else made[0]
     about = [inspect.getdoc(each) for each in ([owner] if owner is made[0] else [made[0], owner])]
     needed = f"`{NEEDED[name]}`, " if name in NEEDED else ""
     quoted = "\n>\n".join("\n".join(f"> {line}".rstrip() for line in str(text).splitlines()) for text in about)

@@ -53,7 +53,7 @@ class FakeServer:
                     self.connection.close()
                     return
                 code, found = fake.reply(self.path.partition("?")[0], body)
-                data = json.dumps(found).encode()
+                data = found.encode() if isinstance(found, str) else json.dumps(found).encode()
                 self.send_response(code)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
@@ -100,10 +100,10 @@ class FakeServer:
             case "/v1/load_lora_adapter" | "/load_lora_adapter" if self.lora:
                 self.policy.tokenizer.save_pretrained(body["lora_path"])  # a real one takes that of its base
                 self.adapters[body["lora_name"]] = LMPolicy.from_pretrained(body["lora_path"])
-                return 200, None
+                return 200, "Success: it is there."
             case "/v1/unload_lora_adapter" | "/unload_lora_adapter":
                 del self.adapters[body["lora_name"]]
-                return 200, None
+                return 200, "Success: it is gone."
             case "/tokenize":
                 ids = self.policy.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
                 return 200, {"tokens": [each + 1 for each in ids] if self.foreign else ids}
@@ -134,8 +134,9 @@ class FakeServer:
         ids, logprobs = ids[:, :length], logprobs[:, :length]
         if self.raw:
             with torch.no_grad():
-                logp, at, _ = evaluate(policy.forward, [np.array(prompt, np.int32)], [ids[0]], temperature=1.0)
-            logprobs = logp.gather(2, at[:, :, None])[:, :, 0].numpy()
+                logprobs = evaluate(
+                    policy.forward, [np.array(prompt, np.int32)], [ids[0]], temperature=1.0
+                ).logprobs.numpy()
         with self.lock:
             self.now -= 1
         return ids[0].tolist(), [float(each) for each in logprobs[0]]

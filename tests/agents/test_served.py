@@ -291,6 +291,23 @@ def test_a_server_restarted_with_old_weights_gets_the_right_ones(server: Any) ->
     assert [each.logprobs.tolist() for each in again] == [each.logprobs.tolist() for each in right]  # type: ignore[union-attr]
 
 
+def test_an_engine_that_breaks_is_asked_again(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, reply, broken = policy(server), server.reply, []
+    right = ask(served)
+
+    def sometimes(path: str, body: Any) -> Any:
+        if path == "/v1/completions" and len(broken) < 4:
+            broken.append(path)
+            return 500, {"error": {"message": "EngineCore encountered an issue"}}
+        return reply(path, body)
+
+    monkeypatch.setattr(server, "reply", sometimes)
+    again = ask(served)
+    assert len(broken) == 4
+    assert [each.action for each in again] == [each.action for each in right]
+    assert [each.error for each in again] == [None] * 6
+
+
 @pytest.mark.parametrize("dialect", ["vllm", "sglang"])
 def test_answers_of_old_weights_in_the_middle_of_a_wave_are_asked_again(server: Any, dialect: str) -> None:
     served = policy(server, dialect=dialect)

@@ -98,7 +98,7 @@ class EnvPart(Part):
 class PolicyPart(Part):
     """Who plays: a model made on the spot (`tiny`), one from disk or a hub (`lm`), an endpoint, or a script."""
 
-    kind: str = Field(description="tiny, lm, chat, tabular, mlp, random, script, or a registered one")
+    kind: str = Field(description="tiny, lm, served, chat, tabular, mlp, random, script, or a registered one")
     options: dict[str, Any] = Field({}, description="arguments of the kind, see docs/recipes.md")
 
     @field_validator("kind")

@@ -42,6 +42,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     for each in (folder, folder.parent, folder.parent.parent):
         (each / "__init__.py").touch()
     (folder / "api_server.py").write_text(STAND_IN)
+    about = tmp_path / "torch-9.0+cpu.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.0+cpu\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PALAESTRA_VLLM", sys.executable)
     monkeypatch.setenv("STAND_IN_NOTE", str(tmp_path / "note.json"))
@@ -81,7 +84,10 @@ def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:
     assert "--model /some/folder --host 127.0.0.1 --port" in given
     assert "--served-model-name policy" in given
     assert "--logprobs-mode processed_logprobs --generation-config vllm" in given
-    assert "--dtype float32 --max-model-len 64 --enforce-eager --no-enable-prefix-caching" in given
+    assert (
+        "--dtype float32 --no-enable-chunked-prefill --max-model-len 64 --enforce-eager --no-enable-prefix-caching"
+        in given
+    )
     assert "lora" not in given
     assert note["dev"] == "1"
     assert child.alive
@@ -92,9 +98,9 @@ def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:
 
 
 def test_adapters_get_the_next_rank_that_there_is(start: Any) -> None:
-    child, note = start(rank=5, options={"dtype": "bfloat16"})
+    child, note = start(rank=5, options={"dtype": "bfloat16", "enable_chunked_prefill": True})
     child.end()
-    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16" in " ".join(note["given"])
+    assert "--enable-lora --max-lora-rank 8 --dtype bfloat16 --enable-chunked-prefill" in " ".join(note["given"])
 
 
 def test_a_killed_server_takes_its_workers_along(start: Any) -> None:

@@ -100,11 +100,15 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(web: Web) -> Non
 
 def test_each_failure_is_one_line_of_its_kind(web: Web) -> None:
     client = Client(web.url, timeout=0.5)
-    for code, kind in ((404, AbsentError), (503, GoneError), (500, ServerError), (400, ServerError)):
+    for code, kind in ((404, AbsentError), (503, GoneError), (500, GoneError), (400, ServerError)):
         web.behave = lambda handler, code=code: Web.say(handler, {"error": {"message": "no\nway"}}, code)  # type: ignore[misc]
         with pytest.raises(kind, match=rf"http://127.0.0.1:\d+/x: HTTP {code}: no way") as error:
             client.ask(Call("/x"))
         assert type(error.value) is kind
+    web.behave = lambda handler: Web.say(handler, {"error": {"message": "broken"}}, 500)
+    with pytest.raises(ServerError) as error:
+        client.ask(Call("/x", {}, job=True))
+    assert type(error.value) is ServerError  # a folder that cannot be loaded will not be loaded later
     web.behave = lambda handler: Web.say(handler, b"<html>")
     with pytest.raises(ServerError, match="no JSON"):
         client.ask(Call("/x"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,11 +25,14 @@ PYTHON = "PALAESTRA_VLLM"
 """The environment variable that says which Python has vLLM; default: the one that runs this."""
 
 ENGINE = (
-    "block_size", "data_parallel_size", "dtype", "enable_prefix_caching", "enforce_eager", "gpu_memory_utilization",
-    "kv_cache_memory_bytes", "max_loras", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
-    "tensor_parallel_size",
+    "block_size", "data_parallel_size", "dtype", "enable_chunked_prefill", "enable_prefix_caching", "enforce_eager",
+    "gpu_memory_utilization", "kv_cache_memory_bytes", "max_loras", "max_model_len", "max_num_batched_tokens",
+    "max_num_seqs", "tensor_parallel_size",
 )  # fmt: skip
 """vLLM's own options that may be set; none of them names code or a file."""
+
+_FIND = "import importlib.metadata as m, importlib.util as u, sys; print(m.version('torch')); "
+_FIND += "sys.exit(u.find_spec('vllm') is None)"
 
 _KEEPER = """
 import os, signal, subprocess, sys, threading, time
@@ -62,8 +66,10 @@ class Child:
     ) -> None:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
-        has = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
-        if not os.path.exists(python) or subprocess.run([python, "-c", has], capture_output=True).returncode:
+        found = (
+            subprocess.run([python, "-c", _FIND], capture_output=True, text=True) if os.path.exists(python) else None
+        )
+        if found is None or found.returncode:
             raise InputError(
                 f"ServedPolicy: server 'vllm' needs a Python that has vLLM, {python} has none: set {PYTHON} to one, "
                 "or start a server yourself and give its url"
@@ -75,7 +81,10 @@ class Child:
         command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
-        for name, value in {"dtype": "float32", **(options or {})}.items():
+        usual: dict[str, Any] = {"dtype": "float32"}
+        if "+cpu" in found.stdout:  # there a prompt that is read in two parts under a seed ends the engine
+            usual["enable_chunked_prefill"] = False
+        for name, value in (usual | dict(options or {})).items():
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
@@ -98,7 +107,8 @@ class Child:
     def died(self) -> PolicyError:
         """Why it ended, from the last line that names an error."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "it said nothing")
+        causes = [line for line in lines if re.search(r"Error: |Error$", line) and "EngineDeadError" not in line]
+        said = causes[-1] if causes else lines[-1] if lines else "it said nothing"
         return PolicyError(f"the vLLM server ended by itself: {' '.join(said.split())[-300:]} (all of it: {self.log})")
 
 

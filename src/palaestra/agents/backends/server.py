@@ -38,10 +38,11 @@ class AbsentError(ServerError):
 
 
 class Call(NamedTuple):
-    """One HTTP request; without a body it is a GET."""
+    """One HTTP request; without a body it is a GET. job: if the server fails at it, waiting will not help."""
 
     path: str
     body: dict[str, Any] | None = None
+    job: bool = False
 
 
 class Answer(NamedTuple):
@@ -82,7 +83,7 @@ class Client:
         """The JSON of an answer; None if it has no body.
 
         Raises:
-            GoneError: no connection, or 502, 503, 504. AbsentError: 404. ServerError: anything else.
+            GoneError: no connection, or 5xx for what is no job. AbsentError: 404. ServerError: anything else.
         """
         deadline = time.monotonic() + (timeout or self.timeout)
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
@@ -99,10 +100,14 @@ class Client:
             found = None if status >= 400 else text
         if status < 400:
             if isinstance(found, bytes):
+                if call.job:  # vLLM says in plain words that an adapter is there
+                    return None
                 raise ServerError(f"{self.url}{call.path} answered with {text[:40]!r}, no JSON")
             return found
         message = f"{self.url}{call.path}: HTTP {status}: {endpoint.without(key, _message(found, text))}"
-        raise {404: AbsentError, 502: GoneError, 503: GoneError, 504: GoneError}.get(status, ServerError)(message)
+        if status == 404:
+            raise AbsentError(message)
+        raise (GoneError if status >= 500 and not call.job else ServerError)(message)
 
     def ask_all(self, calls: Sequence[Call]) -> list[Any]:
         """An answer, or the error in its place, for each call, at the same time."""
@@ -242,7 +247,7 @@ class VLLM:
         _developer(client, Call("/pause?mode=wait", {}), timeout=LOADING)
         try:
             job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            client.ask(Call("/collective_rpc", job), timeout=LOADING)
+            client.ask(Call("/collective_rpc", job, job=True), timeout=LOADING)
             self.name(client, version)
         finally:
             client.ask(Call("/resume", {}))
@@ -254,11 +259,11 @@ class VLLM:
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/v1/load_lora_adapter`."""
         body = {"lora_name": name, "lora_path": str(folder)}
-        _developer(client, Call("/v1/load_lora_adapter", body), timeout=LOADING)
+        _developer(client, Call("/v1/load_lora_adapter", body, job=True), timeout=LOADING)
 
     def forget(self, client: Client, name: str) -> None:
         """`/v1/unload_lora_adapter`."""
-        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}))
+        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 class SGLang:
@@ -296,7 +301,7 @@ class SGLang:
     def load(self, client: Client, folder: Path, version: str) -> None:
         """`/update_weights_from_disk`."""
         body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
-        _succeeded(client.ask(Call("/update_weights_from_disk", body), timeout=LOADING))
+        _succeeded(client.ask(Call("/update_weights_from_disk", body, job=True), timeout=LOADING))
 
     def models(self, client: Client) -> list[str]:
         """`/v1/models`."""
@@ -304,13 +309,12 @@ class SGLang:
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/load_lora_adapter`."""
-        _succeeded(
-            client.ask(Call("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)}), timeout=LOADING)
-        )
+        body = {"lora_name": name, "lora_path": str(folder)}
+        _succeeded(client.ask(Call("/load_lora_adapter", body, job=True), timeout=LOADING))
 
     def forget(self, client: Client, name: str) -> None:
         """`/unload_lora_adapter`."""
-        client.ask(Call("/unload_lora_adapter", {"lora_name": name}))
+        client.ask(Call("/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
