@@ -208,7 +208,7 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         pool.shutdown()
 
 
-def _run_job(job: Job, resume: bool, ranks: int) -> dict[str, Any]:
+def _run_job(job: Job, resume: bool, ranks: int = 1) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(job.recipe.train.threads)
