@@ -203,5 +203,6 @@ def test_a_rank_that_never_comes_is_said_within_the_timeout(monkeypatch: pytest.
         port = probe.getsockname()[1]
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "JOIN", 0.5)
     with pytest.raises(RankError, match=r"rank 0 of 2: not all ranks came within 1 seconds"):
         ranks.world(1.0)

@@ -29,6 +29,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RankError
 
+JOIN = 300.0
+"""Seconds for all ranks to begin: what a process imports and loads takes longer than one collective."""
 BEAT = 1.0
 """Seconds between two signs of life."""
 PATIENCE = 6.0
@@ -84,15 +86,16 @@ class Ranks:
         self.rank, self.size, self.timeout = rank, size, timeout
         self.calls = self.entered = 0
         self.broken: str | None = None
-        self._limit = timedelta(seconds=timeout)
+        self._limit, patience = timedelta(seconds=timeout), max(timeout, JOIN)
         try:
-            self.store = self._connect(own=rank == 0 and "TORCHELASTIC_USE_AGENT_STORE" not in os.environ)
-            self._alive = self._connect(own=False)
+            self.store = self._connect(patience, own=rank == 0 and "TORCHELASTIC_USE_AGENT_STORE" not in os.environ)
+            self._alive = self._connect(patience)
             self.store.set(f"who/{rank}", f"process {os.getpid()} on {socket.gethostname()}")
+            self.store.wait([f"who/{each}" for each in range(size)], timedelta(seconds=patience))
             self._join()
         except (RuntimeError, OSError) as error:
             raise RankError(
-                f"rank {rank} of {size}: not all ranks came within {timeout:g} seconds ({_short(error)})"
+                f"rank {rank} of {size}: not all ranks came within {patience:g} seconds ({_short(error)})"
             ) from error
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="palaestra-beat")
@@ -107,9 +110,10 @@ class Ranks:
         if dist.is_initialized() and self.broken is None:
             dist.destroy_process_group()
 
-    def _connect(self, *, own: bool) -> Any:
+    def _connect(self, patience: float, *, own: bool = False) -> Any:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = TCPStore(address, port, is_master=own, wait_for_workers=False, timeout=self._limit)
+        store = TCPStore(address, port, is_master=own, wait_for_workers=False, timeout=timedelta(seconds=patience))
+        store.set_timeout(self._limit)
         return PrefixStore(f"palaestra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
     def _join(self) -> None:
