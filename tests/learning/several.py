@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -37,6 +39,23 @@ FULL: dict[str, dict[str, Any]] = {
     "chunks": {"terms": MAIN, "alone": True, "chunk": 2**9},
     "sequential": {"terms": "surrogate(ratio='sequence')", "sequential": "turn", "alone": True},
 }
+
+
+def launch(script: Path, *arguments: str, size: int = 2) -> list[subprocess.Popen[str]]:
+    """One process per rank, as torchrun starts them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, str(script), *arguments]
+    return [subprocess.Popen(command, env=common | {"RANK": str(rank)}, **pipes) for rank in range(size)]
+
+
+def apart(one: Any, other: Any) -> float:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one if not one[name].is_floating_point())
+    return max(float((one[name] - other[name]).abs().max()) for name in one if one[name].is_floating_point())
 
 
 def team_of(seed: int = 0, *, alone: bool = False) -> Team:

@@ -6,9 +6,7 @@ All scenarios are in `several.py`; two processes play them once, one after the o
 from __future__ import annotations
 
 import functools
-import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,17 +25,6 @@ import several
 SCRIPT = Path(several.__file__)
 
 
-def launch(script: Path, *arguments: str, size: int = 2) -> list[subprocess.Popen[str]]:
-    """One process per rank, as torchrun starts them."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    command = [sys.executable, str(script), *arguments]
-    return [subprocess.Popen(command, env=common | {"RANK": str(rank)}, **pipes) for rank in range(size)]
-
-
 class Found:
     """What two ranks left in a folder."""
 
@@ -52,7 +39,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("several")
     several.kept("one", folder / "one")
     several.team_of()["a"].save(folder / "base")  # type: ignore[attr-defined]
-    processes = launch(SCRIPT, str(folder))
+    processes = several.launch(SCRIPT, str(folder))
     try:
         said = [process.communicate(timeout=600)[0] for process in processes]
     finally:
@@ -61,12 +48,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     assert processes[0].returncode == 0, said[0]
     assert processes[1].returncode == -9, said[1]
     return Found(folder)
-
-
-def apart(one: Any, other: Any) -> float:
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one if not one[name].is_floating_point())
-    return max(float((one[name] - other[name]).abs().max()) for name in one if one[name].is_floating_point())
 
 
 KINDS = [("ddp", name) for name in list(several.FULL)[:2]] + [("fsdp", name) for name in several.FULL]
@@ -80,7 +61,7 @@ def alone(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "name"), KINDS)
 def test_two_ranks_make_the_updates_of_one(found: Found, kind: str, name: str) -> None:
     one, two = alone(name), found.first[f"{kind} {name}"]
-    assert apart(one["weights"], two["weights"]) < 1e-5
+    assert several.apart(one["weights"], two["weights"]) < 1e-5
     for policy, said in one["metrics"].items():
         told = two["metrics"][policy]
         assert [key for key in said if said[key] is None] == [key for key in told if told[key] is None]
@@ -98,8 +79,8 @@ def test_two_ranks_make_the_updates_of_one(found: Found, kind: str, name: str) -
 def test_a_resume_is_bit_for_bit_and_goes_from_any_number_of_ranks_to_any_other(found: Found, kind: str) -> None:
     kept, resumed = found.first[f"{kind} kept"], found.first[f"{kind} resumed"]
     assert all(torch.equal(kept[name], resumed[name]) for name in kept)
-    assert apart(several.resumed("one", found.folder / kind), kept) < 1e-6
-    assert apart(several.resumed("one", found.folder / "one"), found.first[f"{kind} from one"]) < 1e-6
+    assert several.apart(several.resumed("one", found.folder / kind), kept) < 1e-6
+    assert several.apart(several.resumed("one", found.folder / "one"), found.first[f"{kind} from one"]) < 1e-6
     parts = [path for path in (found.folder / kind).rglob("*.safetensors") if path.parent.name.startswith("folder-")]
     assert len(parts) == (2 if kind == "fsdp" else 0)  # each rank wrote its own
 

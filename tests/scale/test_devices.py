@@ -19,7 +19,7 @@ import yaml
 sys.path.append(str(Path(__file__).parents[1] / "learning"))
 import large
 from quick import QUICK
-from test_devices import apart, launch
+from several import apart, launch
 
 CORES = {"OMP_NUM_THREADS": "1"}
 
