@@ -84,7 +84,7 @@ class Ranks:
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
-        self.calls = self.entered = 0
+        self.calls = self.entered = self.meetings = 0
         self.broken: str | None = None
         self._limit, patience = timedelta(seconds=timeout), max(timeout, JOIN)
         try:
@@ -183,19 +183,41 @@ class Ranks:
         Raises:
             RankError: rank 0 is gone.
         """
-        key, beat, since, pause = f"call/{self.calls}", b"", time.monotonic(), 0.001
+        key = f"call/{self.calls}"
         with self.watching():
-            while not self.store.check([key]):
-                now = self._beats()[0]
-                if now != beat:
-                    beat, since = now, time.monotonic()
-                elif (silent := time.monotonic() - since) > self.timeout:
-                    raise RankError(self._blame(f"rank 0 of {self.size} has not been alive for {silent:.0f} seconds"))
-                time.sleep(pause)
-                pause = min(pause * 1.5, 0.05)
+            self._wait([key], [0])
         self.calls += 1
         with self.watching():
             return self._put_together(self.store.get(key))
+
+    def assemble(self) -> None:
+        """All ranks are here: to load a model takes one longer than another, and that is no fault.
+
+        Raises:
+            RankError: one is gone.
+        """
+        self.meetings += 1
+        with self.watching():
+            self.store.set(f"here/{self.meetings}/{self.rank}", "")
+            self._wait([f"here/{self.meetings}/{rank}" for rank in range(self.size)], list(range(self.size)))
+
+    def _wait(self, keys: list[str], whom: list[int]) -> None:
+        """However long it takes, while these ranks are alive."""
+        beats, since, pause = self._beats(), dict.fromkeys(whom, time.monotonic()), 0.001
+        while not self.store.check(keys):
+            now = self._beats()
+            for rank in whom:
+                if now[rank] != beats[rank]:
+                    since[rank] = time.monotonic()
+                elif (silent := time.monotonic() - since[rank]) > self.timeout:
+                    raise RankError(
+                        self._blame(f"rank {rank} of {self.size} has not been alive for {silent:.0f} seconds")
+                    )
+            if self.store.check(["fault"]):
+                raise RankError(self._blame(""))
+            beats = now
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
 
     def _send(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
