@@ -6,13 +6,13 @@ process of the test, are the one process that it is compared with.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ import torch
 from torch import Tensor
 
 from palaestra import LMPolicy, TabularPolicy, Team
+from palaestra.agents.backends import head
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.learning import PolicyGradient
 from palaestra.learning.terms import Piece, Term
 
-ROWS = 24
+ROWS = 16
 WORDS = ["see 0 1 2 heard"]
 MAIN = "surrogate(), kl(.1), entropy(.01)"
 FULL: dict[str, dict[str, Any]] = {
@@ -35,8 +36,26 @@ FULL: dict[str, dict[str, Any]] = {
     "minibatches": {"terms": "surrogate(), corridor(.01)", "updates": 9, "epochs": 2, "minibatch": 10},
     "heads": {"terms": "surrogate(), value(.5, target='goal'), kl(.05, 'k3')", "alone": True},
     "whole": {"terms": "kl_cov(.1)", "alone": True},
+    "chunks": {"terms": MAIN, "alone": True, "chunk": 2**9},
     "sequential": {"terms": "surrogate(ratio='sequence')", "sequential": "turn", "alone": True},
 }
+
+
+def launch(script: Path, *arguments: str, size: int = 2) -> list[subprocess.Popen[str]]:
+    """One process per rank, as torchrun starts them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    command = [sys.executable, str(script), *arguments]
+    return [subprocess.Popen(command, env=common | {"RANK": str(rank)}, **pipes) for rank in range(size)]
+
+
+def apart(one: Any, other: Any) -> float:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one if not one[name].is_floating_point())
+    return max(float((one[name] - other[name]).abs().max()) for name in one if one[name].is_floating_point())
 
 
 def team_of(seed: int = 0, *, alone: bool = False) -> Team:
@@ -81,16 +100,31 @@ def learner_of(kind: Any, *, alone: bool = False, seed: int = 0, **options: Any)
 
 def weights(learner: PolicyGradient) -> dict[str, Tensor]:
     """Of rank 0's team: all that it plays with."""
-    return {
-        f"{name}.{key}": value.clone()
-        for name, policy in learner.policies.items()
-        for key, value in policy.state_dict().items()
-        if learner.rank == 0
-    }
+    found: dict[str, Tensor] = {}
+    for name, policy in learner.policies.items() if learner.rank == 0 else ():
+        state = policy.state_dict()
+        if "states" in state:  # rows of a table stand in the order in which they were met
+            order = state["states"].argsort()
+            state = {"states": state["states"][order], "logits": state["logits"][: len(order)][order]}
+        found |= {f"{name}.{key}": value.clone() for key, value in state.items()}
+    return found
 
 
-def trained(kind: Any, *, alone: bool = False, steps: int = 3, **options: Any) -> dict[str, Any]:
-    """Three updates. One with credit in one row, which the other rank can only look at; one by the single verbs."""
+def trained(
+    kind: Any, *, alone: bool = False, steps: int = 3, chunk: int = head.CHUNK, **options: Any
+) -> dict[str, Any]:
+    """Three updates. One with credit in one row, which the other rank can only look at; one by the single verbs.
+
+    chunk: numbers of logits that are held at once.
+    """
+    before, head.CHUNK = head.CHUNK, chunk
+    try:
+        return _trained(kind, alone, steps, options)
+    finally:
+        head.CHUNK = before
+
+
+def _trained(kind: Any, alone: bool, steps: int, options: dict[str, Any]) -> dict[str, Any]:
     learner = learner_of(kind, alone=alone, **options)
     mine = learner.rank == 0
     for step in range(steps):
@@ -106,7 +140,7 @@ def trained(kind: Any, *, alone: bool = False, steps: int = 3, **options: Any) -
 
 
 def moments(kind: Any, base: Path) -> dict[str, list[int]]:
-    """Numbers in the moments of this rank, with all weights learning and with adapters only."""
+    """Numbers in the moments of this rank, in what learns and in the model; with all weights, and with adapters."""
     found = {}
     for name, lora in (("full", None), ("lora", {"r": 2, "target_modules": ["q_proj", "v_proj"]})):
         policy = LMPolicy.from_pretrained(base, name="lm", lora=lora, max_new_tokens=6)
@@ -209,40 +243,28 @@ def killed() -> dict[str, Any]:
     return {"said": said, "same": same, "seconds": time.monotonic() - start, "again": again}
 
 
-@contextlib.contextmanager
-def noted(found: dict[str, Any], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    found.setdefault("seconds", {})[name] = time.perf_counter() - start
-
-
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     sys.path.append(str(Path(__file__).parent))
     rank = int(os.environ["RANK"])
     found: dict[str, Any] = {}
     for kind in ("ddp", "fsdp"):
-        for name, options in FULL.items():
-            with noted(found, f"{kind} {name}"):
-                found[f"{kind} {name}"] = trained(kind, **options)
-    with noted(found, "checkpoints"):
-        for kind in ("ddp", "fsdp"):
-            found[f"{kind} kept"] = kept(kind, folder / kind)
-            found[f"{kind} resumed"] = resumed(kind, folder / kind)
-            found[f"{kind} from one"] = resumed(kind, folder / "one")
-        found["ddp from fsdp"] = resumed("ddp", folder / "fsdp")
-        found["moments"] = moments("fsdp", folder / "base")
-    with noted(found, "faults"):
-        for kind in ("ddp", "fsdp"):
-            found[f"{kind} nan"] = refused(kind, lambda nothing: nothing + torch.nan)
-        found["ddp broken"] = refused("ddp", lambda nothing: {}["absent"])
-        found["disk"] = full_disk(folder / "full")
-    with noted(found, "trainer"):
-        from matching import trainer
+        for name, options in FULL.items() if kind == "fsdp" else list(FULL.items())[:2]:
+            found[f"{kind} {name}"] = trained(kind, **options)
+    for kind in ("ddp", "fsdp"):
+        found[f"{kind} kept"] = kept(kind, folder / kind)
+        found[f"{kind} resumed"] = resumed(kind, folder / kind)
+        found[f"{kind} from one"] = resumed(kind, folder / "one")
+    found["moments"] = moments("fsdp", folder / "base")
+    for kind in ("ddp", "fsdp"):
+        found[f"{kind} nan"] = refused(kind, lambda nothing: nothing + torch.nan)
+    found["ddp broken"] = refused("ddp", lambda nothing: {}["absent"])
+    found["disk"] = full_disk(folder / "full")
+    from matching import trainer
 
-        done = trainer(folder / f"run-{rank}", tables=True, devices="ddp")
-        lines = done.run()
-        found["trainer"] = {"lines": len(lines), "weights": done.team.state_dict()}
+    done = trainer(folder / f"run-{rank}", tables=True, devices="ddp", iterations=3)
+    lines = done.run()
+    found["trainer"] = {"lines": len(lines), "weights": done.team.state_dict()}
     torch.save(found, folder / f"before-{rank}.pt")
     found["killed"] = killed()
     torch.save(found, folder / f"found-{rank}.pt")

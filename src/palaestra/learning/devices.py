@@ -174,6 +174,7 @@ class Devices:
             return dict(policies)
         from palaestra.learning.sharded import shard, shardable
 
+        self.ranks.assemble()
         big = {name: policy for name, policy in policies.items() if shardable(policy)}
         self.sharded |= big.keys()
         parts: Mapping[str, Any] = shard(big, self.ranks, copied=self.rank == 0 and not frozen)
@@ -183,6 +184,7 @@ class Devices:
         """Every rank begins as rank 0 is."""
         if self.ranks is None:
             return
+        self.ranks.assemble()
         with self.ranks.watching():
             self.align(learner)
             for name, reference in learner.references.items():

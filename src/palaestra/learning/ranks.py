@@ -8,6 +8,7 @@ fewer ranks; a run goes on from its last checkpoint, with as many as there are t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -28,6 +29,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RankError
 
+JOIN = 300.0
+"""Seconds for all ranks to begin: what a process imports and loads takes longer than one collective."""
 BEAT = 1.0
 """Seconds between two signs of life."""
 PATIENCE = 6.0
@@ -38,7 +41,7 @@ _world: Ranks | None = None
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def by_itself() -> Iterator[None]:
     """What is made inside does not wait for other processes: for trying out whether it can be made."""
     token = _alone.set(True)
     try:
@@ -68,28 +71,49 @@ def world(timeout: float) -> Ranks | None:
     return _world
 
 
+def leave() -> None:
+    """Be no longer among ranks; the next learner may be among others."""
+    global _world
+    if _world is not None:
+        _world.close()
+    _world = None
+
+
 class Ranks:
     """This process among `size`. timeout: seconds of one collective."""
 
     def __init__(self, rank: int, size: int, timeout: float) -> None:
         self.rank, self.size, self.timeout = rank, size, timeout
-        self.calls = self.entered = 0
+        self.calls = self.entered = self.meetings = 0
         self.broken: str | None = None
-        self._limit = timedelta(seconds=timeout)
+        self._limit, patience = timedelta(seconds=timeout), max(timeout, JOIN)
         try:
-            self.store = self._connect(own=rank == 0 and "TORCHELASTIC_USE_AGENT_STORE" not in os.environ)
-            self._alive = self._connect(own=False)
+            self.store = self._connect(patience, own=rank == 0 and "TORCHELASTIC_USE_AGENT_STORE" not in os.environ)
+            self._alive = self._connect(patience)
             self.store.set(f"who/{rank}", f"process {os.getpid()} on {socket.gethostname()}")
+            self.store.wait([f"who/{each}" for each in range(size)], timedelta(seconds=patience))
             self._join()
         except (RuntimeError, OSError) as error:
             raise RankError(
-                f"rank {rank} of {size}: not all ranks came within {timeout:g} seconds ({_short(error)})"
+                f"rank {rank} of {size}: not all ranks came within {patience:g} seconds ({_short(error)})"
             ) from error
-        threading.Thread(target=self._beat, daemon=True, name="palaestra-beat").start()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="palaestra-beat")
+        self._thread.start()
+        atexit.register(self.close)
 
-    def _connect(self, *, own: bool) -> Any:
+    def close(self) -> None:
+        """Give connections back; without this a process does not end in peace."""
+        atexit.unregister(self.close)
+        self._ended.set()
+        self._thread.join(2 * BEAT)
+        if dist.is_initialized() and self.broken is None:
+            dist.destroy_process_group()
+
+    def _connect(self, patience: float, *, own: bool = False) -> Any:
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = TCPStore(address, port, is_master=own, wait_for_workers=False, timeout=self._limit)
+        store = TCPStore(address, port, is_master=own, wait_for_workers=False, timeout=timedelta(seconds=patience))
+        store.set_timeout(self._limit)
         return PrefixStore(f"palaestra/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
     def _join(self) -> None:
@@ -159,24 +183,41 @@ class Ranks:
         Raises:
             RankError: rank 0 is gone.
         """
-        self._refuse_broken()
-        key, beat, since = f"call/{self.calls}", b"", time.monotonic()
-        while True:
-            try:
-                self.store.wait([key], timedelta(seconds=2 * BEAT))
-                break
-            except dist.DistStoreError as error:  # not yet
-                with self.watching():
-                    now = self.store.get("beat/0") if self.store.check(["beat/0"]) else b""
-                    if now != beat:
-                        beat, since = now, time.monotonic()
-                    elif time.monotonic() - since > self.timeout:
-                        raise RankError(self._blame("rank 0 has said nothing for", time.monotonic() - since)) from error
-            except RuntimeError as error:
-                raise RankError(self.fault(error)) from error
+        key = f"call/{self.calls}"
+        with self.watching():
+            self._wait([key], [0])
         self.calls += 1
         with self.watching():
             return self._put_together(self.store.get(key))
+
+    def assemble(self) -> None:
+        """All ranks are here: to load a model takes one longer than another, and that is no fault.
+
+        Raises:
+            RankError: one is gone.
+        """
+        self.meetings += 1
+        with self.watching():
+            self.store.set(f"here/{self.meetings}/{self.rank}", "")
+            self._wait([f"here/{self.meetings}/{rank}" for rank in range(self.size)], list(range(self.size)))
+
+    def _wait(self, keys: list[str], whom: list[int]) -> None:
+        """However long it takes, while these ranks are alive."""
+        beats, since, pause = self._beats(), dict.fromkeys(whom, time.monotonic()), 0.001
+        while not self.store.check(keys):
+            now = self._beats()
+            for rank in whom:
+                if now[rank] != beats[rank]:
+                    since[rank] = time.monotonic()
+                elif (silent := time.monotonic() - since[rank]) > self.timeout:
+                    raise RankError(
+                        self._blame(f"rank {rank} of {self.size} has not been alive for {silent:.0f} seconds")
+                    )
+            if self.store.check(["fault"]):
+                raise RankError(self._blame(""))
+            beats = now
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
 
     def _send(self, tensors: list[torch.Tensor]) -> None:
         for tensor in tensors:
@@ -222,9 +263,7 @@ class Ranks:
         except RuntimeError:
             return self._blame(f"rank 0 of {self.size} is gone: it held the connections")
 
-    def _blame(self, sentence: str, seconds: float | None = None) -> str:
-        if seconds is not None:
-            sentence = f"{sentence} {seconds:.0f} seconds"
+    def _blame(self, sentence: str) -> str:
         sentence += "; nothing of this update was made; go on from the last checkpoint"
         with contextlib.suppress(RuntimeError):  # who speaks first is right: later failures follow from it
             sentence = self.store.compare_set("fault", "", sentence).decode()
@@ -242,8 +281,8 @@ class Ranks:
             moved |= {rank for rank, beat in enumerate(self._beats()) if beat != first[rank]}
         gone = [rank for rank in range(self.size) if rank not in moved]
         if gone:
-            names = ", ".join(f"{rank} ({self.store.get(f'who/{rank}').decode()})" for rank in gone)
-            return f"rank {names} of {self.size} is gone"
+            names = (f"rank {rank} of {self.size} ({self.store.get(f'who/{rank}').decode()})" for rank in gone)
+            return f"{' and '.join(names)} is gone"
         entered = [int(beat.split()[-1]) for beat in self._beats()]
         late = entered.index(min(entered))
         if len(set(entered)) == 1:
@@ -257,10 +296,9 @@ class Ranks:
     def _beat(self) -> None:
         number = 0
         with contextlib.suppress(RuntimeError):  # the store is gone, and so is everything
-            while True:
+            while not self._ended.wait(BEAT if number else 0.0):
                 number += 1
                 self._alive.set(f"beat/{self.rank}", f"{number} {self.entered}")
-                time.sleep(BEAT)
 
 
 def _of_connection(error: Exception) -> bool:

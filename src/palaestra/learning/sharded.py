@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from palaestra.agents.backends.forward import Once
+from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.base import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
@@ -72,51 +74,23 @@ class ShardedLM:
 
     def __init__(self, policy: Any, model: Any) -> None:
         self.name, self.temperature, self.model = policy.name, policy.temperature, model
-        self.compute = getattr(policy.forward, "compute", None)
+        self.forward = Once(model, getattr(policy.forward, "compute", None))
         self.names = list(policy.state_dict())
         self.own = dict(model.named_parameters())
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.accepted = set(inspect.signature(inner.forward).parameters)
 
     def parameters(self) -> list[nn.Parameter]:
         """What learns, in parts, in the order of the policy's own."""
         return [p for name, p in self.own.items() if name in set(self.names) and p.requires_grad]
 
     def score(self, rows: pl.DataFrame) -> Scored:
-        """As `LMPolicy.score`, in one call of the model."""
-        prompts, actions = _tokens(rows, "prompt_ids"), _tokens(rows, "action_ids")
-        before, width = int(prompts[1].max()), int(actions[1].max())
-        ids = np.zeros((len(rows), before + width), np.int64)
-        places = np.arange(before + width)
-        read = (places < before) & (places >= (before - prompts[1])[:, None])
-        said = (places >= before) & (places < (before + actions[1])[:, None])
-        ids[read], ids[said] = prompts[0], actions[0]
-        device = local(next(iter(self.own.values()))).device
-        given, real = torch.from_numpy(ids).to(device), torch.from_numpy(read | said).to(device)[:, :-1]
-        arguments: dict[str, Any] = {}
-        if not bool(real.all()):
-            arguments["attention_mask"] = real.long()
-            if "position_ids" in self.accepted:
-                arguments["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
-        if "logits_to_keep" in self.accepted:
-            arguments["logits_to_keep"] = width
-        with torch.autocast(device.type, self.compute, enabled=self.compute is not None):
-            output = self.model(input_ids=given[:, :-1], use_cache=False, **arguments)
-        logits = torch.log_softmax(output.logits[:, -width:].float() / self.temperature, -1)
-        mask = torch.from_numpy(said[:, before:]).to(device)
-        chosen = logits.gather(2, given[:, before:, None])[:, :, 0] * mask
-        return Scored(chosen, -(logits.exp() * logits).sum(-1) * mask, mask, logits)
-
-    def score_with_units(self, rows: pl.DataFrame) -> tuple[Scored, Tensor]:
-        """And what the last layer read before each token: [rows, tokens, width]."""
-        from palaestra.learning.terms.heads import last_layer, watched
-
-        with watched(last_layer(self)) as seen:  # type: ignore[arg-type]
-            scored = self.score(rows)
-        return scored, seen[0][:, -scored.mask.shape[1] :]
+        """As `LMPolicy.score`."""
+        return evaluate(
+            self.forward, _lists(rows, "prompt_ids"), _lists(rows, "action_ids"), temperature=self.temperature
+        )
 
     def adopt(self, state: Mapping[str, Tensor] | None) -> None:
         """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""
+        self.model.reshard()  # what was gathered before is no longer true
         for name in self.names:
             part = self.own[name].detach()
             assert isinstance(part, DTensor)
@@ -149,13 +123,13 @@ class ShardedLM:
     load_state_dict = frozen_copy = act
 
 
-def _tokens(rows: pl.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
+def _lists(rows: pl.DataFrame, column: str) -> list[np.ndarray]:
     from palaestra.learning.batch import ragged
 
     flat, _, lengths = ragged(rows[column])
     if not lengths.all():
         raise InputError(f"LMPolicy.score: row {int(lengths.argmin())} has no {column}: filter such rows first")
-    return flat.astype(np.int64), lengths
+    return np.split(flat.astype(np.int64), np.cumsum(lengths)[:-1])
 
 
 def put(part: Tensor, whole: Tensor) -> None:
@@ -231,7 +205,9 @@ def restored(learner: PolicyGradient, name: str, state: Mapping[str, Any]) -> No
 
         talk = None if learner.devices.ranks is None else learner.devices.ranks.talk
         reader = HuggingFaceStorageReader(str(state["shards"]))
-        load(wanted, storage_reader=reader, process_group=talk, no_dist=talk is None)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is meant to be
+            load(wanted, storage_reader=reader, process_group=talk, no_dist=talk is None)
 
 
 def _moments(optimiser: torch.optim.Optimizer, parameter: Tensor, step: float) -> dict[str, Tensor]:

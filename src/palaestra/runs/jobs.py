@@ -23,8 +23,7 @@ from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
-from palaestra.learning.ranks import alone as by_itself
-from palaestra.learning.ranks import world
+from palaestra.learning.ranks import by_itself, world
 from palaestra.play.processes import follow_parent as _follow_parent
 from palaestra.runs import build
 from palaestra.runs.policies import FROM_DISK
@@ -209,7 +208,7 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         pool.shutdown()
 
 
-def _run_job(job: Job, resume: bool, ranks: int) -> dict[str, Any]:
+def _run_job(job: Job, resume: bool, ranks: int = 1) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(job.recipe.train.threads)
@@ -274,6 +273,8 @@ def compare(
 
     What is there already is not done again.
     """
+    if by_torchrun():
+        raise RecipeError("palaestra compare trains variants side by side: not under torchrun; train each by itself")
     field, values = _variants(vary)
     recipes = {
         value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values

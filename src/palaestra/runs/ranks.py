@@ -13,14 +13,15 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from palaestra.errors import PalaestraError, RecipeError
-from palaestra.learning.ranks import world
+from palaestra.learning.ranks import leave, world
 from palaestra.runs.recipe import Recipe, import_modules
 
-END = 30.0
+END = 10.0
 """Seconds that other ranks have to end by themselves."""
 
 
@@ -39,7 +40,11 @@ def ranks_fit(recipe: Recipe, ranks: int) -> None:
         raise RecipeError(
             f"--ranks {ranks} under torchrun, which has started {os.environ['WORLD_SIZE']}: give one of both"
         )
-    if (ranks > 1 or by_torchrun()) and recipe.learn.devices == "one":
+    if ranks == 1 and not by_torchrun():
+        return
+    if recipe.learn.kind != "policy_gradient":
+        raise RecipeError(f"learn.kind: {recipe.learn.kind!r} learns in one process; leave --ranks out")
+    if recipe.learn.devices == "one":
         raise RecipeError("learn.devices: several ranks need 'ddp' (each has the models) or 'fsdp' (each has a part)")
 
 
@@ -54,28 +59,23 @@ def started(count: int, timeout: float) -> Iterator[None]:
         port = probe.getsockname()[1]
     common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     context = multiprocessing.get_context("spawn")
-    others = [
-        context.Process(
-            target=serve,
-            args=(
-                timeout,
-                {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            ),
-            daemon=True,
-        )
-        for rank in range(1, count)
-    ]
+    numbered = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    others = [context.Process(target=serve, args=(timeout, each), daemon=True) for each in numbered[1:]]
     for process in others:
         process.start()
-    os.environ.update(common | {"RANK": "0", "LOCAL_RANK": "0"})
+    os.environ.update(numbered[0])
     try:
         world(timeout)
         with dismissed():
             yield
     finally:
+        end = time.monotonic() + END
         for process in others:
-            process.join(END)
-            process.terminate()
+            process.join(max(end - time.monotonic(), 0.0))
+            process.kill()  # one that hangs does not hear anything less
+        leave()
+        for name in numbered[0]:
+            del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -209,6 +209,10 @@ class Generic:
         """Prompts first; under checkpoints every row from its beginning, because a past cannot be made again."""
         if not (self.checkpoints and torch.is_grad_enabled()):
             return read_and_extend(self, prompts, rows, ids)
+        return self.once(prompts, rows, ids)
+
+    def once(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
+        """`whole` in one call of the model, whatever the rows are: ranks that share a model must call it alike."""
         said = ids[:, :-1].cpu().numpy()
         both = [np.concatenate([prompts[row], answer]) for row, answer in zip(rows.tolist(), said, strict=True)]
         every, pad = left_pad(both, self.device)
@@ -242,6 +246,12 @@ class Generic:
         state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
         found = seen[0] if seen else output.logits
         return found[:, -keep:]  # type: ignore[no-any-return]
+
+
+class Once(Generic):
+    """Every row from its beginning, with and without gradient."""
+
+    whole = Generic.once
 
 
 def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:

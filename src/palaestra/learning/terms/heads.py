@@ -160,9 +160,6 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
     Raises:
         LearnerError: the policy calls its last layer in a way that is not understood.
     """
-    own = getattr(policy, "score_with_units", None)
-    if own is not None:
-        return own(frame)  # type: ignore[no-any-return]
     with watched(last_layer(policy)) as seen:
         scored = policy.score(frame)
     units = seen[0][:, None] if scored.units is None and seen and seen[0].dim() == 2 else scored.units

@@ -1,0 +1,189 @@
+"""Two processes learn as one does, whole and in parts, keep what they have, and stop together and say why.
+
+All scenarios are in `several.py`; two processes play them once, one after the other, and the tests read what was found.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palaestra.errors import InputError, RankError
+from palaestra.learning import PolicyGradient, checkpoints, ranks
+from palaestra.learning.devices import Devices
+
+sys.path.append(str(Path(__file__).parent))
+import several
+
+SCRIPT = Path(several.__file__)
+
+
+class Found:
+    """What two ranks left in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.first = torch.load(folder / "found-0.pt", weights_only=False)
+        self.second = torch.load(folder / "before-1.pt", weights_only=False)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    folder = tmp_path_factory.mktemp("several")
+    several.kept("one", folder / "one")
+    several.team_of()["a"].save(folder / "base")  # type: ignore[attr-defined]
+    processes = several.launch(SCRIPT, str(folder))
+    try:
+        said = [process.communicate(timeout=600)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert processes[0].returncode == 0, said[0]
+    assert processes[1].returncode == -9, said[1]
+    return Found(folder)
+
+
+KINDS = [("ddp", name) for name in list(several.FULL)[:2]] + [("fsdp", name) for name in several.FULL]
+
+
+@functools.cache
+def alone(name: str) -> dict[str, Any]:
+    return several.trained("one", **several.FULL[name])
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS)
+def test_two_ranks_make_the_updates_of_one(found: Found, kind: str, name: str) -> None:
+    one, two = alone(name), found.first[f"{kind} {name}"]
+    assert several.apart(one["weights"], two["weights"]) < 1e-5
+    for policy, said in one["metrics"].items():
+        told = two["metrics"][policy]
+        assert [key for key in said if said[key] is None] == [key for key in told if told[key] is None]
+        known = {key: value for key, value in said.items() if value is not None}
+        assert {key: told[key] for key in known} == pytest.approx(known, abs=1e-5, rel=1e-5)
+        for term, memory in one["memory"][policy].items():
+            for key, history in memory.items():
+                assert two["memory"][policy][term][key] == pytest.approx(history, abs=1e-5)
+    assert two["updates"] == 3
+    other = found.second[f"{kind} {name}"]
+    assert (other["metrics"], other["memory"]) == (two["metrics"], two["memory"])  # nobody sees anything else
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_resume_is_bit_for_bit_and_goes_from_any_number_of_ranks_to_any_other(found: Found, kind: str) -> None:
+    kept, resumed = found.first[f"{kind} kept"], found.first[f"{kind} resumed"]
+    assert all(torch.equal(kept[name], resumed[name]) for name in kept)
+    assert several.apart(several.resumed("one", found.folder / kind), kept) < 1e-6
+    assert several.apart(several.resumed("one", found.folder / "one"), found.first[f"{kind} from one"]) < 1e-6
+    parts = [path for path in (found.folder / kind).rglob("*.safetensors") if path.parent.name.startswith("folder-")]
+    assert len(parts) == (2 if kind == "fsdp" else 0)  # each rank wrote its own
+
+
+def test_moments_are_in_parts_and_those_of_frozen_weights_do_not_exist(found: Found) -> None:
+    (full, weights, model), (other, *_) = found.first["moments"]["full"], found.second["moments"]["full"]
+    assert weights == model
+    assert full + other == 2 * weights
+    assert max(full, other) < 1.05 * weights  # uneven by a row of a matrix
+    (mine, adapters, model), (theirs, *_) = found.first["moments"]["lora"], found.second["moments"]["lora"]
+    assert mine + theirs == 2 * adapters < model / 30
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_nan_on_one_rank_moves_nobody_and_names_it(found: Found, kind: str) -> None:
+    for each in (found.first, found.second):
+        assert "LearnerError: policy 'lm', update 1: the loss is nan on rank 1 of 2" in each[f"{kind} nan"]["said"]
+        assert each[f"{kind} nan"]["updates"] == 2  # the next update was made
+    assert found.first[f"{kind} nan"]["same"]
+
+
+def test_an_error_on_one_rank_is_said_by_all(found: Found) -> None:
+    for each in (found.first, found.second):
+        assert "policy 'lm', update 1: rank 1 of 2: KeyError: 'absent'" in each["ddp broken"]["said"]
+    assert found.first["ddp broken"]["same"]
+
+
+def test_a_disk_that_is_full_on_one_rank_leaves_no_half_of_a_checkpoint(found: Found) -> None:
+    disk = found.first["disk"]
+    assert "StorageError: cannot write checkpoint" in disk["said"]
+    assert "rank 1 of 2: [Errno 27]" in disk["said"]
+    assert "rank 1 of 2" in found.second["disk"]["said"]
+    assert disk["left"] == []
+    assert checkpoints.damage(found.folder / "full") is None
+
+
+def test_a_rank_that_is_killed_is_named_and_nothing_moves(found: Found) -> None:
+    killed = found.first["killed"]
+    assert killed["said"].startswith("RankError: rank 1 of 2 (process ")
+    assert "is gone; nothing of this update was made" in killed["said"]
+    assert killed["same"]
+    assert killed["seconds"] < 60
+    assert "rank 1 of 2" in killed["again"]  # and at once
+
+
+def test_only_the_first_rank_plays_and_writes_and_all_have_learned(found: Found) -> None:
+    (first, second), folder = (found.first["trainer"], found.second["trainer"]), found.folder
+    assert (first["lines"], second["lines"]) == (3, 0)
+    assert (folder / "run-0" / "metrics.jsonl").exists()
+    assert not (folder / "run-1").exists()
+    for name, state in first["weights"].items():
+        assert all(torch.equal(value, second["weights"][name][key]) for key, value in state.items())
+        assert state["logits"].abs().sum() > 0
+
+
+# -- without other processes ------------------------------------------------------------------------------------------
+
+
+class Place(Devices):
+    def __init__(self, rank: int, size: int, *, sharded: bool) -> None:
+        super().__init__("fsdp" if sharded else "ddp", None)
+        self.rank, self.size = rank, size
+        self.sharded = {"lm"} if sharded else set()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("rows", [1, 2, 5, 40])
+def test_passes_share_rows_by_tokens_and_are_equally_many_where_models_are_in_parts(size: int, rows: int) -> None:
+    tokens = np.random.default_rng(rows).integers(1, 30, rows)
+    chosen = np.arange(rows)[::-1].copy()
+    whole = [list(Place(rank, size, sharded=True).passes("lm", chosen, tokens, 64)) for rank in range(size)]
+    assert len({len(passes) for passes in whole}) == 1
+    assert whole[0] or rows == 0
+    real = [np.concatenate([at for at, weight in passes if weight] or [[]]) for passes in whole]
+    assert sorted(np.concatenate(real)) == list(range(rows))
+    apart = [list(Place(rank, size, sharded=False).passes("lm", chosen, tokens, 64)) for rank in range(size)]
+    assert all(weight == 1 for passes in apart for _, weight in passes)
+    shares = [tokens[each.astype(int)].sum() for each in real]
+    assert max(shares) <= tokens.sum() / size + tokens.max()
+    together = [list(Place(rank, size, sharded=True).passes("lm", chosen, tokens, None)) for rank in range(size)]
+    assert sum(weight for passes in together for _, weight in passes) == pytest.approx(1)
+    assert all(list(at) == list(chosen) for passes in together for at, _ in passes)
+
+
+def test_started_alone_several_devices_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = several.learner_of("fsdp")
+    assert (learner.rank, learner.devices.size, learner.devices.sharded) == (0, 1, set())
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with ranks.by_itself():
+        assert several.learner_of("fsdp").devices.size == 1
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(InputError, match=r"WORLD_SIZE=2 but no RANK: start the ranks with torchrun, or --ranks 2"):
+        PolicyGradient(several.team_of(), devices="ddp")
+    with pytest.raises(InputError, match=r"devices='dpp' is unknown; did you mean 'ddp'"):
+        PolicyGradient(several.team_of(), devices="dpp")  # type: ignore[arg-type]
+
+
+def test_a_rank_that_never_comes_is_said_within_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "JOIN", 0.5)
+    with pytest.raises(RankError, match=r"rank 0 of 2: not all ranks came within 1 seconds"):
+        ranks.world(1.0)
