@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 import warnings
@@ -32,7 +31,6 @@ QUIET: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "incl
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # workers find the worlds of the tests
 
 
 @pytest.fixture(scope="module")
