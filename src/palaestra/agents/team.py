@@ -44,10 +44,10 @@ class Team(Mapping[str, Policy]):
     def made(cls, make: Callable[..., Team], *arguments: Any, **options: Any) -> Team:
         """The team that a function makes, and how workers make it again, in other processes and on other machines.
 
-        >>> from palaestra.agents import ScriptedPolicy, random_legal
-        >>> def players(): return Team(a=ScriptedPolicy(random_legal))
+        >>> from palaestra.agents import random_legal
+        >>> def players(): return Team(a=random_legal())
         >>> Team.made(players).maker()
-        Team(a=script)
+        Team(a=random)
         """
         maker = functools.partial(make, *arguments, **options)
         team: Team = maker()

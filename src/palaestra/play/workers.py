@@ -308,11 +308,11 @@ class Spread:
 
 
 def opened(table: Any) -> Any:
-    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow file."""
+    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow stream."""
     import io
 
     import polars as pl
 
     if isinstance(table, bytes):
-        return pl.read_ipc(io.BytesIO(table))
+        return pl.read_ipc_stream(io.BytesIO(table))
     return table if isinstance(table, pl.DataFrame) else pl.from_arrow(table)
