@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import palaestra as pa
-from palaestra.agents import LMPolicy, ScriptedPolicy, Team, random_legal
+from palaestra.agents import LMPolicy, Team, random_legal
 from palaestra.agents.base import Decision, Request
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import MissingExtraError
@@ -120,7 +120,7 @@ class Endpoint:
 
 
 def waiting() -> bool:
-    script = ScriptedPolicy(random_legal)
+    script = random_legal()
     fastest = {}
     for text in ("local", "threads"):
         seconds = []

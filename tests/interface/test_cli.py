@@ -390,6 +390,15 @@ def test_train_names_a_library_that_is_not_installed(say: Any, monkeypatch: pyte
     assert complaint(said) == "OpenSpiel is not installed: pip install 'palaestra[openspiel]'"
 
 
+def test_where_play_happens_is_one_word(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert complaint(say("train", "corridor", "--on", "ray")) == "ray is not installed: pip install 'palaestra[ray]'"
+    assert "processes" in complaint(say("train", "corridor", "--on", "proceses"))
+    assert "workers=0" in complaint(say("compare", "corridor", "--vary", "credit=grpo,rloo", "--on", "processes(0)"))
+    refused = complaint(say("train", "corridor", "train.lag=1", "stages=asynchronous()"))
+    assert "asynchronous() plans an iteration from what the one before it brought" in refused
+
+
 def test_train_finds_modules_where_it_is_called(tmp_path: Path, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of that name elsewhere comes first, so nothing is hidden by what lies about."""
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palaestra.agents import MLPPolicy, ScriptedPolicy, TabularPolicy, Team, random_legal
+from palaestra.agents import MLPPolicy, TabularPolicy, Team, random_legal
 from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.errors import PalaestraError
 from palaestra.play.executors import EXECUTORS, Local
@@ -57,7 +57,7 @@ def team() -> Team:
 
 
 def scripts() -> Team:
-    return Team(dict.fromkeys("ab", ScriptedPolicy(random_legal)))
+    return Team(dict.fromkeys("ab", random_legal()))
 
 
 PLAN = Plan(groups=21, group_size=3, seed=8, iteration=2, run="r", version=6)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from palaestra.agents import ScriptedPolicy, TabularPolicy, Team, random_legal
+from palaestra.agents import TabularPolicy, Team, random_legal
 from palaestra.envs import make
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play import workers
@@ -22,7 +22,7 @@ KUHN = make("openspiel/kuhn_poker")
 
 
 def players() -> Team:
-    return Team(player_0=TabularPolicy(2, name="one"), player_1=ScriptedPolicy(random_legal, name="two"))
+    return Team(player_0=TabularPolicy(2, name="one"), player_1=random_legal(name="two"))
 
 
 class Clock:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,14 @@ import pytest
 from quick import QUICK, validate
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy
+from palaestra.algebra.registry import read_call
 from palaestra.envs import make
 from palaestra.errors import InputError, MissingExtraError, RecipeError
+from palaestra.play.executors import Local
+from palaestra.play.processes import Processes
 from palaestra.runs import build
-from palaestra.runs.parts import PolicyPart
-from palaestra.runs.recipe import Recipe, alone, override
+from palaestra.runs.parts import PlayPart, PolicyPart
+from palaestra.runs.recipe import Recipe, alone, load, override
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -255,3 +261,42 @@ def test_versions_name_what_a_result_depends_on() -> None:
     assert {"python", "platform", "palaestra", "torch", "numpy", "polars"} <= found.keys()
     assert not issubclass(MissingExtraError, RecipeError)
     assert issubclass(MissingExtraError, InputError)
+
+
+def test_executors_get_what_they_take() -> None:
+    """Shards are the recipe's, and what registers names is imported by workers, too."""
+    part = PlayPart(executor="processes(workers=3)", shards=5, concurrency=7, retries=2)
+    made = build.executor(part, ["json"])
+    assert isinstance(made, Processes)
+    assert (made.workers, made.here.shards, made.here.concurrency, made.here.retries) == (3, 5, 7, 2)
+    assert made.imports == ("json",)
+    here = build.executor(PlayPart(shards=5))
+    assert isinstance(here, Local)
+    assert here.shards == 5
+    assert build.executor(PlayPart()).shards is None  # type: ignore[attr-defined]
+
+
+def test_teams_of_recipes_can_be_made_by_workers() -> None:
+    setup = build.resolve(load("kuhn-selfplay"))
+    for team in (setup.team(3, []), build.scripted_team("random", {}, setup.train, "field")):
+        again = pickle.loads(pickle.dumps(team.maker))()
+        assert repr(again) == repr(team)
+        assert team.frozen_copy().maker is team.maker
+        assert again.state_dict().keys() == team.state_dict().keys()
+
+
+def test_one_cluster_serves_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    @contextlib.contextmanager
+    def shared(options: dict[str, Any], seeds: int) -> Iterator[dict[str, Any]]:
+        asked.append((options, seeds))
+        yield {**options, "address": "there", "workers": 2}
+        asked.append("closed")
+
+    monkeypatch.setattr("palaestra.play.cluster.Ray.shared", staticmethod(shared))
+    with contextlib.ExitStack() as stack:
+        assert build.shared_executor("local()", 3, stack) == "local()"
+        text = build.shared_executor("ray(late=None)", 3, stack)
+    assert read_call(text) == ("ray", [], {"late": None, "address": "there", "workers": 2})
+    assert asked == [({"late": None}, 3), "closed"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -32,13 +30,19 @@ QUIET: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "incl
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # workers find the worlds of the tests
 
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[None]:
     """One node, as on a laptop, with as many places as the tests need."""
-    ray.init(num_cpus=3, object_store_memory=200 * 2**20, **QUIET)
+    for left in (2, 1, 0):  # Ray gives itself 30 s, which a busy machine may not keep
+        try:
+            ray.init(num_cpus=3, object_store_memory=200 * 2**20, **QUIET)
+            break
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
     yield
     ray.shutdown()
 
@@ -79,23 +83,18 @@ def test_a_killed_worker_costs_nothing(machine: None) -> None:
 
 
 def test_a_slow_worker_is_helped(machine: None) -> None:
-    """A worker that is stopped for a while answers late; somebody else has played its shard by then."""
+    """A worker that stands still does not answer; somebody else plays its shard."""
     team, whole, executor = Team.made(players), expected(), Ray(workers=2, shards=8)
     executor.play(Signalling, team, PLAN)
     pid = ray.get(hands_of(executor).actors()[0].pid.remote())
-
-    def pause() -> None:
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(30)
+    threading.Timer(0.2, os.kill, (pid, signal.SIGSTOP)).start()
+    try:
+        assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
+        assert executor.crew.doubled >= 1
+        assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "one goes on"
+    finally:
         os.kill(pid, signal.SIGCONT)
-
-    threading.Timer(0.2, threading.Thread(target=pause, daemon=True).start).start()
-    began = time.monotonic()
-    assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
-    assert time.monotonic() - began < 25
-    assert executor.crew.doubled == 1
-    assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "before the first one is back"
-    executor.close()
+        executor.close()
 
 
 def test_weights_that_do_not_fit_are_named(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +111,7 @@ def test_weights_that_do_not_fit_are_named(machine: None, monkeypatch: pytest.Mo
 def test_no_place_for_a_worker_is_named(machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaestra.play.cluster.PATIENCE", 2.0)
     executor = Ray(workers=1, cpus=64)
-    with pytest.raises(PalaestraError, match=r"no worker found a place in 2 s: the cluster has 3 CPUs, of which 3"):
+    with pytest.raises(PalaestraError, match=r"no worker found a place in 2 s: the cluster has 3 CPUs, of which \d"):
         executor.play(Signalling, Team.made(players), PLAN)
     executor.close()
 

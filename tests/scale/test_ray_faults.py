@@ -36,7 +36,11 @@ QUIET: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "incl
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # workers find the worlds of the tests
+
+
+def own() -> dict[str, str]:
+    """The environment of a run that finds what this one finds."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def expected() -> Any:
@@ -84,7 +88,7 @@ def test_kill_9_of_a_run_on_ray_and_resume(tmp_path: Path) -> None:
     executor = f"ray(workers=1, shards={SHARDS})"
     process = subprocess.Popen(
         [sys.executable, overlapping.__file__, str(tmp_path), "1", executor],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=own(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     metrics, deadline = tmp_path / "metrics.jsonl", time.monotonic() + 200
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
@@ -110,7 +114,7 @@ def test_the_command_line_needs_one_word(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "palaestra.interface.cli", "train", "kuhn-selfplay", *small, *more]
         done = subprocess.run(
             [*command, "--out", str(tmp_path / out), "seeds=1"],
-            env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300,
+            env=own(), capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         lines = (tmp_path / out / "seed-0" / "metrics.jsonl").read_text().splitlines()

@@ -44,10 +44,10 @@ class Team(Mapping[str, Policy]):
     def made(cls, make: Callable[..., Team], *arguments: Any, **options: Any) -> Team:
         """The team that a function makes, and how workers make it again, in other processes and on other machines.
 
-        >>> from palaestra.agents import ScriptedPolicy, random_legal
-        >>> def players(): return Team(a=ScriptedPolicy(random_legal))
+        >>> from palaestra.agents import random_legal
+        >>> def players(): return Team(a=random_legal())
         >>> Team.made(players).maker()
-        Team(a=script)
+        Team(a=random)
         """
         maker = functools.partial(make, *arguments, **options)
         team: Team = maker()
@@ -102,10 +102,12 @@ class Team(Mapping[str, Policy]):
     def twin(self) -> Team:
         """A copy that acts as this one does to the last bit, which a frozen one need not: torch multiplies matrices in
         another way if the weights do not learn."""
-        copies: dict[str, Policy] = {**self.policies}
-        for name, policy in self.learnable.items():
-            copies[name] = getattr(policy, "twin", policy.frozen_copy)()
-        return self._with(copies)
+        learn = {policy.name for policy in self.trainable}
+        copies = {
+            name: getattr(policy, "twin", policy.frozen_copy)() if name in learn else policy.frozen_copy()
+            for name, policy in self.learnable.items()
+        }
+        return self._with({**self.policies, **copies})
 
     def frozen(self, names: Collection[str]) -> Team:
         """The team with these policies replaced by frozen copies."""

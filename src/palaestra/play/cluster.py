@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,9 +84,10 @@ class Ray(Spread):
 
 
 class _Worker:
-    """The actor."""
+    """The actor. path: where modules are found, here and wherever the same folders are."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: list[str]) -> None:
+        sys.path += [folder for folder in path if folder not in sys.path]
         one_thread()
         self.player = Player(_get)
 
@@ -130,8 +132,9 @@ class RayHands:
 
     def start(self) -> None:
         """See `Hands.start`."""
+        path = [os.path.abspath(folder) for folder in sys.path]
         while len(self._members) < self.count:
-            self._members[next(self._numbers)] = _Member(self._actor.remote())
+            self._members[next(self._numbers)] = _Member(self._actor.remote(path))
 
     def idle(self) -> list[int]:
         """See `Hands.idle`."""

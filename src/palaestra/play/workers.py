@@ -254,7 +254,8 @@ class Spread:
         crew = self.crew
         with crew.lock:
             job = self._job(crew, env, team)
-            if job is None:
+            if isinstance(job, str):
+                self._say(f"{type(self).__name__.lower()}: {job} is played here, by no worker")
                 return self.here.play(env, team, plan)
             tables: dict[int, Turns] = {}
             said: list[str] = []
@@ -280,17 +281,17 @@ class Spread:
                     _CREWS.pop(self.hire()[0], None)
                     crew.close()
 
-    def _job(self, crew: Crew, env: EnvFactory, team: Any) -> Job | None:
-        """What workers are told; None, and said once, where they cannot be."""
+    def _job(self, crew: Crew, env: EnvFactory, team: Any) -> Job | str:
+        """What workers are told; or what it is that they cannot be."""
         maker = getattr(team, "maker", None)
         if maker is None:
-            return self._not_sent("a team that does not know its maker (Team.made)")
+            return "a team that does not know its maker (Team.made)"
         if any(hasattr(policy, "sync") for policy in team.policies.values()):
-            return self._not_sent("a team that a server answers for, which has one version of the weights")
+            return "a team that a server answers for, which has one version of the weights,"
         try:
             made = {"env": crew.hands.dumps(env), "team": crew.hands.dumps(maker)}
         except Exception as error:  # whatever pickling says of a function inside a function, a lock, a socket
-            return self._not_sent(f"an env or a team that cannot be sent ({type(error).__name__}: {error})")
+            return f"an env or a team that cannot be sent ({type(error).__name__}: {error})"
         sent = {what: crew.publish(what, digest(data), data, MOST_MADE) for what, data in made.items()}
         states = {}
         for name, policy in team.learnable.items():
@@ -300,18 +301,18 @@ class Spread:
         frozen = frozenset(states) - {policy.name for policy in team.trainable}
         return Job(sent["env"], sent["team"], states, options, self.imports, frozen)
 
-    def _not_sent(self, what: str) -> None:
+    def _say(self, what: str) -> None:
         if what not in self._said:
             self._said.add(what)
-            warnings.warn(f"{type(self).__name__.lower()}: {what} is played here, by no worker", stacklevel=4)
+            warnings.warn(what, stacklevel=3)
 
 
 def opened(table: Any) -> Any:
-    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow file."""
+    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow stream."""
     import io
 
     import polars as pl
 
     if isinstance(table, bytes):
-        return pl.read_ipc(io.BytesIO(table))
+        return pl.read_ipc_stream(io.BytesIO(table))
     return table if isinstance(table, pl.DataFrame) else pl.from_arrow(table)

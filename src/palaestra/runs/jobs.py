@@ -82,7 +82,8 @@ def train(
         results = [result for result in there if result is not None]
         if len(results) < len(seeds):
             write_json(directory / "environment.json", build.versions())
-            results = run_jobs(seeds, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks)
+            with on_one_cluster(seeds, jobs, ranks) as placed:
+                results = run_jobs(placed, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks)
             clock.keep()
             clock = Clock(directory / "clock.json", resume=True)
         say = Bars(console).say
@@ -124,6 +125,23 @@ def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], sec
 # -- jobs -------------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def on_one_cluster(work: Sequence[Job], jobs: int | None, ranks: int = 1) -> Iterator[list[Job]]:
+    """The jobs, with those that play on a cluster sharing one, and its places."""
+    with contextlib.ExitStack() as stack:
+        texts = {job.recipe.play.executor for job in work}
+        placed = {text: build.shared_executor(text, _at_once(work, jobs, ranks), stack) for text in texts}
+        yield [job._replace(recipe=_played_by(job.recipe, placed[job.recipe.play.executor])) for job in work]
+
+
+def _at_once(work: Sequence[Job], jobs: int | None, ranks: int) -> int:
+    return min(jobs or max((os.cpu_count() or 1) // ranks, 1), len(work))
+
+
+def _played_by(recipe: Recipe, executor: str) -> Recipe:
+    return recipe.model_copy(update={"play": recipe.play.model_copy(update={"executor": executor})})
+
+
 def run_jobs(
     work: Sequence[Job],
     *,
@@ -138,27 +156,7 @@ def run_jobs(
     Raises:
         PalaestraError: the first error of a job, after the running ones have been stopped.
     """
-    jobs = min(jobs or max((os.cpu_count() or 1) // ranks, 1), len(work))
-    with contextlib.ExitStack() as stack:
-        return _run_jobs(_placed(work, jobs, stack), resume, jobs, console, clock, ranks)
-
-
-def _placed(work: Sequence[Job], jobs: int, stack: contextlib.ExitStack) -> list[Job]:
-    """The jobs, with those that play on a cluster sharing one."""
-    executors = {text: build.shared_executor(text, jobs, stack) for text in {job.recipe.play.executor for job in work}}
-    return [
-        job._replace(
-            recipe=job.recipe.model_copy(
-                update={"play": job.recipe.play.model_copy(update={"executor": executors[job.recipe.play.executor]})}
-            )
-        )
-        for job in work
-    ]
-
-
-def _run_jobs(
-    work: Sequence[Job], resume: bool, jobs: int, console: Console | None, clock: Clock | None, ranks: int
-) -> list[dict[str, Any]]:
+    jobs = _at_once(work, jobs, ranks)
     others = set(multiprocessing.active_children())
     with Bars(console) as bars:
         if by_torchrun():  # this process is rank 0, and its own child cannot be
@@ -306,7 +304,8 @@ def _compare(
         for seed in range(seeds)
         for value, recipe in recipes.items()
     ]
-    done = run_jobs(work, resume=True, jobs=jobs, console=console)
+    with on_one_cluster(work, jobs) as placed:
+        done = run_jobs(placed, resume=True, jobs=jobs, console=console)
     results = {
         value: [result for job, result in zip(work, done) if job.recipe is recipe] for value, recipe in recipes.items()
     }

@@ -137,7 +137,7 @@ def test_a_curriculum_that_is_planned_ahead_moves_on_once_for_each_stage() -> No
 
     def call(iteration: int) -> None:
         groups = {"group": [0, 1], "episode": [0, 0], "agent": ["a", "a"], "success": [True, True]}
-        stages.after_reward(Turns(pl.DataFrame(groups)), iteration, context)
+        stages.before_reward(Turns(pl.DataFrame(groups)), iteration, context)
 
     def context(rng: np.random.Generator) -> Context:
         return Context(rng=rng, iteration=0, env=make("roles/user"), team=None, executor=Local())  # type: ignore[arg-type]
