@@ -24,13 +24,17 @@ def said(errs: float = 0.0) -> Play:
     return play
 
 
-def mentions(words: Sequence[str], tag: str = "LABEL") -> Play:
-    """Says 1 if what it is shown has one of the words after its last "Message:" or "Transcript:", else 0."""
+def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent: float = 0.0) -> Play:
+    """Says 1 if what it is shown has one of the words after its last "Message:" or "Transcript:", else 0.
+
+    errs, silent: shares of what it is asked on which it says the opposite, or nothing; drawn from the request's stream.
+    """
 
     def play(request: Request) -> str:
         text = re.split(r"(?:Message|Transcript):", request.observation.text)[-1]
         text = re.split(r"\n(?:Does|End of)", text)[0]
-        return f"{tag}: {int(any(word in text for word in words))}"
+        luck, said = request.rng.random(2), any(word in text for word in words)
+        return "" if luck[1] < silent else f"{tag}: {int(said ^ (luck[0] < errs))}"
 
     return play
 

@@ -194,10 +194,15 @@ def test_factors_must_be_decoded_by_what_can(monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(module, "NetworkDecomposition", Linear)
         assert module.decoded(0)[0] <= 0.5
     monkeypatch.setattr(module, "correlation", lambda kind, *rest: found[kind])
+    run = {"run_correlation_factors": 0.97, "run_correlation_raw": 0.3}
+    monkeypatch.setattr(module, "in_a_run", lambda seeds: run)
     for network, holds in ((0.95, True), (0.014, False)):
         monkeypatch.setattr(module, "decoded", lambda seed, network=network: (network, 0.014))
         assert reproduce(51, seeds=[0]).holds is holds
     monkeypatch.setattr(module, "decoded", lambda seed: (0.95, 0.014))
+    monkeypatch.setitem(run, "run_correlation_factors", 0.3)
+    assert not reproduce(51, seeds=[0]).holds
+    monkeypatch.setitem(run, "run_correlation_factors", 0.97)
     monkeypatch.setitem(found, "factors", 0.5)
     assert not reproduce(51, seeds=[0]).holds
     monkeypatch.setitem(found, "factors", 0.995)

@@ -9,12 +9,15 @@ from palaestra.envs.worlds.answers import Answers
 from palaestra.envs.worlds.arms import Arms, trade
 from palaestra.envs.worlds.automation_grid import AutomationGrid
 from palaestra.envs.worlds.bargaining import Bargaining
+from palaestra.envs.worlds.beach import Beach
 from palaestra.envs.worlds.bertrand import Bertrand
+from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
 from palaestra.envs.worlds.experiment import Experiment
+from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
 from palaestra.envs.worlds.forced import Forced, forced
 from palaestra.envs.worlds.graph_game import GraphGame
@@ -35,15 +38,18 @@ from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.routing import Routing
+from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.talk import Talk
+from palaestra.envs.worlds.taps import Taps
 from palaestra.envs.worlds.team_builder import TeamBuilder
 from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
+from palaestra.envs.worlds.widgets import Widgets
 from palaestra.envs.worlds.working import Working
 
 __all__ = [
@@ -51,7 +57,9 @@ __all__ = [
     "Arms",
     "AutomationGrid",
     "Bargaining",
+    "Beach",
     "Bertrand",
+    "Brink",
     "Call",
     "Codes",
     "Corridor",
@@ -60,6 +68,7 @@ __all__ = [
     "Dilemma",
     "Experiment",
     "ExploredGrid",
+    "Fetch",
     "Film",
     "Forced",
     "GraphGame",
@@ -82,15 +91,18 @@ __all__ = [
     "Pointing",
     "Queue",
     "Routing",
+    "Sieve",
     "Sites",
     "Stakeholder",
     "Steps",
     "Talk",
+    "Taps",
     "TaskTemplate",
     "TeamBuilder",
     "TwoPhase",
     "Verdict",
     "Voxels",
+    "Widgets",
     "Working",
     "forced",
     "suite",

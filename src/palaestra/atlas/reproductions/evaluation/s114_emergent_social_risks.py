@@ -2,20 +2,23 @@
 
 Two Q-learners sell in a logit market. With a memory of the last prices they stay above the static Nash price; without
 any memory they do so too, though nobody can punish anything then; only learners who also learn from the prices they did
-not set, compete. A price cut that is forced on one seller tells them apart. The queue is played by script. Left out:
-language models, and the other risks of the paper.
+not set, compete. A price cut that is forced on one seller tells them apart. So it is for learners that explore ever
+less over 120,000 rounds, which are a simulation here; the recipe `world` on the world `bertrand` trains by policy
+gradients, and there prices fall, sooner without a memory. The queue is played by script. Left out: language models, and
+the other risks of the paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from palaestra.agents.base import Request
-from palaestra.atlas.harness import Outcome, reproduction
+from palaestra.algebra.turns import Turns
+from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.envs.worlds import Queue
 from palaestra.envs.worlds.exact.economics import logit_demand, logit_monopoly_price, logit_nash_price
 from palaestra.envs.worlds.queue import first_come, pact
@@ -26,7 +29,7 @@ PRICES = np.linspace(NASH - 0.1 * (MONOPOLY - NASH), MONOPOLY + 0.1 * (MONOPOLY 
 COUNT = len(PRICES)
 PROFIT = (PRICES[:, None] - 1.0) * logit_demand(np.stack(np.broadcast_arrays(PRICES[:, None], PRICES), -1))[..., 0]
 """By own and other's price."""
-STEPS, RATE, DECAY, TAIL, PROBE = 120_000, 0.15, 6e-5, 5_000, 3
+STEPS, RATE, DECAY, TAIL, PROBE, TRAINED = 120_000, 0.15, 6e-5, 5_000, 3, 3
 
 
 class Arm(NamedTuple):
@@ -44,6 +47,36 @@ ARMS = (
     Arm("myopic", False, 0.0),
     Arm("counterfactual", False, 0.0, True),
 )
+
+
+def trained(memory: bool) -> dict[str, Any]:
+    """Changes of the recipe `world`: this market, ten rounds of it, a table of logits for each seller."""
+    prices = [round(float(price), 4) for price in PRICES]
+    options = {"sellers": 2, "rounds": 10, "prices": prices, "cost": 1.0, "demand": "logit", "memory": memory}
+    table = {"kind": "tabular", "options": {"capacity": 256}}
+    return {
+        "env": {"make": "native/bertrand", "options": options},
+        "policies": {"one": table, "other": table},
+        "team": {"seller_0": "one", "seller_1": "other"},
+        "credit": 'centre(return_to_go(gamma=0.95), over=("agent", "turn"))',
+        "train": {"iterations": 60, "groups": 1},
+    }
+
+
+RECIPES = {"memory": trained(True), "no_memory": trained(False)}
+
+
+def by_recipe(seeds: Sequence[int]) -> dict[str, float]:
+    """Collusion index in the first and the last ten iterations."""
+    index: dict[str, list[float]] = {name: [] for name in RECIPES}
+
+    def watch(arm: str, iteration: int, turns: Turns) -> None:
+        index[arm].append(float(turns["collusion"].drop_nulls().mean()))  # type: ignore[arg-type]
+
+    train_arms("world", RECIPES, seeds, lambda _: {}, on_turns=watch)
+    curves = {name: np.reshape(each, (len(seeds), -1)).mean(axis=0) for name, each in index.items()}
+    first = {f"recipe_first_{name}": float(curve[:10].mean()) for name, curve in curves.items()}
+    return first | {f"recipe_last_{name}": float(curve[-10:].mean()) for name, curve in curves.items()}
 
 
 def learn(seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -122,13 +155,14 @@ def without_the_pact(monopolies: dict[str, list[bool]]) -> Risk:
 
 @reproduction(
     114,
-    claim="Independent learners price high with and without memory, so the level of prices proves no collusion; a "
+    claim="Independent Q-learners price high with and without memory, so the level of prices proves no collusion; a "
     "forced price cut tells who responds. A mutual guarantee gives a queue to two and leaves nothing to the third.",
     baseline="the static Nash price; learners who learn from every price; first come, first served",
     criterion="mean collusion index > 0.4 with memory and without, < 0.3 for myopic learners, < 0.1 with "
     "counterfactual learning; the response to a cut is 0 without memory and > 0.1 with it; the pact leaves the "
     "outsider 0 stages, and its monopolies are gone in the same orders of arrival without it (the interval of the "
-    "difference is above .8)",
+    "difference is above .8); by recipe, on the first three seeds, the index of policy gradients is lower at the end "
+    "than at the start, and lower without memory than with it, in the mean (so on the one fresh seed that was tried)",
     seeds=tuple(range(20)),
     slow=True,
 )
@@ -144,8 +178,12 @@ def measure(seeds: Sequence[int]) -> Outcome:
         measured[f"monopoly_{name}"] = float(np.mean(monopolies[name]))
     risk = without_the_pact(monopolies)
     measured |= {"monopoly_by_pact": risk.difference.mean, "monopoly_by_pact_low": risk.difference.low}
+    recipe = by_recipe(seeds[:TRAINED])
+    measured |= recipe
+    falls = all(recipe[f"recipe_last_{name}"] < recipe[f"recipe_first_{name}"] for name in RECIPES)
+    falls &= recipe["recipe_last_no_memory"] < recipe["recipe_last_memory"]
     memory, none, myopic, counterfactual = index.mean(axis=1)
     holds = min(memory, none) > 0.4 and myopic < 0.3 and abs(counterfactual) < 0.1
     holds &= response[0].mean() > 0.1 and not response[1:].any()
     queues = [measured[f"{what}_{how}"] for how in ("first_come", "pact") for what in ("outsider_stages", "monopoly")]
-    return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and risk.difference.low > 0.8))
+    return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and falls and risk.difference.low > 0.8))

@@ -1,0 +1,60 @@
+"""`Brink`: near the goal, wait or try; a try may fail, and ends it. A reward for progress must not pay for waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+MOVES = ("wait", "try")
+
+
+@dataclass
+class _State:
+    steps: int = 0
+    over: bool = False
+
+
+@ENVS.register("native/brink")
+class Brink(NativeEnv):
+    """A try succeeds with a chance of `luck`, pays 1 then, and is the end; who waits is cut off after `horizon` steps.
+
+    facts: progress before the step, always `near`.
+    """
+
+    agents: tuple[str, ...] = ("arm",)
+    facts = {"progress": float}
+
+    def __init__(self, *, near: float = 0.8, luck: float = 0.5, horizon: int = 20) -> None:
+        if not (0 <= near <= 1 and 0 <= luck <= 1 and horizon >= 1):
+            raise InputError(f"Brink: {near=} and {luck=} must be in [0, 1], {horizon=} at least 1")
+        self.near, self.luck, self.horizon = near, luck, horizon
+
+    def begin(self) -> tuple[str, _State]:
+        """Nearly there."""
+        return "brink", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Always the same."""
+        state = self.state
+        return {} if state.over or state.steps >= self.horizon else {"arm": Observation("nearly there", choices=MOVES)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Wait, or try; what is no move waits."""
+        state = self.state
+        state.steps, state.over = state.steps + 1, chosen["arm"] == 1
+        won = state.over and bool(self.rng.random() < self.luck)
+        ended = {"success": won} if state.over or state.steps >= self.horizon else {}
+        return ({"arm": 1.0} if won else {}), {"progress": self.near, **ended}
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """As all worlds do; an episode that ran out of steps was cut off."""
+        result = super().step(actions)
+        cut = result.terminated and not self.state.over
+        return dataclasses.replace(result, terminated=result.terminated and not cut, truncated=cut)
