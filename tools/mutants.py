@@ -269,13 +269,13 @@ def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Muta
     while left or busy:
         if left and free:
             mutant, copy = left.pop(0), free.pop()
-            tests = tests_for(mutant, seen)
+            tests, before = tests_for(mutant, seen), (copy / mutant.path).read_bytes()
             child = in_fork(copy, lambda: try_to_kill(mutant, copy, tests))  # noqa: B023 (it runs here and now)
-            busy[child] = (mutant, copy)
+            busy[child] = (mutant, copy, before)
             continue
         child, status = os.wait()
-        mutant, copy = busy.pop(child)
-        shutil.copy(ROOT / mutant.path, copy / mutant.path)
+        mutant, copy, before = busy.pop(child)
+        (copy / mutant.path).write_bytes(before)
         free.append(copy)
         hung = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM  # which nobody would overlook
         if not hung and (not os.WIFEXITED(status) or os.WEXITSTATUS(status) not in (0, 1, 2)):
