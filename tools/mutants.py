@@ -203,7 +203,7 @@ def watch(copy: Path, files: list[str], to: Path) -> int:
 
 
 def collect(files: list[str]) -> int:
-    """Import all tests once."""
+    """Import these tests once."""
     import pytest
 
     return int(pytest.main(["-q", "--collect-only", *files]))
@@ -221,8 +221,9 @@ def look(copies: list[Path], known: Seen) -> Seen:
             children.append(in_fork(copy, lambda: watch(copy, mine, parts[i])))  # noqa: B023 (it runs here and now)
     for child in children:
         os.waitpid(child, 0)
-    for copy in copies:  # so that no fork compiles the tests again
-        os.waitpid(in_fork(copy, lambda: collect(list(hashes))), 0)
+    first = [path for path in hashes if path.endswith(FIRST)]
+    for copy in copies:  # so that no fork compiles these again
+        os.waitpid(in_fork(copy, lambda: collect(first)), 0)
     for path in filter(Path.exists, parts):
         found |= json.loads(path.read_text(encoding="utf-8"))
     return {path: found.get(path, {"shared": [], "tests": {}}) | {"hash": hashes[path]} for path in hashes}
