@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import hashlib
 import json
 import os
+import py_compile
 import random
 import shutil
 import signal
@@ -25,6 +27,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -37,6 +40,8 @@ LEFT_OUT = ("__init__.py", "logs", "files.py", "registry.py", "checkpoints.py", 
 """Files whose changes these tests are not for: readers and files have faults injected on purpose."""
 SIGNATURES = "tests/test_public_api.py"
 """The one test that sees a default without calling what has it."""
+FIRST = "test_frozen.py"
+"""Files of tests that see most, and are asked before all others."""
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
 }  # fmt: skip
@@ -175,7 +180,6 @@ def in_fork(copy: Path, task: Callable[[], int]) -> int:
         os.chdir(copy)
         sys.path[:0] = [str(copy), str(copy / "src")]
         os.environ["PYTHONPATH"] = str(copy / "src")
-        sys.dont_write_bytecode = True  # what is on disk is of the sources before the change
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -198,6 +202,13 @@ def watch(copy: Path, files: list[str], to: Path) -> int:
     return 0
 
 
+def collect(files: list[str]) -> int:
+    """Import these tests once."""
+    import pytest
+
+    return int(pytest.main(["-q", "--collect-only", *files]))
+
+
 def look(copies: list[Path], known: Seen) -> Seen:
     """What is known of files that are still the same, and what running the others shows."""
     hashes = {path: hashlib.sha256((ROOT / path).read_bytes()).hexdigest() for path in test_files()}
@@ -210,36 +221,47 @@ def look(copies: list[Path], known: Seen) -> Seen:
             children.append(in_fork(copy, lambda: watch(copy, mine, parts[i])))  # noqa: B023 (it runs here and now)
     for child in children:
         os.waitpid(child, 0)
+    first = [path for path in hashes if path.endswith(FIRST)]
+    for copy in copies:  # so that no fork compiles these again
+        os.waitpid(in_fork(copy, lambda: collect(first)), 0)
     for path in filter(Path.exists, parts):
         found |= json.loads(path.read_text(encoding="utf-8"))
     return {path: found.get(path, {"shared": [], "tests": {}}) | {"hash": hashes[path]} for path in hashes}
 
 
-def tests_for(mutant: Mutant, seen: Seen) -> list[tuple[float, str]]:
-    """Every test that executes the function, the quickest first; what is outside of functions concerns every test."""
+def tests_for(mutant: Mutant, seen: Seen) -> list[list[tuple[float, str]]]:
+    """Every test that executes the function, the likeliest files first; what is outside of one concerns them all."""
     place = f"{mutant.path}::{mutant.function}"
-    found = [(0.0, name) for name in seen[SIGNATURES]["tests"]] if mutant.was[-1:].isalnum() else []
-    for file in seen.values():
+    found: dict[tuple[int, str], list[tuple[float, str]]] = defaultdict(list)
+    if mutant.was[-1:].isalnum():
+        found[0, ""] = [(0.0, name) for name in seen[SIGNATURES]["tests"]]
+    for path, file in seen.items():
         shared = not mutant.function or place in file["shared"]
-        found += [(seconds, name) for name, (seconds, what) in file["tests"].items() if shared or place in what]
-    return sorted(found)
+        near = len({*path.split("/")} & {*mutant.path.split("/")})
+        step = (1, f"{9 - near}{path}") if path.endswith(FIRST) else (2, "")
+        found[step] += [(seconds, name) for name, (seconds, what) in file["tests"].items() if shared or place in what]
+    return [sorted(found[step]) for step in sorted(found) if found[step]]
 
 
-def try_to_kill(mutant: Mutant, copy: Path, tests: list[tuple[float, str]]) -> int:
+def try_to_kill(mutant: Mutant, copy: Path, steps: list[list[tuple[float, str]]]) -> int:
     """The exit code of the tests with the change made; this runs in a fork."""
     import pytest
 
+    sys.dont_write_bytecode = True  # what is on disk is of the sources before the change
     target = copy / mutant.path
     rows = target.read_bytes().splitlines(keepends=True)
     row = rows[mutant.line - 1]
     rows[mutant.line - 1] = row[: mutant.start] + mutant.now.encode() + row[mutant.end :]
     target.write_bytes(b"".join(rows))
-    signal.alarm(int(60 + 20 * sum(seconds for seconds, _ in tests)))
-    names = [name for _, name in tests]
-    code = pytest.main(["-x", "-q", *names]) if names else 0
-    if code == pytest.ExitCode.USAGE_ERROR:  # a name of a test that is made from the sources
-        code = pytest.main(["-x", "-q", *dict.fromkeys(name.split("::")[0] for name in names)])
-    return int(code)
+    for tests in steps:
+        signal.alarm(int(120 + 30 * sum(seconds for seconds, _ in tests)))
+        names = [name for _, name in tests]
+        code = pytest.main(["-x", "-q", *names])
+        if code == pytest.ExitCode.USAGE_ERROR:  # a name of a test that is made from the sources
+            code = pytest.main(["-x", "-q", *dict.fromkeys(name.split("::")[0] for name in names)])
+        if code:
+            return int(code)
+    return 0
 
 
 def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Mutant, bool], None]) -> None:
@@ -248,13 +270,13 @@ def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Muta
     while left or busy:
         if left and free:
             mutant, copy = left.pop(0), free.pop()
-            tests = tests_for(mutant, seen)
+            tests, before = tests_for(mutant, seen), (copy / mutant.path).read_bytes()
             child = in_fork(copy, lambda: try_to_kill(mutant, copy, tests))  # noqa: B023 (it runs here and now)
-            busy[child] = (mutant, copy)
+            busy[child] = (mutant, copy, before)
             continue
         child, status = os.wait()
-        mutant, copy = busy.pop(child)
-        shutil.copy(ROOT / mutant.path, copy / mutant.path)
+        mutant, copy, before = busy.pop(child)
+        (copy / mutant.path).write_bytes(before)
         free.append(copy)
         hung = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM  # which nobody would overlook
         if not hung and (not os.WIFEXITED(status) or os.WEXITSTATUS(status) not in (0, 1, 2)):
@@ -297,7 +319,8 @@ def main() -> int:
                 log.write(line + "\n")
 
     os.environ["OMP_NUM_THREADS"] = "1"
-    import numpy  # noqa: F401 (every fork has them)
+    for name in ("numpy", "scipy.stats", "scipy.optimize", "torch", "pytest", "hypothesis", "networkx"):
+        import_module(name)  # every fork has them; polars starts threads, which a fork would not have
 
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder) / str(number) for number in range(given.jobs)]
@@ -306,6 +329,8 @@ def main() -> int:
             for part in ("src", "tests", "pyproject.toml", "benchmarks", "examples", "docs", "README.md"):
                 put = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
                 put(ROOT / part, copy / part)
+            compiled = py_compile.PycInvalidationMode.CHECKED_HASH  # a change of one character may keep size and time
+            compileall.compile_dir(copy / "src", quiet=1, invalidation_mode=compiled)
         known = json.loads(given.seen.read_text(encoding="utf-8")) if given.seen and given.seen.exists() else {}
         seen = look(copies, known)
         if given.seen:

@@ -19,7 +19,7 @@ from tests.frozen import Case, check, kinds, texts, write
 from torch import Tensor
 
 from palaestra.agents import TabularPolicy, Team
-from palaestra.algebra.turns import Turns
+from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import make
 from palaestra.envs.worlds import Maze
 from palaestra.learning import losses
@@ -65,8 +65,8 @@ def after(text: str, env: Any = None, team: Team | None = None, size: int = 6) -
         plan = stage.plan(Plan(groups=4, group_size=size, iteration=iteration), context)
         before = Local().play(env, team or walker(), plan) if turns is None else turns
         now = stage(before, context)
-        new = [name for name in now.columns if name not in before.columns or len(now) != len(before)]
-        new = [name for name in new if name != "duration"]  # of a real clock
+        keys = ("iteration", "group", "episode", "turn", "action", "reward") if len(now) != len(before) else ()
+        new = [name for name in now.columns if name in keys or name not in {*before.columns, *SCHEMA}]
         sizes = plan.group_size if isinstance(plan.group_size, int) else list(plan.group_size)
         found.append(
             [

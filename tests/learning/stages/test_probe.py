@@ -60,6 +60,10 @@ def test_a_language_model_is_asked_once_for_what_is_alike(samples: int) -> None:
     same = found.frame.group_by("observation", "gold_text").agg(pl.col("gold_logprob").n_unique())
     assert same["gold_logprob"].to_list() == [1] * len(same)
     assert ((found["probe_confidence"] > 0) & (found["probe_confidence"] <= 1)).all()
+    pairs = found.frame.select("observation", "gold_text").unique().rows()
+    read = sum(len(part) for seen, gold in pairs for part in policy.encode(seen + stage.cue, gold))
+    assert context.spent.calls == len(turns) + samples * len(pairs)
+    assert read + samples * len(pairs) <= context.spent.tokens <= read + 4 * samples * len(pairs)
     again = probe("gold_text", samples=samples)(turns, Context(**{**vars(context), "rng": np.random.default_rng(0)}))
     assert again["probe_confidence"].to_list() == found["probe_confidence"].to_list()
 

@@ -144,3 +144,11 @@ def test_a_gold_call_that_was_not_made_takes_no_partner_from_the_next() -> None:
     for method in ("optimal", "greedy"):
         report = match_calls(gold, [calc], method=method)  # type: ignore[arg-type]
         assert (report.name, report.keys, report.values) == (0.5, 1, 1)
+
+
+def test_where_nothing_was_right_or_nothing_was_called() -> None:
+    for method in ("optimal", "greedy"):
+        none = match_calls([], GOLD, method=method)  # type: ignore[arg-type]
+        assert (none.name, none.keys, none.values, none.exact, none.best) == (0, 0, 0, False, 1)
+        assert match_calls([], [], method=method).exact  # type: ignore[arg-type]
+        assert match_calls(GOLD, [], method=method).name == 0  # type: ignore[arg-type]
