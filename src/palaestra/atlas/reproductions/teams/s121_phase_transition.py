@@ -40,7 +40,8 @@ def simulated(branch: int, correlation: float, rng: np.random.Generator) -> floa
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Closed form, simulation, budgets."""
-    measured, off = {}, 0.0
+    measured: dict[str, float] = {}
+    off = 0.0
     for branch, correlation in CASES:
         found = np.mean([simulated(branch, correlation, np.random.default_rng([seed, branch])) for seed in seeds])
         form = tree_signal(LEAF, branch=branch, depth=DEPTH, fidelity=FIDELITY, correlation=correlation)

@@ -86,6 +86,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     measured |= {f"budget_{name}": float(each.mean()) for name, each in budget.items()}
     bound = 2 * np.sqrt(2 * PLAYS * 2 * np.log(2))
     holds = all(each.mean() < 0.6 * uniform for each in chance.values())
-    holds &= (hungry["ucb1"][:, 0] < 0.02 * hungry["ucb1"][:, 1]).all()
-    holds &= (hungry["exp3"][:, 1] - hungry["exp3"][:, 0] <= bound).all()
-    return Outcome(measured, bool(holds and (budget["ratio_ucb"] >= 1.3 * budget["ucb1"]).all()))
+    starves = (hungry["ucb1"][:, 0] < 0.02 * hungry["ucb1"][:, 1]).all()
+    bounded = (hungry["exp3"][:, 1] - hungry["exp3"][:, 0] <= bound).all()
+    cheaper = (budget["ratio_ucb"] >= 1.3 * budget["ucb1"]).all()
+    return Outcome(measured, bool(holds and starves and bounded and cheaper))
