@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from palaestra.algebra.messages import messages
+from palaestra.algebra.turns import Turns
 from palaestra.errors import RecipeError
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import validate
@@ -73,3 +76,17 @@ def test_what_cannot_work_is_named_before_anything_is_played(workflow: Any, said
 
     with pytest.raises(RecipeError, match=said):
         resolve(validate({**BASE, "env": {**BASE["env"], "workflow": workflow}}))
+
+
+def test_messages_are_kept_beside_the_turns(tmp_path: Path) -> None:
+    from palaestra.runs.jobs import train
+    from palaestra.runs.recipe import validate
+
+    recipe = {**BASE, "env": {**BASE["env"], "workflow": "debate(2)"}, "seeds": [0]}
+    recipe["train"] = {**BASE["train"], "save_turns": "last", "checkpoint_every": 1}
+    train(validate(recipe), tmp_path / "run", resume=False, jobs=1, console=None)
+    folder = tmp_path / "run" / "seed-0"
+    (kept,) = (folder / "messages").glob("*.parquet")
+    turns = Turns.load(folder / "turns" / kept.name)
+    assert pl.read_parquet(kept).equals(messages(turns))
+    assert len(messages(turns)) == 2 * len(turns.frame.unique(["group", "episode"]))

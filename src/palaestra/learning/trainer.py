@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.algebra.files import write_json
+from palaestra.algebra.files import whole, write_json
+from palaestra.algebra.messages import messages
 from palaestra.algebra.progress import Report, reporting
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
@@ -323,10 +324,13 @@ class Trainer:
             return
         due = iteration % self.checkpoint_every == 0 or iteration == self.iterations
         if self.save_turns == "all" or (self.save_turns == "last" and due):
-            folder = self.directory / "turns"
-            path = Turns.concat([trained, rest]).save(folder / f"iteration-{iteration:06d}.parquet")
-            if self.save_turns == "last":
-                for older in set(folder.glob("iteration-*.parquet")) - {path}:
+            name, every = f"iteration-{iteration:06d}.parquet", Turns.concat([trained, rest])
+            every.save(self.directory / "turns" / name)
+            if {"heard", "heard_turn"} <= set(every.columns):  # a team: who heard whom, beside the turns
+                with whole(self.directory / "messages" / name) as temporary:
+                    messages(every).write_parquet(temporary)
+            for folder in self._tables() if self.save_turns == "last" else ():
+                for older in set(folder.glob("iteration-*.parquet")) - {folder / name}:
                     older.unlink()
         if due:
             if len(trained):
@@ -417,9 +421,13 @@ class Trainer:
         """What a killed run wrote after its last checkpoint will be written again."""
         assert self.directory is not None
         self.journal.rewind(iteration)
-        for path in (self.directory / "turns").glob("iteration-*.parquet"):
+        for path in (path for folder in self._tables() for path in folder.glob("iteration-*.parquet")):
             if checkpoints.iteration_of(path.with_suffix("")) > iteration:
                 path.unlink()
+
+    def _tables(self) -> tuple[Path, ...]:
+        assert self.directory is not None
+        return self.directory / "turns", self.directory / "messages"
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
