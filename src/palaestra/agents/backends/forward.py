@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self
 
@@ -314,20 +315,24 @@ def _roomy(config: Any) -> Any:
     return cache
 
 
+_SWAPPING = threading.RLock()
+
+
 @contextlib.contextmanager
 def _instead(swaps: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Meanwhile these modules do something else."""
-    before = {module: vars(module).get("forward") for module in swaps}
-    try:
-        for module, function in swaps.items():
-            module.forward = function
-        yield
-    finally:
-        for module, function in before.items():
-            if function is None:
-                vars(module).pop("forward", None)
-            else:
+    """Meanwhile these modules do something else; one thread at a time, or one would put back what another put in."""
+    with _SWAPPING:
+        before = {module: vars(module).get("forward") for module in swaps}
+        try:
+            for module, function in swaps.items():
                 module.forward = function
+            yield
+        finally:
+            for module, function in before.items():
+                if function is None:
+                    vars(module).pop("forward", None)
+                else:
+                    module.forward = function
 
 
 def _again(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
