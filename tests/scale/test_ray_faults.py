@@ -50,9 +50,17 @@ def expected() -> Any:
 @pytest.fixture
 def nodes() -> Iterator[Cluster]:
     """Three nodes of one place each; that of the driver has none."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(3):
-        cluster.add_node(num_cpus=1)
+    for left in (2, 1, 0):  # Ray gives each node 30 s, which a busy machine may not keep
+        cluster = Cluster(initialize_head=False)
+        try:
+            cluster.add_node(num_cpus=0, include_dashboard=False)
+            for _ in range(3):
+                cluster.add_node(num_cpus=1)
+            break
+        except Exception:
+            cluster.shutdown()
+            if not left:
+                raise
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
     yield cluster
     ray.shutdown()
