@@ -84,9 +84,10 @@ class ShardedLM:
 
     def score(self, rows: pl.DataFrame) -> Scored:
         """As `LMPolicy.score`."""
-        return evaluate(
-            self.forward, _lists(rows, "prompt_ids"), _lists(rows, "action_ids"), temperature=self.temperature
-        )
+        prompts, actions = _lists(rows, "prompt_ids"), _lists(rows, "action_ids")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="FSDP2-wrapped module")  # nothing is done in place
+            return evaluate(self.forward, prompts, actions, temperature=self.temperature)
 
     def adopt(self, state: Mapping[str, Tensor] | None) -> None:
         """Take this rank's part of what rank 0 brings; all ranks at once, one tensor after the other."""
