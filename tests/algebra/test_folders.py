@@ -100,6 +100,10 @@ def test_a_reward_comes_first_and_a_replaced_column_keeps_its_place(tmp_path: Pa
     expected = turns.with_column(reward=2 * col("reward") + col("turn")).with_column(advantage=grpo())
     assert out.columns == [*turns.columns, "advantage"]
     assert out.frame.equals(expected.frame)
+    columns = {"reward": "reward - mean(reward, over=agent)", "unused": "whiten(turn)", "x": "reinforce()"}
+    apply(columns, tmp_path / "in", tmp_path / "wide", together=0)
+    centred = turns.with_column(reward=col("reward") - mean("reward", over="agent"))
+    assert Turns.load(tmp_path / "wide")["x"].equals(centred.with_column(x=reinforce())["x"])
 
 
 def test_rows_can_be_cut_anywhere_if_nothing_ranges_over_them(tmp_path: Path) -> None:

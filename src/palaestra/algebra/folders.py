@@ -94,7 +94,7 @@ def apply(
     rows = [schema.rows for schema in schemas]
     parts, in_passes = batches(files, rows, schemas[0].names, [*signals.values()], together)
     cut = len(parts) > 1 and (in_passes or partition(*signals.values()) != BATCH)
-    collected = [Collected(signal) if cut else None for signal in signals.values()]
+    collected = {name: Collected(signal) if cut else None for name, signal in signals.items()}
     reads = {*KEYS, *names[:1], *(name for signal in signals.values() for name in signal.needs())}
     plan = _Plan(source, out, dict(columns), names, reads, slim, tuple(modules), collected)
     done, found = 0, 0
@@ -103,7 +103,7 @@ def apply(
             plan.context = _digest(plan, files, report)
             if all(plan.finished(file) for file in files):
                 return Applied(len(files), sum(rows), len(files), 0, partition(*signals.values()))
-            _collect(plan, [*signals.values()], files, report)
+            _collect(plan, signals, files, report)
         for finished, size in _each(plan, parts, workers):
             done, found = done + size, found + finished
             report("files", done, len(files))
@@ -180,7 +180,7 @@ class _Plan:
     reads: set[str]
     slim: bool
     modules: tuple[str, ...]
-    collected: list[Collected | None]
+    collected: dict[str, Collected | None]
     context: str = ""
     marks: dict[Path, str] = field(default_factory=dict)
 
@@ -212,8 +212,9 @@ class _Plan:
         return Turns.load(file, self.reads)
 
     def add(self, part: Turns, signals: Mapping[str, Signal]) -> Turns:
-        """The part with the columns of these signals, the first ones of the plan."""
-        for (name, signal), collected in zip(signals.items(), self.collected, strict=False):
+        """The part with the columns of these signals."""
+        for name, signal in signals.items():
+            collected = self.collected[name]
             value = evaluate(part, signal)[0] if collected is None else collected.value(part)
             part = part.with_column(**{name: _series(name, value)})
         return part
@@ -241,13 +242,12 @@ def _digest(plan: _Plan, files: list[Path], report: Report) -> str:
     return whole_folder.hexdigest()
 
 
-def _collect(plan: _Plan, signals: list[Signal], files: list[Path], report: Report) -> None:
+def _collect(plan: _Plan, signals: Mapping[str, Signal], files: list[Path], report: Report) -> None:
     """Fill in the wide statistics, a column after the other, as many passes as each needs."""
-    named = dict(zip(plan.columns, signals, strict=True))
-    total = sum(passes(signal) for signal in signals)
+    total = sum(passes(signal) for signal in signals.values())
     number = 0
-    for place, collected in enumerate(plan.collected):
-        before = dict([*named.items()][:place])
+    for name in signals:
+        collected, before = plan.collected[name], _before(name, signals)
         while collected is not None and not collected.done:
             number += 1
             for at, file in enumerate(files):
@@ -255,6 +255,17 @@ def _collect(plan: _Plan, signals: list[Signal], files: list[Path], report: Repo
                 with _in_file(file):
                     collected.add(plan.add(plan.read(file), before))
             collected.next_pass()
+
+
+def _before(name: str, signals: Mapping[str, Signal]) -> dict[str, Signal]:
+    """The new columns that this one is made from, in their order."""
+    wanted, found = signals[name].needs(), {}
+    earlier = [*signals][: [*signals].index(name)]
+    for each in reversed(earlier):
+        if each in wanted:
+            found[each] = signals[each]
+            wanted |= signals[each].needs()
+    return {each: found[each] for each in earlier if each in found}
 
 
 @contextmanager

@@ -52,6 +52,9 @@ def fits(record: dict[str, Any]) -> bool:
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
     """An own table or TRL's completions."""
     try:
+        if is_art([*pl.read_parquet_schema(path)]):  # its messages are no column of ours
+            read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
+            return None
         frame = Turns.load(path).frame
     except (PalaestraError, pl.exceptions.PolarsError, OSError) as error:
         rows.problem("", _short(error, rows.file))
@@ -60,9 +63,6 @@ def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         rows.problem("", f"not a readable Parquet file ({_short(error, rows.file)})")
-        return None
-    if is_art(frame.columns):
-        read_art(frame, rows)
         return None
     if is_trl(frame.columns):
         read_trl(frame, rows)
