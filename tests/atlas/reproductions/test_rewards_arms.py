@@ -24,6 +24,8 @@ from palaestra.runs.recipe import load, override
 Table = Mapping[str, Mapping[str, float]]
 HOLDS: dict[int, list[Table]] = {
     5: [{"local": {"dice": 0.65}, "team": {"dice": 0.5}, "boundary": {"dice": 0.66}}],
+    15: [{"sparse": {"success": 0.6, "final": 0.9}, "exprd": {"success": 0.1, "final": 0.0},
+          "expadard": {"success": 0.85, "final": 1.0}, "explors": {"success": 0.7, "final": 1.0}}],
     34: [{"both": {"exit": 0.67}, "sparse": {"exit": 0.0}}],
     46: [{"separate": {"first": 0.2, "last": 0.96}}],
     55: [{"patience_1.0": {"first": 0.6, "welfare": 0.96}, "patience_0.8": {"first": 0.8, "welfare": 0.94},
@@ -33,6 +35,7 @@ HOLDS: dict[int, list[Table]] = {
     163: [{"none": {"curve": 0.0, "final": 0.0}, "right": {"curve": 0.7, "final": 1.0},
            "noisy": {"curve": 0.4, "final": 0.9}}],
     164: [{"fixed": {"trained": 1.0, "fresh": 0.35}, "sampled": {"trained": 0.95, "fresh": 0.95}}],
+    173: [{"plain": {"hit": 0.95, "words": 150.0}, "short": {"hit": 0.93, "words": 60.0}}],
     169: [{"attributed": {"iterations": 16}, "uniform": {"iterations": 16}}],
     180: [{"published": {"smallest": 0.65}, "equal": {"smallest": 0.5}}],
     184: [{"success": {"early": 0.6, "final": 1.0}, "shaped": {"early": 0.7, "final": 1.0},
@@ -43,15 +46,29 @@ HOLDS: dict[int, list[Table]] = {
           {"replay": {"hard": 0.7, "all": 0.8}, "fresh": {"hard": 0.6, "all": 0.8}}],
     203: [{"e_grpo": {"curve": 0.5, "iterations": 40}, "grpo": {"curve": 0.3, "iterations": 60}}],
     215: [{"fine": {"curve": 0.5, "iterations": 40}, "all": {"curve": 0.3, "iterations": 60}}],
+    206: [{"earl": {"rows": 3.6, "iou": 0.78}, "correctness": {"rows": 15.0, "iou": 0.2}}],
+    216: [{"program": {"opened": 0.1, "drops": 6.0}}, {"program": {"opened": 1.0, "drops": 0.0}},
+          {"expert": {"opened": 1.0, "drops": 0.0}}],
     218: [{"co": {"start": 0.4, "end": 0.7}, "self": {"start": 0.4, "end": 0.4}}],
 }  # fmt: skip
 """What trainings measured, one table for each call of `train_arms`."""
 ALIKE = {
-    5: "team", 34: "sparse", 46: None, 55: "patience_1.0", 95: None, 156: "trajectory", 163: "right", 164: "fixed",
-    169: None, 180: "equal", 184: "success", 187: "answer", 191: "outcome", 203: "grpo", 215: "all", 218: "self",
+    5: "team", 15: "sparse", 34: "sparse", 46: None, 55: "patience_1.0", 95: None, 156: "trajectory", 163: "right",
+    164: "fixed", 169: None, 173: "plain", 180: "equal", 184: "success", 187: "answer", 191: "outcome", 203: "grpo",
+    206: "correctness", 215: "all", 216: None, 218: "self",
 }  # fmt: skip
 """The baseline that all arms are made equal to; None: nothing is claimed of arms against each other."""
-RECIPES = {5: "voxels", 34: "maze", 55: "market", 163: "maze", 46: "network-consensus", 156: "talk", 184: "corridor"}
+RECIPES = {
+    41: "arms",
+    5: "voxels",
+    15: "maze",
+    34: "maze",
+    55: "market",
+    163: "maze",
+    46: "network-consensus",
+    156: "talk",
+    184: "corridor",
+}
 
 
 class Told(NamedTuple):
@@ -160,12 +177,88 @@ def test_users_must_be_pleased(learned: bool, holds: bool, monkeypatch: pytest.M
     assert not reproduce(194).holds
 
 
-@pytest.mark.parametrize("number", [5, 34, 46, 55, 156, 163, 184, 203])
+@pytest.mark.parametrize("number", [5, 14, 15, 34, 41, 46, 55, 152, 156, 163, 173, 184, 203, 204, 206, 208])
 def test_every_arm_is_a_recipe(number: int) -> None:
     """The fields that arms change are fields of a recipe that ships."""
     recipe = load(RECIPES.get(number, "world"))
     for arm in module_of(number).ARMS.values():
         assert override(recipe, dict(arm)).credit == arm.get("credit", recipe.credit)
+
+
+def shown(ends: Sequence[Turns], measured: Table) -> Callable[..., Arms]:
+    """Stands for `train_arms`: shows each arm's turns as those of every iteration."""
+
+    def arms_of(recipe: Any, arms: Any, seeds: Sequence[int], measure: Any, on_turns: Any) -> Arms:
+        for name, turns in zip(arms, ends, strict=True):
+            for iteration in range(len(seeds) * 20):
+                on_turns(name, iteration, turns)
+        return told([measured])(recipe, arms, seeds)
+
+    return arms_of
+
+
+@pytest.mark.parametrize(("rows", "strict", "holds"), [(1.2, 0.98, True), (13.0, 0.98, False), (1.2, 0.6, False)])
+def test_little_is_submitted(rows: float, strict: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Turns({"episode": [0], "tool": ["submit"], "reward": [0.8]})
+    found = {"published": {"rows": rows, "shown": 0.1, "precision": 0.8}}
+    found["every_piece"] = {"rows": 1.0, "shown": 0.1, "precision": strict}
+    monkeypatch.setattr(module_of(152), "train_arms", shown([ended, ended], found))
+    assert reproduce(152).holds is holds
+
+
+def test_parts_must_give_a_signal_and_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"group": [0, 0], "episode": [0, 1]}
+    flat, signal = (Turns(keys | {"reward": reward}) for reward in ([0.0, 0.0], [0.0, 1.0]))
+    hard = {"uniform": {"hard": 0.1}, "staged": {"hard": 0.0}, "parts": {"hard": 0.4}}
+    for turns, told_, holds in (
+        ([flat, signal, signal], hard, True),
+        ([flat, signal, flat], hard, False),
+        ([flat, signal, signal], {**hard, "parts": hard["uniform"]}, False),
+        ([flat, signal, signal], {**hard, "staged": hard["parts"]}, False),
+    ):
+        monkeypatch.setattr(module_of(204), "train_arms", shown(turns, told_))
+        assert reproduce(204).holds is holds
+
+
+@pytest.mark.parametrize(("cost", "price", "holds"), [(0.18, 0.54, True), (0.3, 0.54, False), (0.18, 0.8, False)])
+def test_the_limit_must_be_met(cost: float, price: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {"dual": cost, "fixed_0.2": 0.9, "fixed_0.4": 0.5, "fixed_1": 0.0}
+
+    def bandit(share: float, price: float) -> Turns:
+        first = np.arange(100) < round(100 * share)
+        return Turns(
+            {"episode": range(100), "action_ids": [[0 if each else 1] for each in first], "price.broken": [price] * 100}
+        )
+
+    ends = [bandit(share, price) for share in shares.values()]
+    monkeypatch.setattr(module_of(41), "train_arms", shown(ends, {name: {} for name in shares}))
+    assert reproduce(41).holds is holds
+
+
+@pytest.mark.parametrize(("difference", "holds"), [(0.72, True), (0.6, False), (0.3, False)])
+def test_a_section_must_be_given_up(difference: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [Turns({"episode": [0], "whole": [total]}) for total in (0.38, 0.62, difference)]
+    monkeypatch.setattr(
+        module_of(208), "train_arms", shown(ends, {name: {} for name in ("local", "global", "difference")})
+    )
+    assert reproduce(208).holds is holds
+
+
+@pytest.mark.parametrize(("naive", "holds"), [(0.05, True), (1.0, False)])
+def test_who_is_paid_for_waiting_waits(naive: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"sparse": {"tries": 1.0}, "shaped": {"tries": 1.0}, "naive": {"tries": naive}}
+    monkeypatch.setattr(module_of(14), "train_arms", told([table]))
+    assert reproduce(14).holds is holds
+
+
+@pytest.mark.parametrize(("drops", "opened", "holds"), [(0.0, 1.0, True), (0.5, 1.0, False), (0.0, 0.9, False)])
+def test_what_was_fed_back_must_be_kept(
+    drops: float, opened: float, holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, expert = HOLDS[216]
+    tables = [first, {"program": {"opened": opened, "drops": drops}}, expert]
+    monkeypatch.setattr(module_of(216), "train_arms", told(tables))
+    assert reproduce(216).holds is holds
 
 
 def test_reached_is_the_first_window() -> None:
