@@ -286,8 +286,12 @@ def run(drawn: list[Mutant], copies: list[Path], seen: Seen, say: Callable[[Muta
 
 def equivalents() -> dict[tuple[str, str, str], str]:
     """Path, source line, change, reason, separated by ` | `: what nobody can observe, and why."""
-    rows = [line.split(" | ") for line in EQUIVALENT.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return {(path, text, change): reason for path, text, change, reason in rows}
+    found = {}
+    for line in filter(None, EQUIVALENT.read_text(encoding="utf-8").splitlines()):
+        path, rest = line.split(" | ", 1)
+        text, change, reason = rest.rsplit(" | ", 2)
+        found[path, text, change] = reason
+    return found
 
 
 def main() -> int:
