@@ -72,10 +72,12 @@ def test_a_lost_node_costs_nothing(nodes: Cluster) -> None:
     team, whole, executor = Team.made(players), expected(), Ray(workers=3, shards=8)
     assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole)
     victim = next(iter(nodes.worker_nodes))
-    threading.Timer(0.3, nodes.remove_node, (victim,), {"allow_graceful": False}).start()
+    removal = threading.Timer(0.3, nodes.remove_node, (victim,), {"allow_graceful": False})
+    removal.start()
     assert executor.play(Slowly, team, PLAN).frame.drop("duration").equals(whole)
-    assert executor.crew.lost >= 1
+    removal.join()
     assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "two go on"
+    assert executor.crew.lost >= 1
     executor.close()
 
 
