@@ -47,7 +47,8 @@ $(RIVALS)/.installed: pyproject.toml constraints.txt
 	$(RIVALS)/bin/python -m pip install --quiet torch==2.13.0
 	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]' trl==1.16.0 datasets==5.2.0
 	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt \
-		pytest hypothesis ray tensordict omegaconf orjson codetiming torchdata cachetools uvicorn fastapi
+		pytest hypothesis ray tensordict omegaconf orjson codetiming torchdata cachetools uvicorn fastapi \
+		hydra-core antlr4-python3-runtime==4.9.3 TransferQueue msgspec
 	$(RIVALS)/bin/python -m pip install --quiet --no-deps verl==0.9.1
 	touch $@
 
