@@ -239,7 +239,12 @@ class Generic:
         seen: list[Tensor] = []
         swaps: dict[nn.Module, Callable[..., Any]] = {}
         if self.head.layer is not None:
-            swaps[self.inner.get_output_embeddings()] = lambda hidden: seen.append(hidden) or hidden
+
+            def see(hidden: Tensor) -> Tensor:
+                seen.append(hidden)
+                return hidden
+
+            swaps[self.inner.get_output_embeddings()] = see
         if not use_cache:
             swaps |= {layer: functools.partial(_again, layer.forward) for layer in self.layers}
         with _instead(swaps):
@@ -289,6 +294,8 @@ def _roomy_layer() -> type:
     class Roomy(DynamicLayer):  # type: ignore[misc, unused-ignore]
         """Without gradient, new keys and values are written into free places behind the old ones."""
 
+        keys: Any
+        values: Any
         spare: tuple[Tensor, Tensor, Tensor] | None = None  # both with free places, and the keys that they belong to
 
         def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -328,11 +335,11 @@ def _instead(swaps: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
                 module.forward = function
             yield
         finally:
-            for module, function in before.items():
-                if function is None:
+            for module, own in before.items():
+                if own is None:
                     vars(module).pop("forward", None)
                 else:
-                    module.forward = function
+                    module.forward = own
 
 
 def _again(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -120,8 +120,8 @@ class Head:
 
             logprobs, entropies = in_chunks(one, len(said), self.step)
         blank = torch.zeros(mask.shape, device=hidden.device)
-        found = (blank.masked_scatter(mask, each) for each in (logprobs, entropies))
-        return Scored(*found, mask, Distribution(distribution, len(said), self.step), hidden)
+        logprobs, entropies = (blank.masked_scatter(mask, each) for each in (logprobs, entropies))
+        return Scored(logprobs, entropies, mask, Distribution(distribution, len(said), self.step), hidden)
 
     def small(self, tokens: int) -> bool:
         """Whether all logits of so many tokens may be held at once."""
