@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from palaestra.agents import LMPolicy, ScriptedPolicy, TabularPolicy, Team
@@ -32,7 +33,7 @@ def test_every_seat_is_asked_for_its_own_play() -> None:
     team = Team(player_0=TabularPolicy(2, name="a"), player_1=TabularPolicy(2, name="b"))
     env = KUHN()
     (observation,) = env.reset(0).values()
-    team["player_0"].logits([observation])  # type: ignore[attr-defined]  # meet one state
+    team["player_0"].meet(pl.DataFrame({"state": [observation.key()]}, schema={"state": pl.UInt64}))  # type: ignore[attr-defined]
     with_bias = team["player_0"].module.get_parameter("logits")  # type: ignore[attr-defined]
     with_bias.data[0] += 2.0 * (with_bias.data[0] == 0) * (with_bias.new_tensor([0.0, 1.0]))
     _, table = table_of(KUHN, team)

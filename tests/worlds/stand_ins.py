@@ -21,7 +21,7 @@ class Work(NamedTuple):
     recipe: Any = SimpleNamespace(train=SimpleNamespace(iterations=3))
 
 
-def do(work: Work, resume: bool) -> dict[str, Any]:
+def do(work: Work, resume: bool, ranks: int = 1) -> dict[str, Any]:
     if work.title == "fails":
         raise LearnerError("seed 7: the loss is nan")
     if work.title == "sleeps":

@@ -35,7 +35,9 @@ class TabularPolicy(DiscretePolicy):
 
     def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
         """Rows of the table; zeros for a state that nothing was learned of."""
-        keys = [observation.key() for observation in observations]
+        return self._known([observation.key() for observation in observations])
+
+    def _known(self, keys: list[int]) -> torch.Tensor:
         fresh = set(keys) - self._places.keys()
         self._check(len(self._places) + len(fresh))
         rows = self._rows([self._places.get(key, 0) for key in keys])
@@ -43,14 +45,22 @@ class TabularPolicy(DiscretePolicy):
         return rows if known is None else torch.where(torch.tensor(known, device=rows.device)[:, None], rows, 0.0)
 
     def logits_of_rows(self, rows: pl.DataFrame) -> torch.Tensor:
-        """Rows of the table by the column `state`, which has a row from now on."""
+        """Rows of the table by the column `state`; where a gradient is wanted, every state has one from now on."""
+        keys = rows["state"].to_list()
+        if not torch.is_grad_enabled():  # only looked at
+            return self._known(keys)
+        self.meet(rows)
+        return self._rows([self._places[key] for key in keys])
+
+    def meet(self, rows: pl.DataFrame) -> None:
+        """Give the states of these rows their places, in this order; a learner that shares rows out meets all first."""
         met = len(self._places)
-        places = [self._places.setdefault(key, len(self._places)) for key in rows["state"].to_list()]
+        for key in rows["state"].to_list():
+            self._places.setdefault(key, len(self._places))
         self._check(len(self._places))
         if len(self._places) > met:
             with torch.no_grad():  # as it was played
                 self.module.get_parameter("logits")[met : len(self._places)] = 0.0
-        return self._rows(places)
 
     def _check(self, states: int) -> None:
         if states > self.capacity:

@@ -445,7 +445,11 @@ class PolicyGradient:
 
     def _batches(self, turns: Turns, advantage: str) -> dict[str, Batch]:
         read = any(term.credit for term in self.terms.values())
-        return {name: make_batch(turns, name, advantage if read else None) for name in self.policies}
+        batches = {name: make_batch(turns, name, advantage if read else None) for name in self.policies}
+        for name, batch in batches.items():  # before rows are shared out: every process numbers all states alike
+            if meet := getattr(self.policies[name], "meet", None):
+                meet(batch.rows)
+        return batches
 
     def _minibatches(self, batch: Batch, rng: np.random.Generator | None) -> Iterator[np.ndarray]:
         """Row numbers of each optimiser step. Rows that a term wants together come in one, which may then be longer."""

@@ -28,7 +28,7 @@ def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
     """Every field of a part of a recipe.
 
     >>> from palaestra.runs.parts import PlayPart
-    >>> meanings(PlayPart)[1]
+    >>> meanings(PlayPart)[2]
     Meaning(name='concurrency', type='integer', default='256', meaning='episodes at once')
     """
     return [

@@ -54,6 +54,7 @@ SETTINGS = [
     ("lock", {"locks": 5}, True),
     ("lookup", {}, False),
     ("memory_team", {}, False),
+    ("routing", {"announced": True}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("team_builder", {}, True),
 ]

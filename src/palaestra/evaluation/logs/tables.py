@@ -49,10 +49,18 @@ def fits(record: dict[str, Any]) -> bool:
     return "task" in record and bool({"success", "score", "reward"} & record.keys())
 
 
+def _columns(path: Path) -> list[str]:
+    """Of a Parquet file; none of one that is damaged, which `Turns.load` says better."""
+    try:
+        return [*pl.read_parquet_schema(path)]
+    except (pl.exceptions.PolarsError, OSError):
+        return []
+
+
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
     """An own table or TRL's completions."""
     try:
-        if is_art([*pl.read_parquet_schema(path)]):  # its messages are no column of ours
+        if is_art(_columns(path)):  # its messages are no column of ours
             read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
             return None
         frame = Turns.load(path).frame
