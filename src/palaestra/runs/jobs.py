@@ -196,14 +196,15 @@ def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
-            process.join()
         if isinstance(error, BrokenProcessPool):
             raise PalaestraError(
                 "the process of a seed was killed (out of memory?); go on from its last checkpoint with --resume"
             ) from error
         raise
     finally:
-        pool.shutdown()
+        pool.shutdown()  # its own thread waits for the processes: two who wait for one would miss its end
+        for process in set(multiprocessing.active_children()) - others:
+            process.join()
 
 
 def _run_job(job: Job, resume: bool, ranks: int = 1) -> dict[str, Any]:
