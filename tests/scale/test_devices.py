@@ -129,7 +129,14 @@ def test_torchrun_trains_as_one_process_does(tmp_path: Path) -> None:
     assert together.returncode == 0, said
     alone = start(tmp_path, "train.iterations=5", "--out", "one")
     assert alone.communicate(timeout=400)[0]
-    assert apart(weights(tmp_path / "one"), weights(tmp_path / "two")) < 1e-5
+    # Adam makes of a gradient that cancels to 0 here and to 1e-9 there a step of a tenth of the learning rate, so the
+    # first update itself is compared; the weights after one are in tests/learning/test_devices.py
+    first = [json.loads((tmp_path / name / "seed-0" / "metrics.jsonl").read_text().splitlines()[0])["policies"]
+             for name in ("one", "two")]  # fmt: skip
+    assert first[0].keys() == first[1].keys()
+    for name, one in first[0].items():
+        for metric in ("loss", "grad_norm", "rows", "tokens"):
+            assert first[1][name][metric] == pytest.approx(one[metric], rel=1e-5, abs=1e-7), (name, metric)
     assert said.count("report:") == 1
     refused = start(tmp_path, "learn.devices=one", "--ranks", "2", "--out", "three")
     assert "learn.devices: several ranks need 'ddp'" in refused.communicate(timeout=120)[0]
