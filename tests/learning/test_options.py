@@ -178,6 +178,7 @@ def learner_of(policy: TabularPolicy, **options: Any) -> PolicyGradient:
 def test_the_corridor_is_a_mean_over_turns_then_episodes_around_the_past() -> None:
     policy = TabularPolicy(3, name="p", capacity=4)
     turns = table(policy, episodes=2, turns=2)
+    policy.meet(turns.frame)
     with torch.no_grad():
         logits = policy.module.get_parameter("logits")
         logits[policy._places[0]], logits[policy._places[1]] = (torch.tensor(x) for x in ([2.0, 0, 0], [0.5, 0.2, 0]))
