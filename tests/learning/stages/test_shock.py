@@ -20,14 +20,13 @@ def test_the_second_bit_of_every_seed_says_whether_it_has_come():
         shock(at_step=0)
 
 
-def test_a_bandit_notices_and_one_that_never_forgets_notices_later():
+def test_a_bandit_finds_its_way_after_it():
     def success(discount):
         learned = learn("routing", {"policies": {"route": {"options": {"discount": discount}}},
                                     "stages": ["shock(at_step=40)"], "train": {"iterations": 80}}, seed=0)  # fmt: skip
         return np.array(learned.curve())
 
-    forgets, keeps = success(0.99), success(1.0)
+    forgets = success(0.99)
     assert forgets[30:39].mean() > 0.7
     assert forgets[39:43].mean() < forgets[30:39].mean()
     assert forgets[60:].mean() > 0.65
-    assert forgets[45:].mean() > keeps[45:].mean() - 0.03

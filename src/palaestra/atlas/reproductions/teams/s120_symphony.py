@@ -2,8 +2,8 @@
 
 The recipe `routing`: requests of two kinds, five workers of different skill and price; halfway the best worker of one
 kind loses its skill, and nobody says so. LinUCB with a model for each arm beside UCB1, which sees no kind, and beside
-LinUCB that never forgets. The paper shares one model over six features of load and latency; here the kind is the
-context. Left out: load, latency, voting.
+LinUCB that never forgets, which decides nothing. The paper shares one model over six features of load and latency; here
+the kind is the context. Left out: load, latency, voting.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ def success(learned: Learned) -> dict[str, float]:
 
 @reproduction(
     120,
-    claim="A contextual bandit beats one that sees no context, before a shock and after it; forgetting recovers.",
-    baseline="UCB1 without context; the same bandit without forgetting",
-    criterion="answered rightly: above UCB1 by 0.05 or more before and after the shock, and after it above the one "
-    "that never forgets, in the mean over seeds",
+    claim="A contextual bandit beats one that sees no context, before a shock and after; forgetting is no sure help.",
+    baseline="UCB1 without context; the same bandit without forgetting, shown",
+    criterion="answered rightly: above UCB1 by 0.05 or more before and after the shock, in the mean over seeds (held "
+    "on both fresh blocks; forgetting gained 0.05 on the reported seeds and lost 0.03 and 0.05 on the fresh ones)",
     seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Three seats."""
     arms = train_arms("routing", ARMS, seeds, success)
     ahead = [arms.gain("linucb", "ucb1", name)[0] for name in ("before", "after")]
     recovers = arms.gain("linucb", "keeps_all", "after")[0]
-    return Outcome(arms.measured() | {"recovers": recovers}, bool(min(ahead) >= 0.05 and recovers > 0))
+    return Outcome(arms.measured() | {"recovers": recovers}, min(ahead) >= 0.05)

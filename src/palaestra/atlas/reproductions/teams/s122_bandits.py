@@ -72,8 +72,9 @@ def bought(index: Any, seed: int) -> float:
     baseline="UCB1 everywhere",
     criterion="mean regret of UCB1 and ε-greedy below 0.6 of uniform play; in every seed UCB1 earns less than 2 % of "
     "the best arm against the adversary and Exp3 stays within its bound, and by budget reward per cost earns at least "
-    "1.3 times UCB1",
+    "1.3 times UCB1 (held on one of two fresh blocks; on the other UCB1's regret was 0.62 of uniform play)",
     seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Chance, an adversary, a budget."""
