@@ -17,30 +17,7 @@ from palaestra.interface.cli.names import listed
 PLUGIN = Path(__file__).parent / "plugin"
 
 
-def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "palaestra.interface.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
-
-
-def test_its_names_are_listed_and_its_command_runs(tmp_path: Path) -> None:
-    done = run("names", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    for kind, name in (
-        ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
-        ("teacher", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
-        ("reader", "extra_log"), ("chart", "heads_of_state"),
-    ):  # fmt: skip
-        assert name in found[kind], kind
-    assert found["stage"]["thermometer"] == "Fills `heat`."
-    assert run("greet", cwd=tmp_path).stdout == "hello from outside\n"
-
-
-def test_a_recipe_trains_with_it(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        """
+MINE = """
 name: mine
 env: {make: extra/coin, workflow: plainly}
 policies: {caller: {kind: tabular}}
@@ -51,11 +28,65 @@ reward: 0.25 + 0.75 * col("worth")
 credit: grpo() + 0.0 * warmth()
 learn: {terms: [surrogate(), push(0.01)]}
 train: {iterations: 2, groups: 2, group_size: 2}
-evaluation: {tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {s: {policies: {caller: {kind: stubborn}}}}}
+evaluation:
+  {tasks: 2, trials: 1, look_tasks: 2, look_trials: 1,
+   controls: {s: {policies: {caller: {kind: stubborn}}}}}
 """
-    )
-    done = run("train", "mine.yaml", "--out", "run", "--jobs", "1", cwd=tmp_path)
+MEASURED = [
+    "train", "kuhn-selfplay", "policies.player={kind: tabular}", "warm_start=null", "train.iterations=1", "seeds=1",
+    "train.groups=2", "train.group_size=2", "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, "
+    "metrics: [nothing_at_all], measure: nothing_at_all, controls: {}}", "learn.terms=surrogate()",
+    "--out", "kuhn", "--jobs", "1",
+]  # fmt: skip
+IN_TURN = """
+import contextlib, io, json, sys
+from palaestra.interface.cli import main
+for words in json.loads(sys.argv[1]):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main(words)
+    except SystemExit as error:
+        code = error.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+
+
+def run(*commands: list[str], cwd: Path) -> list[tuple[int, str, str]]:
+    """Code, output and errors of commands that are given one after the other in a process that finds the plugin."""
+    paths = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    process = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
+    done = subprocess.run(process, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_what_comes_from_outside_is_found_by_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MINE)
+    lines = [{"coin": f"c{n}", "fell": "heads", "call": "heads" if n < 3 else "tails"} for n in range(4)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    names, greeting, trained, wrong, read, measured = run(
+        ["names", "--json"],
+        ["greet"],
+        ["train", "mine.yaml", "--out", "run", "--jobs", "1"],
+        ["train", "mine.yaml", "stages=[]", "--out", "other"],
+        ["evaluate", "log.jsonl", "--json"],
+        MEASURED,
+        cwd=tmp_path,
+    )
+    assert names[0] == 0, names
+    found = json.loads(names[1])
+    for kind, name in (
+        ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
+        ("teacher", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
+        ("reader", "extra_log"), ("chart", "heads_of_state"),
+    ):  # fmt: skip
+        assert name in found[kind], kind
+    assert found["stage"]["thermometer"] == "Fills `heat`."
+    assert greeting[:2] == (0, "hello from outside\n")
+
+    assert trained[0] == 0, trained
     assert set(Turns.load(tmp_path / "run/seed-0/turns")["reward"]) <= {1.0, 0.25}, (
         "paid by a column that its env tells"
     )
@@ -64,31 +95,17 @@ evaluation: {tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, controls: {s: {
     page = (tmp_path / "run/report.html").read_text()
     assert "Heads &lt;of&gt; state" in page, "its chart"
     assert "could not be drawn: RuntimeError: no &lt;ink&gt;" in page, "and one that fails"
-    wrong = run("train", "mine.yaml", "stages=[]", "--out", "other", cwd=tmp_path)
-    assert wrong.returncode == 2
-    assert "needs column 'heat', which nothing here gives; add thermometer() to `stages`" in wrong.stderr
+
+    assert wrong[0] == 2
+    assert "needs column 'heat', which nothing here gives; add thermometer() to `stages`" in wrong[2]
     assert not (tmp_path / "other").exists()
 
-
-def test_a_metric_of_its_own_is_measured(tmp_path: Path) -> None:
-    done = run(
-        "train", "kuhn-selfplay", "policies.player={kind: tabular}", "warm_start=null", "train.iterations=1", "seeds=1",
-        "train.groups=2", "train.group_size=2", "evaluation={tasks: 2, trials: 1, look_tasks: 2, look_trials: 1, "
-        "metrics: [nothing_at_all], measure: nothing_at_all, controls: {}}", "learn.terms=surrogate()",
-        "--out", "run", "--jobs", "1", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert summary["metrics"] == {"nothing_at_all": [{"seed": 0, "before": 0.25, "after": 0.25}]}
-
-
-def test_its_logs_are_read(tmp_path: Path) -> None:
-    lines = [{"coin": f"c{n}", "fell": "heads", "call": "heads" if n < 3 else "tails"} for n in range(4)]
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = run("evaluate", "log.jsonl", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(read[1])
     assert (row["tasks"], row["success"]["mean"]) == (4, 0.75)
+
+    assert measured[0] == 0, measured
+    summary = json.loads((tmp_path / "kuhn/summary.json").read_text())
+    assert summary["metrics"] == {"nothing_at_all": [{"seed": 0, "before": 0.25, "after": 0.25}]}
 
 
 def test_the_page_for_contributors_names_a_place_and_a_registration_for_each_kind() -> None:
@@ -111,7 +128,7 @@ def test_a_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[palaestra.plugins]\nbroken = no_such_module_at_all\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
-    done = run("names", "term", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "plugin 'broken' (no_such_module_at_all) cannot be loaded" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    ((code, _, said),) = run(["names", "term"], cwd=tmp_path)
+    assert code == 2
+    assert "plugin 'broken' (no_such_module_at_all) cannot be loaded" in said
+    assert len(said.splitlines()) == 1
