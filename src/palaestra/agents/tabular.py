@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ class TabularPolicy(DiscretePolicy):
     """
 
     KIND = "tabular"
-    SETTINGS = ("actions", "name", "capacity")
+    SETTINGS: ClassVar[tuple[str, ...]] = ("actions", "name", "capacity")
 
     def __init__(self, actions: int, *, name: str = "tabular", capacity: int = 4096) -> None:
         super().__init__(torch.nn.Module(), actions=actions, name=name)

@@ -16,7 +16,13 @@ from palaestra.algebra.registry import load_object
 from palaestra.errors import DamagedFileError, InputError, nearest
 
 _LIST = "team.json"
-_KINDS = {"bandit": "BanditPolicy", "lm": "LMPolicy", "tabular": "TabularPolicy", "mlp": "MLPPolicy"}
+_KINDS = {
+    "bandit": "BanditPolicy",
+    "lm": "LMPolicy",
+    "mlp": "MLPPolicy",
+    "q_table": "QTablePolicy",
+    "tabular": "TabularPolicy",
+}
 
 
 class Team(Mapping[str, Policy]):

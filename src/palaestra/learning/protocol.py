@@ -109,7 +109,9 @@ class Served(Learnable, Protocol):
 
 
 LEARNERS: Registry[Learner] = Registry(
-    "learner", home=("palaestra.learning.learner", "palaestra.learning.bandit"), example="policy_gradient"
+    "learner",
+    home=("palaestra.learning.learner", "palaestra.learning.bandit", "palaestra.learning.q_learning"),
+    example="policy_gradient",
 )
 """What `learn.kind` of a recipe may name; each is called with a team and the options of `learn`."""
 

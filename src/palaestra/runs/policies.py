@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from palaestra.errors import InputError, RecipeError
 from palaestra.runs.teachers import call, check, check_teacher, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.runs.trust import refuse
+
+if TYPE_CHECKING:
+    from palaestra.agents.discrete import DiscretePolicy
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,15 @@ def tabular(made: Making) -> Policy:
     """A table of logits, one row per observation; for envs with choices."""
     from palaestra.agents import TabularPolicy
 
-    first = _first(made)
-    if first.choices is None:
-        raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind 'tabular' needs choices")
-    made.options.setdefault("actions", len(first.choices))
-    return made.call(TabularPolicy)  # type: ignore[no-any-return]
+    return _table(made, TabularPolicy)
+
+
+@POLICIES.register("q_table")
+def q_table(made: Making) -> Policy:
+    """A table of what each choice is worth, one row per observation; wants `learn.kind: q_learning`."""
+    from palaestra.agents import QTablePolicy
+
+    return _table(made, QTablePolicy)
 
 
 @POLICIES.register("bandit")
@@ -117,11 +124,15 @@ def bandit(made: Making) -> Policy:
     """A table of arms, one per choice, for routes and other seats that choose; wants `learn.kind: bandit`."""
     from palaestra.agents import BanditPolicy
 
+    return _table(made, BanditPolicy)
+
+
+def _table(made: Making, kind: type[DiscretePolicy]) -> Policy:
     first = _first(made)
     if first.choices is None:
-        raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind 'bandit' needs choices")
+        raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind {kind.KIND!r} needs choices")
     made.options.setdefault("actions", len(first.choices))
-    return made.call(BanditPolicy)  # type: ignore[no-any-return]
+    return made.call(kind)  # type: ignore[no-any-return]
 
 
 @POLICIES.register("mlp")

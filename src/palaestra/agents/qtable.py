@@ -1,0 +1,101 @@
+"""`QTablePolicy`: the worth of each action in each state, acted on greedily but for some exploration.
+
+The learner `q_learning` writes it. Left out: other rules of exploration; `tabular` has a softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from palaestra.agents.tabular import TabularPolicy
+from palaestra.errors import InputError
+
+if TYPE_CHECKING:
+    from palaestra.envs.base import Observation
+
+
+class QTablePolicy(TabularPolicy):
+    """With probability ε any legal action, else one of the best, equal ones equally likely.
+
+    ε = max(least, e^(-decay · n)) after n updates. start: worth of what was never tried; a high one makes it try all.
+    actions, capacity: as in `TabularPolicy`.
+
+    Raises:
+        InputError: decay or least is out of range.
+    """
+
+    KIND = "q_table"
+    SETTINGS: ClassVar[tuple[str, ...]] = ("actions", "name", "capacity", "start", "decay", "least")
+
+    def __init__(
+        self,
+        actions: int,
+        *,
+        name: str = "q_table",
+        capacity: int = 4096,
+        start: float = 0.0,
+        decay: float = 0.02,
+        least: float = 0.01,
+    ) -> None:
+        if not decay >= 0 or not 0 <= least <= 1:
+            raise InputError(f"QTablePolicy: decay={decay} must be at least 0, least={least} in [0, 1]")
+        super().__init__(actions, name=name, capacity=capacity)
+        self.start, self.decay, self.least = float(start), float(decay), float(least)
+        self.module.requires_grad_(False)  # gradients leave it alone
+        self.module.double()
+        self.module.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def epsilon(self) -> float:
+        """Probability of an action that is drawn from all."""
+        return max(self.least, float(np.exp(-self.decay * int(self.module.get_buffer("updates")))))
+
+    def places(self, keys: Sequence[int]) -> np.ndarray:
+        """Rows of states by their keys, int64[states]; a new state gets one. Raises PolicyError when full."""
+        met = len(self._places)
+        found = np.array([self._places.setdefault(key, len(self._places)) for key in keys], np.int64)
+        self._check(len(self._places))
+        self._table[met : len(self._places)] = 0.0
+        return found
+
+    @property
+    def _table(self) -> np.ndarray:
+        """Worth less `start`, float64[capacity, actions]: the tensor's own memory."""
+        return self.module.get_parameter("logits").numpy()  # type: ignore[no-any-return]
+
+    def values(self, places: np.ndarray) -> np.ndarray:
+        """Worth of every action in the states of these rows, float64[states, actions]."""
+        return np.asarray(self._table[places] + self.start)
+
+    def learn(self, places: np.ndarray, actions: np.ndarray, targets: np.ndarray, rate: float) -> None:
+        """Move the worth of pairs of state and action towards targets, float64[n].
+
+        Equal pairs count as if they came one after the other: n of them leave (1 - rate)^n of what was there, and the
+        rest is their mean. So nothing depends on the order of rows.
+        """
+        distinct, of, count = np.unique(places * self.actions + actions, return_inverse=True, return_counts=True)
+        mean = np.bincount(of, targets - self.start) / count
+        flat = self._table.reshape(-1)
+        flat[distinct] += (1 - (1 - rate) ** count) * (mean - flat[distinct])
+
+    def count(self) -> None:
+        """One more update: explore less."""
+        self.module.get_buffer("updates").add_(1)
+
+    def _distribution(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        every = np.ones(self.actions, bool)
+        legal = np.array([every if o.mask is None else o.mask for o in observations], bool)
+        worth = np.where(legal, self._known([o.key() for o in observations]).numpy(), -np.inf)
+        best = worth == worth.max(axis=1, keepdims=True)
+        chances = (1 - self.epsilon) * best / best.sum(1, keepdims=True)
+        chances += self.epsilon * legal / legal.sum(1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            return chances, np.where(chances > 0, np.log(chances), 0.0)
+
+    def logits(self, observations: Sequence[Observation]) -> torch.Tensor:
+        """Logarithms of the probabilities, [observations, actions]."""
+        return torch.from_numpy(np.log(np.maximum(self._distribution(observations)[0], 1e-12)))
