@@ -15,7 +15,7 @@ from palaestra.agents import ChatPolicy, ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError
 from palaestra.judges import AnswerCache, Item, MessageLabels, ask, judge, vote_columns, weights_of
-from palaestra.judges.rubric import read_verdict
+from palaestra.judges.reading import read_value
 from palaestra.rewards import cm2, judge_votes, onto, semi_join, utility
 
 ITEMS = (
@@ -185,7 +185,7 @@ def test_what_a_prompt_draws_does_not_depend_on_its_neighbours() -> None:
     ],
 )
 def test_reading(text: str, value: float | None) -> None:
-    assert read_verdict(text) == value
+    assert read_value(text) == value
 
 
 def test_items_that_do_not_fit() -> None:

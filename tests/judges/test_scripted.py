@@ -7,7 +7,7 @@ import pytest
 
 from palaestra.agents.base import Request
 from palaestra.envs.base import Observation
-from palaestra.judges.rubric import read_verdict
+from palaestra.judges.reading import read_value
 from palaestra.judges.scripted import mentions
 
 SHOWN = Observation("Task: proof\n\nTranscript:\n[turn 0] observation: {}\nEnd of the transcript.\n\nCriterion: proof?")
@@ -15,7 +15,7 @@ SHOWN = Observation("Task: proof\n\nTranscript:\n[turn 0] observation: {}\nEnd o
 
 def verdict(text: str, seed: int, errs: float = 0.0, silent: float = 0.0) -> float | None:
     play = mentions(["proof"], tag="VERDICT", errs=errs, silent=silent)
-    return read_verdict(play(Request(Observation(SHOWN.text.format(text)), "judge", np.random.default_rng(seed))))
+    return read_value(play(Request(Observation(SHOWN.text.format(text)), "judge", np.random.default_rng(seed))))
 
 
 def test_it_looks_at_the_transcript_alone() -> None:

@@ -3,11 +3,13 @@
 Any policy can judge: a `ChatPolicy` for an OpenAI-compatible endpoint, a script in a test. Answers are cached.
 """
 
+from palaestra.judges.aggregate import aggregate, both_orders, order_balance, swap_consistent
 from palaestra.judges.asking import AnswerCache, ask
-from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Scorer
+from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.language_server import LanguageServer, bundle_id
 from palaestra.judges.messages import MessageLabels
 from palaestra.judges.rubric import Item, judge, vote_columns, weights_of
+from palaestra.judges.stub import StubJudge
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
 from palaestra.judges.writer import asking
 
@@ -18,15 +20,21 @@ __all__ = [
     "AnswerCache",
     "Bundles",
     "Item",
+    "Judge",
     "LanguageServer",
     "MessageLabels",
     "PythonSyntax",
     "Scorer",
+    "StubJudge",
+    "aggregate",
     "ask",
     "asking",
+    "both_orders",
     "bundle_id",
     "check_turns",
     "judge",
+    "order_balance",
+    "swap_consistent",
     "vote_columns",
     "weights_of",
 ]

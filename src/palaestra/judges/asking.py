@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -68,10 +69,29 @@ class AnswerCache:
             raise StorageError(f"cannot write {self.path}: {error}") from error
 
 
+@dataclass(slots=True)
+class Reply:
+    """What came of one question: its text, or why there is none, and what all attempts at it took.
+
+    known: it was known already, so nothing was asked and nothing was spent.
+    """
+
+    text: str | None = None
+    error: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    duration: float = 0.0
+    known: bool = False
+
+
+Read = Callable[[str], Answer | None]
+
+
 def ask(
     policy: Policy,
     prompts: Sequence[tuple[str, int]],
-    read: Callable[[str], Answer | None],
+    read: Read[Answer] | Sequence[Read[Answer]],
     *,
     cache: AnswerCache | None = None,
     attempts: int = 2,
@@ -80,21 +100,40 @@ def ask(
 ) -> list[Answer | None]:
     """What `read` makes of the policy's answer to each (prompt, number of the vote); None where that failed for good.
 
-    All distinct ones go to the policy in one batch. An answer that `read` returns None for is asked for again, at most
-    `attempts` times in all; a request that the policy itself reports as failed is not, the policy has retried it. What
-    a prompt draws from depends on the prompt, its vote and the seed, not on its neighbours.
+    read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
+    read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed
+    is not, the policy has retried it. What a prompt draws from depends on the prompt, its vote and the seed, not on its
+    neighbours.
 
     Raises:
         InputError: attempts is not positive.
     """
+    reads = [read] * len(prompts) if callable(read) else list(read)
+    found = replies(policy, prompts, reads, cache=cache, attempts=attempts, seed=seed, agent=agent)
+    return [None if each.text is None or each.error else how(each.text) for each, how in zip(found, reads, strict=True)]
+
+
+def replies(
+    policy: Policy,
+    prompts: Sequence[tuple[str, int]],
+    reads: Sequence[Read[Any]],
+    *,
+    cache: AnswerCache | None = None,
+    attempts: int = 2,
+    seed: int = 0,
+    agent: str = "judge",
+) -> list[Reply]:
+    """As `ask`, but what was said, with what it took. A prompt that stands there twice is asked and paid for once."""
     if attempts < 1:
         raise InputError(f"ask: {attempts=} must be at least 1")
     known: AnswerCache = AnswerCache() if cache is None else cache
     keys = [known.key(policy.name, prompt, vote) for prompt, vote in prompts]
-    answers: dict[str, Answer | None] = {}
+    how = dict(zip(keys, reads, strict=True))
+    found: dict[str, Reply] = {}
     for key in set(keys) & known.answers.keys():
-        answers[key] = read(known.answers[key])
-    open_ = {key: prompt for key, (prompt, _) in zip(keys, prompts, strict=True) if answers.get(key) is None}
+        if how[key](known.answers[key]) is not None:
+            found[key] = Reply(known.answers[key], known=True)
+    open_ = {key: prompt for key, (prompt, _) in zip(keys, prompts, strict=True) if key not in found}
     for attempt in range(attempts):
         if not open_:
             break
@@ -103,11 +142,18 @@ def ask(
         requests = [Request(seen, agent, stream) for seen, stream in zip(observations, streams, strict=True)]
         fresh: dict[str, str] = {}
         for key, decision in zip(list(open_), policy.act(requests), strict=True):
-            text = str(decision.action)
-            answers[key] = None if decision.error else read(text)
-            if answers[key] is not None:
+            reply, text = found.setdefault(key, Reply()), str(decision.action)
+            reply.text, reply.error = None if decision.error else text, decision.error
+            reply.tokens_in += decision.tokens_in or 0
+            reply.tokens_out += decision.tokens_out or 0
+            reply.cost += decision.cost or 0.0
+            reply.duration += decision.duration or 0.0
+            readable = not decision.error and how[key](text) is not None
+            if readable:
                 fresh[key] = text
-            if decision.error or answers[key] is not None:
+            if decision.error or readable:
                 del open_[key]
         known.add(fresh)
-    return [answers.get(key) for key in keys]
+    first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+    again = {key: Reply(reply.text, reply.error, known=True) for key, reply in found.items()}
+    return [found[key] if first[key] == row else again[key] for row, key in enumerate(keys)]

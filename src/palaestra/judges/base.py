@@ -40,6 +40,25 @@ class Scorer(Protocol):
         """
 
 
+@runtime_checkable
+class Judge(Scorer, Protocol):
+    """A scorer that shows each single answer, with who gave it, in which order and at what price: votes, audits."""
+
+    def verdicts(
+        self,
+        rows: pl.DataFrame,
+        *,
+        reference: pl.DataFrame | None = None,
+        condition: pl.DataFrame | None = None,
+        samples: int = 1,
+    ) -> pl.DataFrame:
+        """The long table `VERDICTS` after `item`: the rows' column of that name, or else their numbers (UInt32).
+
+        With a reference both orders of every pair are asked about. Sample number 3 is the same whether 4 or 10 are
+        asked for.
+        """
+
+
 SCORERS: Registry[Scorer] = Registry("scorer", home=("palaestra.judges",), example='judged("rubric.yaml")')
 """Every scorer by the name that recipes and commands take."""
 
@@ -58,7 +77,8 @@ VERDICTS: Final = {
 """The long table of a judge's answers, after `item` (any key, as the judged table has it).
 
 sample: number of the vote. order: 0 as given, 1 with the two sides swapped, null where one answer was judged alone.
-value: null exactly where `ok` is false. answer: the choice in the judge's words. cost: in the endpoint's currency.
+value: null exactly where `ok` is false; of a comparison, in either order, how likely the row beats its reference (1, 0,
+0.5 for a tie). answer: the choice in the judge's words ("A" is what was shown first). cost: in the endpoint's currency.
 """
 
 PAIRS: Final = {

@@ -32,7 +32,7 @@ def mentions(words: Sequence[str], tag: str = "LABEL", errs: float = 0.0, silent
 
     def play(request: Request) -> str:
         text = re.split(r"(?:Message|Transcript):", request.observation.text)[-1]
-        text = re.split(r"\n(?:Does|End of)", text)[0]
+        text = re.sub(r"^={5} \d+ ={5}$", "", re.split(r"\n(?:Does|End of)", text)[0], flags=re.MULTILINE)  # the fence
         luck, said = request.rng.random(2), any(word in text for word in words)
         return "" if luck[1] < silent else f"{tag}: {int(said ^ (luck[0] < errs))}"
 

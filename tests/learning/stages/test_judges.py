@@ -161,7 +161,7 @@ MESSAGES = Turns({"group": [0] * 3, "episode": [0] * 3, "turn": [0, 1, 2], "mess
 
 def test_labels_are_known_an_iteration_later() -> None:
     answers = {"a key": "LABEL: 1", "a wall": "LABEL: 0"}
-    annotator = script(lambda text: next(label for message, label in answers.items() if f"Message: {message}" in text))
+    annotator = script(lambda text: next(label for message, label in answers.items() if f"\n{message}\n" in text))
     stage, here = message_labels("find the key", policy=annotator), context()
     assert stage(MESSAGES, here)["label"].to_list() == [None] * 3
     assert here.spent.calls == 2

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-import yaml
 
 from palaestra.agents.base import Policy
-from palaestra.algebra.files import read_text
 from palaestra.algebra.keys import is_last
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra.algebra.yaml import read as read_yaml
-from palaestra.errors import InputError, StorageError, nearest
-from palaestra.judges import Item, MessageLabels, vote_columns, weights_of
+from palaestra.errors import InputError, nearest
+from palaestra.judges import MessageLabels, vote_columns, weights_of
 from palaestra.judges import judge as ask_judge
+from palaestra.judges.rubric import items_of, read_rubric
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.rewards.judged.criteria import Criteria, onto, utility
@@ -69,8 +66,9 @@ class judge(Stage):
     ) -> None:
         if sum(each is not None for each in (question, items, rubric)) != 1:
             raise InputError("judge: give one of question, items and rubric")
-        given: Any = {name: question} if question is not None else _read(rubric) if rubric is not None else items
-        self.items = _items(given)
+        self.items = (
+            read_rubric(rubric) if rubric is not None else items_of({name: question} if question else items or {})
+        )
         self.weights = weights_of(self.items)
         for item in weights or {}:
             if item not in self.weights:
@@ -128,31 +126,6 @@ def _means(criteria: Criteria) -> Criteria:
     """The mean over the votes that were answered."""
     frame = criteria.frame.group_by([*criteria.keys, "criterion"], maintain_order=True).agg(pl.col("value").mean())
     return Criteria(frame)
-
-
-def _items(given: Items) -> list[Item]:
-    if isinstance(given, Mapping):
-        given = [{"name": k, **({"question": v} if isinstance(v, str) else dict(v))} for k, v in given.items()]
-    try:
-        made = [Item(**{**each, "depends_on": tuple(each.get("depends_on", ()))}) for each in given]
-    except (TypeError, AttributeError) as error:
-        raise InputError(
-            f"judge: an item is name, question, passes, failures, weight, depends_on, tool: {error}"
-        ) from None
-    if not made:
-        raise InputError("judge: no items")
-    return made
-
-
-def _read(path: str) -> Any:
-    text = read_text(Path(path))
-    try:
-        found = None if text is None else read_yaml(text)
-    except yaml.YAMLError as error:
-        raise StorageError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
-    if not isinstance(found, list | dict):
-        raise StorageError(f"{path}: expected a rubric, a list of items with name and question")
-    return found
 
 
 @stage

@@ -1,0 +1,150 @@
+"""Several verdicts become one value. What cannot be read is in no statistic and no count, and a tie has a rule.
+
+Left out: how far judges agree (`evaluation.audits`), and votes on answers instead of verdicts (`rewards.judged.votes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+How = Literal["mean", "median", "mode", "min", "weighted", "unanimous"]
+Ties = Literal["missing", "first", "random", "mean"]
+HOW = ("mean", "median", "mode", "min", "weighted", "unanimous")
+TIES = ("missing", "first", "random", "mean")
+
+
+def aggregate(
+    verdicts: pl.DataFrame,
+    *,
+    by: Sequence[str] = ("item", "criterion"),
+    how: How = "mean",
+    ties: Ties = "missing",
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """One row per key: `value`, `read` (verdicts that count) and `asked` (all of them), in the order of the keys.
+
+    how: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
+    the judges' weights, Σ w · value / Σ w; `unanimous`, the value that all gave who could be read, else missing.
+    ties: of several most frequent values, or of two different middle ones: `missing` takes none, `first` that which was
+    given first, `random` one drawn from the seed, `mean` their mean. A key with no readable verdict is missing.
+
+    Raises:
+        InputError: how, ties or a judge's weight is unknown.
+        MissingColumnError: names the column.
+
+    >>> votes = pl.DataFrame({"item": [0] * 5, "criterion": ["safe"] * 5, "value": [2.0, 0.0, 2.0, 0.0, None]})
+    >>> [aggregate(votes, how="mode", ties=rule)["value"].item() for rule in ("missing", "first", "mean")]
+    [None, 2.0, 1.0]
+    """
+    for option, given, known in (("how", how, HOW), ("ties", ties, TIES)):
+        if given not in known:
+            raise InputError(f"aggregate: {option}={given!r}{nearest(str(given), known)}")
+    keys = list(by)
+    for name in (*keys, "value", *(["judge"] if how == "weighted" else [])):
+        if name not in verdicts.columns:
+            raise MissingColumnError(f"aggregate: verdicts have no column {name!r}{nearest(name, verdicts.columns)}")
+    every = verdicts.group_by(keys, maintain_order=True).agg(
+        read=pl.col("value").count().cast(pl.UInt32), asked=pl.len().cast(pl.UInt32)
+    )
+    read = verdicts.with_row_index("place").filter(pl.col("value").is_not_null())
+    if how == "weighted":
+        read = read.with_columns(weight=_weights(verdicts, weights))
+        sums = read.group_by(keys).agg(
+            value=(pl.col("value") * pl.col("weight")).sum() / pl.col("weight").sum(), total=pl.col("weight").sum()
+        )
+        found = sums.with_columns(value=pl.when(pl.col("total") > 0).then("value"))
+    elif how in ("mean", "min"):
+        found = read.group_by(keys).agg(value=pl.col("value").mean() if how == "mean" else pl.col("value").min())
+    else:
+        found = _tied(_candidates(read, keys, how), keys, "missing" if how == "unanimous" else ties, seed)
+    table = every.join(found.select(*keys, "value"), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return table.select(*keys, pl.col("value").cast(pl.Float64), "read", "asked")
+
+
+def _weights(verdicts: pl.DataFrame, weights: Mapping[str, float] | None) -> pl.Expr:
+    judges = verdicts["judge"].cast(pl.String).unique().drop_nulls().to_list()
+    for judge in judges:
+        if judge not in (weights or {}):
+            raise InputError(f"aggregate: judge {judge!r} has no weight{nearest(judge, weights or {})}")
+    return pl.col("judge").cast(pl.String).replace_strict(dict(weights or {}), return_dtype=pl.Float64)
+
+
+def _candidates(read: pl.DataFrame, keys: list[str], how: str) -> pl.DataFrame:
+    """The values of a key that may be its answer, each once, with the place where it was given first."""
+    if how == "median":
+        middle = read.sort("value", maintain_order=True).with_columns(
+            rank=pl.int_range(pl.len()).over(keys), number=pl.len().over(keys)
+        )
+        low, high = (pl.col("number") - 1) // 2, pl.col("number") // 2
+        inner = middle.filter((pl.col("rank") == low) | (pl.col("rank") == high)).select(*keys, "value").unique()
+        read = read.join(inner, on=[*keys, "value"], how="semi", nulls_equal=True)
+    found = read.group_by([*keys, "value"]).agg(votes=pl.len(), place=pl.col("place").min())
+    return found if how != "mode" else found.filter(pl.col("votes") == pl.col("votes").max().over(keys))
+
+
+def _tied(candidates: pl.DataFrame, keys: list[str], ties: Ties, seed: int) -> pl.DataFrame:
+    ordered = candidates.sort("place")  # the order of a group_by is nobody's, and the draws follow it
+    if ties == "random":
+        luck = pl.Series("luck", np.random.default_rng(seed).random(len(ordered)), pl.Float64)
+        ordered = ordered.with_columns(luck).sort("luck")
+    value = pl.col("value")
+    one = pl.when(pl.len() == 1).then(value.first()) if ties == "missing" else value.first()
+    return ordered.group_by(keys).agg(value=value.mean() if ties == "mean" else one)
+
+
+# -- both presentation orders -----------------------------------------------------------------------------------------
+
+
+def swap_consistent(first: np.ndarray, swapped: np.ndarray, *, otherwise: float = 0.0) -> np.ndarray:
+    """Mean of two signed preferences for the same side, asked in either order, where their signs agree.
+
+    Where they do not, the judge answered the position and not the pair: `otherwise`, 0 being a tie. Missing if either
+    is. [188] SALMON (arXiv 2310.05910); float[pairs] each.
+
+    >>> swap_consistent(np.array([3.0, -0.6, 1.2]), np.array([1.0, -0.2, -0.4])).tolist()
+    [2.0, -0.4, 0.0]
+    """
+    both = np.asarray(first, float) + np.asarray(swapped, float)
+    return np.where(np.isnan(both) | (np.sign(first) == np.sign(swapped)), both / 2, otherwise)
+
+
+def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criterion", "judge")) -> pl.DataFrame:
+    """Per pair: `value`, the mean of both orders; `consistent`, they are on one side; `first`: twice what came first.
+
+    A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
+    Votes of one order count as their mean.
+    """
+    for name in (*by, "order", "value"):
+        if name not in verdicts.columns:
+            raise MissingColumnError(f"both_orders: no column {name!r}{nearest(name, verdicts.columns)}")
+    given, swapped = (pl.col("value").filter(pl.col("order") == order).mean() for order in (0, 1))
+    table = verdicts.group_by(list(by), maintain_order=True).agg(given=given, swapped=swapped)
+    side, other = (pl.col(name) - 0.5 for name in ("given", "swapped"))
+    return table.select(
+        *by,
+        value=(pl.col("given") + pl.col("swapped")) / 2,
+        consistent=side.sign() == other.sign(),
+        first=pl.when((side * other) < 0).then(side > 0),
+    )
+
+
+def order_balance(verdicts: pl.DataFrame, *, by: Sequence[str] = ("judge", "criterion")) -> pl.DataFrame:
+    """Per judge and criterion: `pairs` with a verdict in either order, the share `consistent`, and `first`.
+
+    first: of the decided single verdicts, the share that the side shown first won; 0.5 is fair. Missing without any.
+    """
+    keys = list(by)
+    pairs = both_orders(verdicts, by=("item", *(key for key in keys if key != "item")))
+    shares = pairs.group_by(keys, maintain_order=True).agg(
+        pairs=pl.col("consistent").count(), consistent=pl.col("consistent").mean()
+    )
+    decided = verdicts.filter((pl.col("value") != 0.5) & pl.col("order").is_not_null())
+    won = decided.group_by(keys).agg(first=((pl.col("value") > 0.5) ^ (pl.col("order") == 1)).mean())
+    return shares.join(won, on=keys, how="left", nulls_equal=True, maintain_order="left")
