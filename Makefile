@@ -69,7 +69,7 @@ bench: $(RIVALS)/.installed
 
 parity: $(RIVALS)/.installed
 	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/learning/adapters \
-		tests/learning/terms
+		tests/learning/terms tests/learning/reward_models
 
 # Engines for more than one process or machine, which are heavy: Ray with simulated nodes. At most 20 minutes.
 $(SCALE)/.installed: pyproject.toml constraints.txt

@@ -59,7 +59,9 @@ class Judge(Scorer, Protocol):
         """
 
 
-SCORERS: Registry[Scorer] = Registry("scorer", home=("palaestra.judges",), example='judged("rubric.yaml")')
+SCORERS: Registry[Scorer] = Registry(
+    "scorer", home=("palaestra.judges", "palaestra.learning.reward_models"), example='judged("rubric.yaml")'
+)
 """Every scorer by the name that recipes and commands take."""
 
 VERDICTS: Final = {

@@ -17,6 +17,7 @@ HOMES = (
     "palaestra.learning.stages.base",
     "palaestra.learning.terms",
     "palaestra.learning.protocol",
+    "palaestra.learning.reward_models.base",
     "palaestra.envs",
     "palaestra.envs.tool_calls",
     "palaestra.teams",

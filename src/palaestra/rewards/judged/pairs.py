@@ -2,7 +2,7 @@
 
 A comparator takes the factors of two episodes and says 1, 0 or -1. `lexicographic_preference` is one, a judge's
 verdicts are another. What it says feeds `bradley_terry`. `lexicographic` is the same order as a signal inside a group.
-Left out: reward networks; the learner is linear in the factors.
+The learner here is linear in the factors; networks are in `palaestra.learning.reward_models`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import is_first, joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean, register
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
+from palaestra.rewards.judged.linear import fit_differences
 
 Numbers = tuple[float, ...]
 
@@ -110,19 +110,7 @@ def bradley_terry(found: Pairs, *, ridge: float = 1e-3) -> np.ndarray:
     """
     if not len(found.winner):
         raise InputError("bradley_terry: no pair was decided; loosen the margins or compare more episodes")
-    gap = found.features[found.winner] - found.features[found.loser]
-
-    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-        lead = gap @ w
-        slope = -1.0 / (1.0 + np.exp(np.clip(lead, -700, 700)))
-        return float(np.logaddexp(0.0, -lead).mean() + ridge / 2 * w @ w), gap.T @ slope / len(gap) + ridge * w
-
-    def curvature(w: np.ndarray) -> np.ndarray:
-        chance = 1.0 / (1.0 + np.exp(np.clip(gap @ w, -700, 700)))
-        return np.asarray(gap.T @ (gap * (chance * (1 - chance))[:, None]) / len(gap) + ridge * np.eye(len(w)))
-
-    start = np.zeros(gap.shape[1])
-    return np.asarray(minimize(loss, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-10}).x)
+    return fit_differences(found.features[found.winner] - found.features[found.loser], ridge=ridge)
 
 
 def reward_of(weights: np.ndarray, *factors: SignalLike) -> Signal:

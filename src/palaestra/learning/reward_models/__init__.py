@@ -1,0 +1,82 @@
+"""Reward models: losses, kinds of models that are fitted to pairs or labels, and how they are fitted.
+
+What needs torch is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palaestra.judges.base import SCORERS, Scorer
+from palaestra.learning.reward_models.base import RewardModel
+from palaestra.learning.reward_models.data import Labels, Preferences
+
+if TYPE_CHECKING:
+    from palaestra.learning.reward_models.base import REWARD_MODELS, load
+    from palaestra.learning.reward_models.head import HeadReward
+    from palaestra.learning.reward_models.implicit import ImplicitReward
+    from palaestra.learning.reward_models.linear import LinearReward
+    from palaestra.learning.reward_models.mixture import MixtureReward, hedge
+    from palaestra.learning.reward_models.pairwise import PairwiseTokenReward
+    from palaestra.learning.reward_models.reference import ReferenceReward
+    from palaestra.learning.reward_models.sequence import SequenceReward
+    from palaestra.learning.reward_models.vector import VectorReward, unit
+
+__all__ = [
+    "REWARD_MODELS",
+    "HeadReward",
+    "ImplicitReward",
+    "Labels",
+    "LinearReward",
+    "MixtureReward",
+    "PairwiseTokenReward",
+    "Preferences",
+    "ReferenceReward",
+    "RewardModel",
+    "SequenceReward",
+    "VectorReward",
+    "hedge",
+    "load",
+    "unit",
+]
+
+_HOMES = {
+    "REWARD_MODELS": "base",
+    "HeadReward": "head",
+    "ImplicitReward": "implicit",
+    "LinearReward": "linear",
+    "MixtureReward": "mixture",
+    "PairwiseTokenReward": "pairwise",
+    "ReferenceReward": "reference",
+    "SequenceReward": "sequence",
+    "VectorReward": "vector",
+    "hedge": "mixture",
+    "load": "base",
+    "unit": "vector",
+}
+
+
+@SCORERS.register()
+def reward_model(path: str | Path) -> Scorer:
+    """A reward model that `palaestra fit-reward` wrote, of any kind, or a sequence classifier of transformers."""
+    from palaestra.learning.reward_models.base import load
+
+    return load(path)
+
+
+@SCORERS.register()
+def implicit_reward(policy: str, reference: str, *, beta: float = 0.1) -> Scorer:
+    """DPO's implicit reward, β·(log π - log π_ref), of two folders of causal models."""
+    from palaestra.learning.reward_models.implicit import ImplicitReward
+
+    return ImplicitReward(policy, reference, beta=beta)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
