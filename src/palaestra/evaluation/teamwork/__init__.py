@@ -4,6 +4,7 @@ from palaestra.evaluation.teamwork.attribution import cosine_contribution, impor
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
+from palaestra.evaluation.teamwork.modules import coalition_table, module_interactions, module_values
 from palaestra.evaluation.teamwork.price import cost_at_score, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
     Synergy,
@@ -21,6 +22,7 @@ __all__ = [
     "averaging_floor",
     "best_tree",
     "channels",
+    "coalition_table",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
@@ -29,6 +31,8 @@ __all__ = [
     "flips",
     "importance_flow",
     "majority_gain",
+    "module_interactions",
+    "module_values",
     "score_at_cost",
     "synergy",
     "tree_signal",

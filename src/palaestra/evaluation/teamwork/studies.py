@@ -118,3 +118,10 @@ def decisions(threshold: float = 0.5) -> Study:
         return teamwork.decision_quality(frame, threshold=threshold)
 
     return answer
+
+
+@STUDIES.register("modules")
+def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Study:
+    """What is each module worth (Shapley), or each pair beyond that (pairs=True)? RUNS: coalition, task, `score`."""
+    ask = teamwork.module_interactions if pairs else teamwork.module_values
+    return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
