@@ -21,7 +21,9 @@ from palaestra.credit import (
     coalition_values,
     counterfactual,
     difference_reward,
+    interactions_of,
     shapley,
+    shapley_of,
     shapley_values,
     shared_reward,
 )
@@ -285,3 +287,46 @@ def test_shapley_values_are_drawn_a_thousand_times_unless_told() -> None:
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[0], drawn[2])
     assert drawn[0].sum() == pytest.approx(worth(frozenset(agents)))
+
+
+# -- tables of games --------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 4).flatmap(lambda n: st.tuples(games(n), games(n), st.permutations(range(n)))))
+def test_tables_keep_the_axioms(drawn: tuple[np.ndarray, np.ndarray, list[int]]) -> None:
+    one, other, order = drawn
+    n = len(order)
+    value = shapley_of(np.stack([one, other]))
+    np.testing.assert_allclose(value[0], shapley_values(of(one, range(n)), range(n)), atol=1e-9)
+    np.testing.assert_allclose(value.sum(1), [one[-1] - one[0], other[-1] - other[0]], atol=1e-9)  # efficient
+    np.testing.assert_allclose(shapley_of(one + other), value.sum(0), atol=1e-9)  # additive
+    places = np.array([sum((place >> to & 1) << at for at, to in enumerate(order)) for place in range(2**n)])
+    renamed = np.empty(2**n)
+    renamed[places] = one
+    np.testing.assert_allclose(shapley_of(renamed), value[0][order], atol=1e-9)  # names do not count
+    idle = np.concatenate([one, one])  # the last agent changes nothing
+    np.testing.assert_allclose(shapley_of(idle), [*value[0], 0.0], atol=1e-9)
+    np.testing.assert_allclose(interactions_of(idle)[-1], 0, atol=1e-9)
+
+
+def test_interactions_are_what_two_bring_beyond_each() -> None:
+    found = interactions_of(np.array([0.0, 0, 0, 1, 0, 0, 0, 1]))  # a and b win together, c does not count
+    np.testing.assert_allclose(found, [[0, 1, 0], [1, 0, 0], [0, 0, 0]], atol=1e-12)
+    with pytest.raises(InputError, match=r"shape \(3,\)"):
+        shapley_of(np.zeros(3))
+    with pytest.raises(InputError, match="nobody to interact"):
+        interactions_of(np.zeros(2))
+    with pytest.raises(InputError, match="1 coalitions have no finite value"):
+        shapley_of(np.array([0.0, np.nan]))
+
+
+def test_a_drawn_order_and_its_reverse_are_exact_for_pairs() -> None:
+    rng = np.random.default_rng(0)
+    alone, pairs = rng.normal(size=14), np.triu(rng.normal(size=(14, 14)), 1)
+
+    def worth(members: frozenset[int]) -> float:
+        own = sorted(members)
+        return float(alone[own].sum() + pairs[np.ix_(own, own)].sum())
+
+    drawn = shapley_values(worth, range(14), rng=rng, orders=2)  # type: ignore[arg-type]
+    np.testing.assert_allclose(drawn, alone + (pairs.sum(0) + pairs.sum(1)) / 2, atol=1e-9)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import polars as pl
@@ -104,18 +104,78 @@ def _shapley(evaluation: Evaluation, node: Signal) -> np.ndarray:
                 "n agents have 2^n coalitions and are numbered from 0 to n - 1"
             )
         own = values.values[starts[rows, None] + np.arange(length)]
-        result[rows] = (own @ _weights(agents))[np.arange(len(rows)), number[rows].astype(int)]
+        result[rows] = shapley_of(own)[np.arange(len(rows)), number[rows].astype(int)]
     return result
 
 
 KERNELS["shapley"] = _shapley
 
 
+def _members(agents: int) -> np.ndarray:
+    """int64[2^n, n]: 1 where the agent is in the coalition."""
+    return np.asarray((np.arange(2**agents)[:, None] >> np.arange(agents)) & 1)
+
+
+@cache
 def _weights(agents: int) -> np.ndarray:
     """float64[2^n, n]: how much v of a coalition counts for each agent's Shapley value."""
-    member = (np.arange(2**agents)[:, None] >> np.arange(agents)) & 1
+    member = _members(agents)
     others = member.sum(axis=1, keepdims=True) - member
     return np.asarray((2 * member - 1) / (agents * comb(agents - 1, others)))
+
+
+@cache
+def _pair_weights(agents: int) -> np.ndarray:
+    """float64[2^n, n · n]: the same for each pair's interaction; nothing for an agent with itself."""
+    member = _members(agents)
+    both = member[:, :, None] + member[:, None, :]
+    others = member.sum(axis=1)[:, None, None] - both
+    sign = np.where(both == 1, -1.0, 1.0) * ~np.eye(agents, dtype=bool)
+    ways = (agents - 1) * comb(agents - 2, np.maximum(others, 0))
+    return np.asarray((sign / np.where(ways > 0, ways, 1.0)).reshape(-1, agents * agents))
+
+
+def shapley_of(values: np.ndarray) -> np.ndarray:
+    """Exact Shapley values, float64[..., n], of games given as tables float64[..., 2^n] in the order of `shapley`.
+
+    All games at once: 12 agents in a thousand games take about 20 ms ([88], arXiv 2502.00510).
+
+    Raises:
+        InputError: a game does not have 2^n numbers, or one is not finite.
+
+    >>> shapley_of(np.array([[0.0, 1.0, 2.0, 6.0]]))
+    array([[2.5, 3.5]])
+    """
+    games, agents = _games("shapley_of", values)
+    return np.asarray(games @ _weights(agents))
+
+
+def interactions_of(values: np.ndarray) -> np.ndarray:
+    """Interaction of each pair, float64[..., n, n] with 0 on the diagonal, of the same tables.
+
+    I_ij = Σ_{S without i, j} |S|!·(n - |S| - 2)!/(n - 1)! · (v(S ∪ ij) - v(S ∪ i) - v(S ∪ j) + v(S)) (Grabisch and
+    Roubens 1999): what two bring beyond what each brings.
+
+    Raises:
+        InputError: a game does not have 2^n numbers with n of at least 2, or one is not finite.
+
+    >>> interactions_of(np.array([0.0, 1.0, 2.0, 6.0]))[0, 1].item()
+    3.0
+    """
+    games, agents = _games("interactions_of", values)
+    if agents < 2:
+        raise InputError(f"interactions_of: {agents} agent has nobody to interact with")
+    return np.asarray((games @ _pair_weights(agents)).reshape(*games.shape[:-1], agents, agents))
+
+
+def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
+    games = np.asarray(values, float)
+    agents = games.shape[-1].bit_length() - 1 if games.ndim else 0
+    if agents < 1 or games.shape[-1] != 2**agents or agents > EXACT:
+        raise InputError(f"{name}: values of shape {games.shape}; n agents, 1 to {EXACT}, have 2^n coalitions")
+    if not np.isfinite(games).all():
+        raise InputError(f"{name}: {(~np.isfinite(games)).sum()} coalitions have no finite value")
+    return games, agents
 
 
 # -- coalitions -------------------------------------------------------------------------------------------------------
@@ -151,9 +211,10 @@ def shapley_values(
 ) -> np.ndarray:
     """Shapley value of each agent, float64[n]: exact up to 12 agents, over that, or if `orders` are given, sampled.
 
-    Sampled: agents join in random orders, each is paid its mean gain (Castro, Gómez and Tejada 2009); unbiased, the
-    error falls with the root of `orders` (default 1000), n evaluations each. Either way the values add up to
-    v(all) - v(nobody). A coalition that is met again is not evaluated again.
+    Sampled: agents join in random orders, each is paid its mean gain (Castro, Gómez and Tejada 2009); each drawn order
+    is also gone through backwards, which is exact where agents interact in pairs only. Unbiased, the error falls with
+    the root of `orders` (default 1000), n evaluations each. Either way the values add up to v(all) - v(nobody). A
+    coalition that is met again is not evaluated again.
 
     Raises:
         InputError: rng is needed, no order is allowed, or a coalition has no finite value.
@@ -170,8 +231,9 @@ def shapley_values(
         )
     known: dict[frozenset[str], float] = {}
     gains, number = np.zeros(len(agents)), orders or 1000
-    for _ in range(number):
-        order = rng.permutation(len(agents))
+    order = np.arange(len(agents))
+    for at in range(number):
+        order = order[::-1] if at % 2 else rng.permutation(len(agents))
         path = [frozenset(agents[each] for each in order[:size]) for size in range(len(agents) + 1)]
         for members in path:
             if members not in known:

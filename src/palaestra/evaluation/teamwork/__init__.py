@@ -1,9 +1,18 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork.composition import (
+    competitive_ratio,
+    compose,
+    offline,
+    retrieve,
+    threshold,
+    threshold_knapsack,
+)
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
+from palaestra.evaluation.teamwork.modules import coalition_table, module_interactions, module_values
 from palaestra.evaluation.teamwork.price import cost_at_score, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
     Synergy,
@@ -21,6 +30,9 @@ __all__ = [
     "averaging_floor",
     "best_tree",
     "channels",
+    "coalition_table",
+    "competitive_ratio",
+    "compose",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
@@ -29,8 +41,14 @@ __all__ = [
     "flips",
     "importance_flow",
     "majority_gain",
+    "module_interactions",
+    "module_values",
+    "offline",
+    "retrieve",
     "score_at_cost",
     "synergy",
+    "threshold",
+    "threshold_knapsack",
     "tree_signal",
     "tree_step",
     "turn_law",

@@ -5,7 +5,7 @@ TURNS are what a run or a rollout wrote (Parquet), or a table of somebody else's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -118,3 +118,18 @@ def decisions(threshold: float = 0.5) -> Study:
         return teamwork.decision_quality(frame, threshold=threshold)
 
     return answer
+
+
+@STUDIES.register("modules")
+def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Study:
+    """What is each module worth (Shapley), or each pair beyond that (pairs=True)? RUNS: coalition, task, `score`."""
+    ask = teamwork.module_interactions if pairs else teamwork.module_values
+    return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
+
+
+@STUDIES.register("compose")
+def compose(budget: float, top: int = 5, weights: Mapping[str, float] | None = None) -> Study:
+    """Which components are worth their price? TRIALS: component, cost, skill, similarity, verdict of a sandbox."""
+    return lambda trials: teamwork.compose(
+        table(trials, "component", "cost", "skill", "similarity", "verdict"), budget, weights=weights, top=top
+    )

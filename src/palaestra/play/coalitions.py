@@ -1,0 +1,60 @@
+"""Every coalition of a team on the same tasks: what each seat is worth with its policy, and with another one in it.
+
+CapaBench ([88], arXiv 2502.00510) fills each module's slot with a default model or the tested one, in all 2^n ways; the
+table of what came of it is what `evaluation.teamwork.module_values` reads. Left out: more than 12 seats, where orders
+are drawn (`credit.shapley_values` with a function that plays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from palaestra.agents.base import Policy
+from palaestra.agents.team import Team
+from palaestra.credit.teams import EXACT
+from palaestra.envs.base import EnvFactory
+from palaestra.errors import InputError, nearest
+from palaestra.play.executors import Executor, Local
+from palaestra.play.plan import Plan
+
+
+def play_coalitions(
+    env: EnvFactory,
+    team: Team,
+    defaults: Mapping[str, Policy],
+    *,
+    groups: int,
+    group_size: int = 1,
+    seed: int = 0,
+    executor: Executor | None = None,
+    score: str = "success",
+) -> pl.DataFrame:
+    """A row for each coalition and episode: coalition (seats joined by `+`), task (reset seed), episode, `score`.
+
+    team: whose seats are judged. defaults: seat -> who sits there when its policy is not in the coalition; seats that
+    are not named keep theirs. Every coalition plays the same tasks with the same draws, so that differences are paired.
+
+    Raises:
+        InputError: no seat, more than 12, a seat that the team does not have, or a name with `+` in it.
+    """
+    seats = list(defaults)
+    if not 1 <= len(seats) <= EXACT:
+        raise InputError(f"play_coalitions: {len(seats)} seats; 1 to {EXACT} have a table of all coalitions")
+    for seat in seats:
+        if seat not in team or "+" in seat:
+            raise InputError(
+                f"play_coalitions: seat {seat!r} must be one of the team, without '+'{nearest(seat, team)}"
+            )
+    plays, parts = executor or Local(), []
+    plan = Plan(groups, group_size, seed, stream="eval")
+    for place in range(2 ** len(seats)):
+        own = [seat for bit, seat in enumerate(seats) if place >> bit & 1]
+        filled = Team({**team, **{seat: policy for seat, policy in defaults.items() if seat not in own}})
+        frame = plays.play(env, filled, plan).frame
+        episodes = frame.group_by("group", "episode", maintain_order=True).agg(
+            pl.col(score).cast(pl.Float64).max(), task=pl.col("seed").first() if "seed" in frame.columns else "group"
+        )
+        parts.append(episodes.select(pl.lit("+".join(own)).alias("coalition"), "task", "episode", score))
+    return pl.concat(parts)

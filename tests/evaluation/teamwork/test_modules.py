@@ -1,0 +1,57 @@
+"""Modules: the worked game, what is left out, and pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.atlas.reproductions.teams.s088_capabench import GAME, MODULES
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.studies import study
+from palaestra.evaluation.teamwork import coalition_table, module_interactions, module_values
+
+DATA = Path(__file__).parents[2] / "atlas" / "data"
+NAMES = ["+".join(MODULES[bit] for bit in range(4) if place >> bit & 1) for place in range(16)]
+
+
+def runs(shift: float = 0.0) -> pl.DataFrame:
+    """Two tasks of the worked game, of which the second is easier by `shift`, in any order."""
+    frame = pl.DataFrame(
+        {"coalition": NAMES * 2, "task": ["one"] * 16 + ["two"] * 16, "success": [*GAME, *(GAME + shift)]}
+    )
+    return frame.sample(fraction=1, shuffle=True, seed=0)
+
+
+def test_the_worked_game():
+    found = module_values(runs(0.3))
+    assert found["module"].to_list() == list(MODULES)
+    assert found["value"].to_list() == pytest.approx([0.27, 0.12, 0.22, -0.02])
+    assert found["value"].sum() == pytest.approx(0.59)
+    assert found["stderr"].to_list() == pytest.approx([0] * 4)  # a task that is easier for all changes no value
+    assert found["removed"].to_list() == pytest.approx([0.36, 0.16, 0.31, -0.02])
+    assert found["alone"].to_list() == pytest.approx([0.2, 0.1, 0.15, -0.02])
+    pairs = {(one, other): value for one, other, value, _ in module_interactions(runs()).iter_rows()}
+    assert pairs["action", "reasoning"] == pytest.approx(0.13)
+    assert pairs["planning", "reflection"] == pytest.approx(0)
+
+
+def test_a_task_without_all_coalitions_is_left_out_and_a_missing_score_is_no_failure():
+    frame = runs(0.3).with_columns(
+        success=pl.when((pl.col("task") == "two") & (pl.col("coalition") == "action")).then(None).otherwise("success")
+    )
+    modules, values = coalition_table(frame)
+    assert modules == list(MODULES)
+    np.testing.assert_allclose(values, GAME[None])
+    assert module_values(frame)["tasks"].to_list() == [1] * 4
+    with pytest.raises(InputError, match=r"no task has all 16 coalitions.*'action\+planning' is in none"):
+        module_values(frame.filter(pl.col("coalition") != "action+planning"))
+    with pytest.raises(MissingColumnError, match="coalition"):
+        module_values(frame.rename({"coalition": "coalitions"}))
+
+
+def test_a_file_of_runs():
+    assert study("modules", DATA / "coalitions.csv")["module"].to_list() == list(MODULES)
+    assert len(study("modules(pairs=True)", DATA / "coalitions.csv")) == 6
