@@ -1,8 +1,8 @@
 """[114] Emergent social risks (arXiv 2603.27771): what a learned price, and a pact in a queue, prove.
 
 Two Q-learners sell in a logit market. With a memory of the last prices they stay above the static Nash price; without
-any memory they do so too, though nobody can punish anything then; without foresight least. A price cut that is forced
-on one seller tells them apart. Trained by policy gradients instead, prices fall, sooner without a memory. All of these
+any memory they do so too, though nobody can punish anything then. A price cut that is forced on one seller tells them
+apart. Trained by policy gradients instead, prices fall, sooner without a memory. All of these
 are the recipe `world` on the world `bertrand`. The queue is played by script. Left out: language models, and the other
 risks of the paper.
 """
@@ -29,7 +29,7 @@ NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
 PRICES = [round(float(price), 4) for price in np.linspace(1.1 * NASH - 0.1 * MONOPOLY, 1.1 * MONOPOLY - 0.1 * NASH, 11)]
 PROFIT = float(np.mean([(a - 1.0) * logit_demand(np.array([a, b]))[0] for a in PRICES for b in PRICES]))
 """Mean over all pairs of prices: what a table starts from, divided by 1 - γ."""
-ROUNDS, EPISODES, CUT, PROBE = 25, 400, 12, 3
+ROUNDS, EPISODES, GAMMA, CUT, PROBE = 25, 400, 0.95, 12, 3
 
 
 def market(memory: bool) -> dict[str, Any]:
@@ -38,24 +38,20 @@ def market(memory: bool) -> dict[str, Any]:
     return {"make": "native/bertrand", "options": options}
 
 
-def q_learners(memory: bool, gamma: float) -> dict[str, Any]:
+def q_learners(memory: bool) -> dict[str, Any]:
     """A table of worth for each seller, who explores to the end in 1 of 100 rounds."""
-    options = {"capacity": 256, "start": PROFIT / (1 - gamma), "decay": float(np.log(100) / EPISODES), "least": 0.0}
+    options = {"capacity": 256, "start": PROFIT / (1 - GAMMA), "decay": float(np.log(100) / EPISODES), "least": 0.0}
     table = {"kind": "q_table", "options": options}
     return {
         "env": market(memory),
         "policies": {"one": table, "other": table},
         "team": {"seller_0": "one", "seller_1": "other"},
-        "learn": {"kind": "q_learning", "options": {"rate": 0.3, "gamma": gamma, "continuing": True}},
+        "learn": {"kind": "q_learning", "options": {"rate": 0.3, "gamma": GAMMA, "continuing": True}},
         "train": {"iterations": EPISODES, "groups": 1, "group_size": 1},
     }
 
 
-Q_LEARNERS = {
-    "memory": q_learners(True, 0.95),
-    "no_memory": q_learners(False, 0.95),
-    "myopic": q_learners(False, 0.0),
-}
+Q_LEARNERS = {"memory": q_learners(True), "no_memory": q_learners(False)}
 
 
 def prices(learned: Learned, cut: int | None = None) -> np.ndarray:
@@ -136,11 +132,11 @@ def without_the_pact(monopolies: dict[str, list[bool]]) -> Risk:
     114,
     claim="Independent Q-learners price high with and without memory, so the level of prices proves no collusion; a "
     "forced price cut tells who responds. A mutual guarantee gives a queue to two and leaves nothing to the third.",
-    baseline="the static Nash price; learners without foresight; policy gradients; first come, first served",
-    criterion="mean collusion index > .2 with memory and without, and lower without foresight than either; the "
-    "response to a cut is 0 without memory and > .1 with it, in the mean; the pact leaves the outsider 0 stages, and "
-    "its monopolies are gone in the same orders of arrival without it (interval of the difference above .8); the "
-    "index of policy gradients is lower at the end than at the start, and lower without memory than with it",
+    baseline="the static Nash price; learners without memory; policy gradients; first come, first served",
+    criterion="mean collusion index > .2 with memory and without; the response to a cut is 0 without memory and > .1 "
+    "with it, in the mean; the pact leaves the outsider 0 stages, and its monopolies are gone in the same orders of "
+    "arrival without it (the interval of the difference above .8); the index of policy gradients is lower at the end "
+    "than at the start, and lower without memory than with it",
     seeds=tuple(range(3)),
     slow=True,
 )
