@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -284,6 +284,20 @@ class Turns:
         if isinstance(mask, Ragged):
             raise SchemaError(f"filter needs one value per turn, {condition} has one per token; wrap it in per_turn()")
         return Turns(self.frame.filter(pl.Series(np.nan_to_num(mask.astype(float)) != 0)))
+
+    def to_preferences(
+        self, by: str | Signal = "reward", *, which: Literal["best_worst", "all"] = "best_worst", gap: float = 0.0
+    ) -> pl.DataFrame:
+        """`prompt, chosen, rejected`, TRL's data set of preferences; see `algebra.preferences.to_preferences`."""
+        from palaestra.algebra.preferences import to_preferences
+
+        return to_preferences(self, by, which=which, gap=gap)
+
+    def to_sft(self, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
+        """`prompt, completion`, TRL's data set for SFT; see `algebra.preferences.to_sft`."""
+        from palaestra.algebra.preferences import to_sft
+
+        return to_sft(self, where)
 
     @staticmethod
     def concat(tables: Iterable[Turns]) -> Turns:

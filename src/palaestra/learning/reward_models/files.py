@@ -1,0 +1,168 @@
+"""Pairs and labels from files: TRL's preferences, our long tables of pairs and verdicts, labelled tables.
+
+    prompt, chosen, rejected            text or messages, as TRL has them (no `prompt`: the whole talk on each side)
+    chosen_COLUMN, rejected_COLUMN      the same with features
+    chosen, rejected (row numbers)      our pairs, with `rows`, the table that was compared
+    item, value                         our verdicts, with `rows`, the table that was judged, which has `item`
+    prompt, response or completion, …   rows with the columns of labels that are named
+
+Beside them, if they are there: `reference`, `criterion`, `condition` (numbers), `weights` (a direction), `margin`,
+`weight`, `group`. Ties are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.studies import table
+from palaestra.learning.reward_models.data import Labels, Preferences, matrix
+
+RENAMED = {"completion": "response"}
+
+
+def read(
+    path: str | Path,
+    *,
+    rows: str | Path | None = None,
+    features: str | None = None,
+    target: Sequence[str] = (),
+    margin: str | None = None,
+    weight: str | None = None,
+    key: str | None = None,
+) -> Preferences | Labels:
+    """Preferences, or labels, of a .parquet, .jsonl, .json or .csv file, whichever of the above it holds.
+
+    Args:
+        rows: the table that pairs or verdicts are about. features: the column that models on features read.
+        target: columns of labels. margin, weight, key: columns of pairs; default: those names, `group` and the prompt.
+
+    Raises:
+        InputError: it is none of these. MissingColumnError: a column that is named is not there.
+    """
+    frame, about = table(Path(path)), None if rows is None else table(Path(rows))
+    for name in [*target, *(each for each in (margin, weight, key) if each)]:
+        if name not in frame.columns:
+            raise MissingColumnError(f"{path}: no column {name!r}{nearest(name, frame.columns)}")
+    if "tie" in frame.columns:
+        frame = frame.filter(~pl.col("tie").cast(pl.Boolean).fill_null(False))
+    if target:
+        return _labels(frame, list(target), weight, key)
+    if {"chosen", "rejected"} <= set(frame.columns) and frame["chosen"].dtype.is_integer():
+        frame, chosen, rejected = _referred(frame, about, path)
+    elif features is not None and f"chosen_{features}" in frame.columns:
+        chosen, rejected = (_side(frame, side, features) for side in ("chosen", "rejected"))
+    elif {"chosen", "rejected"} <= set(frame.columns) and features is None:
+        chosen, rejected = (_said(frame, side) for side in ("chosen", "rejected"))
+    elif {"item", "value"} <= set(frame.columns):
+        return _verdicts(frame, about, path, weight)
+    else:
+        wide = f"chosen_{features} and rejected_{features}" if features else "chosen and rejected"
+        raise InputError(f"{path}: expected columns {wide}, pairs of row numbers, verdicts (item, value), or labels "
+                         f"that are named (--target); found {', '.join(frame.columns)}")  # fmt: skip
+    margins, weights = margin or "margin", weight or "weight"
+    return Preferences(
+        chosen, rejected,
+        margin=_numbers(frame, margins), weight=_numbers(frame, weights), key=_key(frame, key, chosen),
+        reference=_reference(frame, features), condition=_condition(frame),
+    )  # fmt: skip
+
+
+def _side(frame: pl.DataFrame, side: str, features: str) -> pl.DataFrame:
+    found = {features: frame[f"{side}_{features}"]}
+    return pl.DataFrame(found | ({"prompt": frame["prompt"]} if "prompt" in frame.columns else {}))
+
+
+def _said(frame: pl.DataFrame, side: str) -> pl.DataFrame:
+    prompt = {"prompt": frame["prompt"]} if "prompt" in frame.columns else {}
+    return pl.DataFrame(prompt | {"response": frame[side]})
+
+
+def _referred(
+    frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Pairs by row number, both sides looked up."""
+    if about is None:
+        raise InputError(f"{path}: pairs are row numbers: name the table that was compared (--rows)")
+    frame = frame.drop_nulls(["chosen", "rejected"])
+    most = int(frame.select(pl.max_horizontal("chosen", "rejected").max()).item() or 0)
+    if most >= len(about):
+        raise InputError(f"{path}: a pair names row {most}, but the compared table has {len(about)}")
+    if "group" not in frame.columns and "group" in about.columns:
+        frame = frame.with_columns(group=about["group"][frame["chosen"]])
+    return frame, about[frame["chosen"]], about[frame["rejected"]]
+
+
+def _verdicts(frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path, weight: str | None) -> Labels:
+    """Mean value of an item (and criterion) over the verdicts that are ok, as its label."""
+    if about is None or "item" not in about.columns:
+        raise InputError(f"{path}: verdicts are about items: name the judged table (--rows), with a column item")
+    if "ok" in frame.columns:
+        frame = frame.filter(pl.col("ok").cast(pl.Boolean))
+    by = ["item", *(["criterion"] if "criterion" in frame.columns else [])]
+    means = frame.group_by(by, maintain_order=True).agg(pl.col("value").cast(pl.Float64).mean())
+    spare = [name for name in ("value", "criterion") if name in about.columns]
+    return _labels(
+        means.join(about.drop(spare), on="item", how="inner", maintain_order="left"), ["value"], weight, None
+    )
+
+
+def _labels(frame: pl.DataFrame, target: list[str], weight: str | None, key: str | None) -> Labels:
+    frame = frame.rename(
+        {old: new for old, new in RENAMED.items() if old in frame.columns and new not in frame.columns}
+    )
+    value = np.stack([_numbers(frame, name, strict=True) for name in target], 1)  # type: ignore[misc]
+    given = _numbers(frame, weight or "weight")
+    value = value if len(target) > 1 else value[:, 0]
+    found = _key(frame, key, frame)
+    return Labels(frame, value, weight=given, key=found, reference=_reference(frame, None), condition=_condition(frame))
+
+
+# -- what may stand beside --------------------------------------------------------------------------------------------
+
+
+def _numbers(frame: pl.DataFrame, name: str, *, strict: bool = False) -> np.ndarray | None:
+    """A column of numbers or truth values, missing ones NaN; nothing if there is none, or it is all null."""
+    if name not in frame.columns or (not strict and frame[name].null_count() == len(frame)):
+        return None
+    values = frame[name]
+    if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
+        raise InputError(f"column {name!r} holds {values.dtype}, expected numbers")
+    found = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return found if strict else np.nan_to_num(found, nan=1.0 if name == "weight" else 0.0)
+
+
+def _key(frame: pl.DataFrame, key: str | None, rows: pl.DataFrame) -> np.ndarray | None:
+    """What pairs have in common: the column that is named, the group, the prompt."""
+    for table_, name in ((frame, key), (frame, "group"), (frame, "prompt"), (rows, "observation")):
+        if name and name in table_.columns:
+            values = table_[name]
+            text = values if values.dtype == pl.String or values.dtype.is_integer() else values.map_elements(
+                lambda each: repr(each.to_list() if isinstance(each, pl.Series) else each), pl.String
+            )  # fmt: skip
+            return text.cast(pl.String).fill_null("").to_numpy()
+    return None
+
+
+def _reference(frame: pl.DataFrame, features: str | None) -> pl.DataFrame | None:
+    if features is not None:
+        name = f"reference_{features}"
+        return pl.DataFrame({features: frame[name]}) if name in frame.columns else None
+    return pl.DataFrame({"response": frame["reference"]}) if "reference" in frame.columns else None
+
+
+def _condition(frame: pl.DataFrame) -> pl.DataFrame | None:
+    """`criterion` (text), `condition` (numbers, as `features`) and `weights` (a direction), if any is there."""
+    found: dict[str, pl.Series] = {}
+    if "criterion" in frame.columns and frame["criterion"].null_count() < len(frame):
+        found["criterion"] = frame["criterion"].cast(pl.String)
+    if "condition" in frame.columns:
+        matrix(frame, "condition", "condition")
+        found["features"] = frame["condition"]
+    if "weights" in frame.columns:
+        found["weights"] = frame["weights"]
+    return pl.DataFrame(found) if found else None

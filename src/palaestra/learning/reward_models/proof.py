@@ -1,0 +1,72 @@
+"""How right a reward model is on what it has not seen: accuracy on pairs, with an interval clustered by prompt."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError
+from palaestra.evaluation.intervals import Estimate, mean_interval
+from palaestra.learning.reward_models.base import RewardModel
+from palaestra.learning.reward_models.data import Labels, Preferences
+
+MOST = 2000
+"""Pairs of labelled rows that are compared where no key says which belong together."""
+
+
+def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
+    """Share of pairs whose better side scores higher; an equal score counts half, a missing one leaves.
+
+    Labels: pairs of one key with different labels; without a key, random ones.
+
+    Raises:
+        InputError: labels have several heads, or there is no pair to compare.
+    """
+    pairs = data if isinstance(data, Preferences) else ordered(data)
+    found = model.agrees(pairs)
+    key = np.arange(len(pairs)) if pairs.key is None else pairs.key
+    task = [str(each) for each in key]
+    trials = pl.DataFrame({"run": "0", "task": task, "trial": np.arange(len(pairs)), "score": found})
+    return mean_interval(trials.with_columns(pl.col("score").fill_nan(None)), share=True, level=level)
+
+
+def ordered(labels: Labels, seed: int = 0) -> Preferences:
+    """Pairs of rows with different labels, the larger one chosen: all inside a key, or `MOST` random ones."""
+    value = np.asarray(labels.value, float)
+    if value.ndim > 1:
+        raise InputError(f"labels have {value.shape[1]} heads, which have no order: compare one of them")
+    if labels.key is None:
+        at = np.random.default_rng(seed).integers(len(labels), size=(MOST, 2))
+    else:
+        _, code = np.unique(labels.key, return_inverse=True)
+        groups = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+        at = np.array([pair for part in groups for pair in combinations(part.tolist(), 2)], np.int64).reshape(-1, 2)
+    at = at[~np.isnan(value[at]).any(1)]
+    at = at[value[at[:, 0]] != value[at[:, 1]]]
+    if not len(at):
+        raise InputError("no two labels differ: nothing can be compared")
+    first = value[at[:, 0]] > value[at[:, 1]]
+    chosen, rejected = np.where(first, at[:, 0], at[:, 1]), np.where(first, at[:, 1], at[:, 0])
+    return Preferences(
+        labels.rows[chosen], labels.rows[rejected],
+        reference=None if labels.reference is None else labels.reference[chosen],
+        condition=None if labels.condition is None else labels.condition[chosen],
+        key=None if labels.key is None else labels.key[chosen],
+    )  # fmt: skip
+
+
+def explained(model: RewardModel, labels: Labels) -> list[float]:
+    """R² of each head: 1 - squared error / variance; NaN where labels do not vary."""
+    given = None if labels.condition is None else labels.condition.drop("weights", strict=False)  # all heads are wanted
+    given = given if given is not None and given.width else None
+    found = model.score(labels.rows, reference=labels.reference, condition=given).to_numpy().reshape(len(labels), -1)
+    value = np.asarray(labels.value, float).reshape(len(labels), -1)
+    known = ~np.isnan(value) & ~np.isnan(found)
+    shares = []
+    for column, (ours, theirs) in enumerate(zip(found.T, value.T, strict=True)):
+        a, b = ours[known[:, column]], theirs[known[:, column]]
+        spread = float(((b - b.mean()) ** 2).sum()) if len(b) else 0.0
+        shares.append(1 - float(((a - b) ** 2).sum()) / spread if spread > 0 else float("nan"))
+    return shares

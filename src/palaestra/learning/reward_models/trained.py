@@ -1,0 +1,82 @@
+"""From a file to a reward model in a folder: what `palaestra fit-reward` does."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palaestra.algebra.files import plain, write_json
+from palaestra.algebra.progress import Report
+from palaestra.algebra.registry import read_call
+from palaestra.errors import InputError, nearest
+from palaestra.learning.reward_models.base import REWARD_MODELS, SETTINGS
+from palaestra.learning.reward_models.data import Labels
+from palaestra.learning.reward_models.files import read
+from palaestra.learning.reward_models.proof import explained
+from palaestra.learning.reward_models.proof import held_out as accuracy
+
+
+def fit_reward(
+    pairs: str | Path,
+    out: str | Path,
+    model: str | None = None,
+    *,
+    features: str | None = None,
+    rows: str | Path | None = None,
+    target: Sequence[str] = (),
+    margin: str | None = None,
+    weight: str | None = None,
+    key: str | None = None,
+    held_out: float = 0.1,
+    seed: int = 0,
+    progress: bool | Report = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train a reward model on a file and write it into a folder, the same work as the command's.
+
+    pairs: see `learning.reward_models.files`. model: `sequence("PATH")`, `head(layers=2)` …; default: `head()` if
+    features are named, else a tiny `sequence()`. options: those of the model's `fit` (loss, epochs, lr, …); None: its
+    default. The same call again goes on after an interruption.
+
+    Returns:
+        What it learned from, metrics of the fit, accuracy on held-out pairs, R² of labels; also in `fit.json`.
+
+    Raises:
+        InputError: the file holds nothing of the kind, the folder a model already, or an option is unknown.
+    """
+    text = model or ("head()" if features else "sequence()")
+    name, values, given = read_call(text, REWARD_MODELS.example)
+    if features is not None and not values and "features" not in given:
+        shown = [f"features={features!r}", *(f"{key_}={value!r}" for key_, value in given.items())]
+        text = f"{name}({', '.join(shown)})"
+    made, folder = REWARD_MODELS.build(text), Path(out)
+    if (folder / SETTINGS).exists():
+        raise InputError(f"{folder}: holds a model already: remove it, or name another folder")
+    takes = inspect.signature(made.fit).parameters
+    asked = {name: value for name, value in options.items() if value not in (None, 0.0)}
+    for name in asked:
+        if name not in takes and name != "every":
+            raise InputError(f"fit-reward: {text} has no {name}{nearest(name, takes)}")
+    data = read(pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key)
+    learned, other = data.split(held_out, seed)
+    where = folder / "checkpoints"
+    asked = {name: value for name, value in asked.items() if name in takes}
+    fit = made.fit(learned, seed=seed, checkpoints=where, progress=progress, **asked)
+    several = isinstance(other, Labels) and other.value.ndim > 1
+    found = {
+        "model": text,
+        "learned": {
+            "what": "labels" if isinstance(data, Labels) else "pairs", "rows": len(learned), "held_out": len(other),
+            "keys": len(other) if other.key is None else len(set(other.key.tolist())),
+        },
+        "fit": fit,
+        "accuracy": None if several else accuracy(made, other).to_dict(),
+        "explained": explained(made, other) if isinstance(other, Labels) else None,
+    }  # fmt: skip
+    made.save(folder)
+    write_json(folder / "fit.json", found)
+    shutil.rmtree(where, ignore_errors=True)
+    return plain(found)  # type: ignore[no-any-return]
