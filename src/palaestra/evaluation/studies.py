@@ -29,7 +29,13 @@ from palaestra.evaluation.logs.researchgym import Budget, read_runs
 Study = Callable[..., pl.DataFrame]
 """From paths to a table."""
 STUDIES: Registry[Study] = Registry(
-    "study", home=("palaestra.evaluation.studies", "palaestra.evaluation.teamwork.studies"), example='rubric("net")'
+    "study",
+    home=(
+        "palaestra.evaluation.studies",
+        "palaestra.evaluation.teamwork.studies",
+        "palaestra.evaluation.scorers.studies",
+    ),
+    example='rubric("net")',
 )
 """Every study by the name that `palaestra study` takes."""
 KINDS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")

@@ -24,6 +24,7 @@ class Finding:
 
     verdict: `fail` is a loop that can be farmed; `warn` deserves a look; `cannot tell`: the table holds no evidence.
     rows: the proof, as rows of the table (`row` is the position in it) with the reward that they earn.
+    fix: what to do about it, in a sentence; of judges.
     """
 
     audit: str
@@ -31,17 +32,19 @@ class Finding:
     sentence: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     rows: Sequence[Mapping[str, Any]] = ()
+    fix: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite becomes null."""
         numbers = {k: float(v) if math.isfinite(v) else None for k, v in self.numbers.items()}
-        return {
+        made = {
             "audit": self.audit,
             "verdict": self.verdict,
             "sentence": self.sentence,
             "numbers": numbers,
             "rows": [dict(row) for row in self.rows],
         }
+        return made | ({"fix": self.fix} if self.fix else {})
 
 
 def scores(turns: Turns, reward: Signal) -> np.ndarray:

@@ -6,6 +6,7 @@ A command lives in a file of its own and joins by being imported here.
 from palaestra.interface.cli import (
     apply,
     audit,
+    audit_judge,
     evaluate,
     export,
     fit_reward,
@@ -21,6 +22,7 @@ from palaestra.interface.cli.app import main
 __all__ = [
     "apply",
     "audit",
+    "audit_judge",
     "evaluate",
     "export",
     "fit_reward",

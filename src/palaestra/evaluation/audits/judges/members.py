@@ -1,0 +1,232 @@
+"""Members of a panel: are their errors their own, how many judges are they really, and who is right how often?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError
+from palaestra.evaluation.audits.finding import Finding
+from palaestra.evaluation.audits.judges.common import (
+    bootstrap,
+    ends,
+    given,
+    keys,
+    limited,
+    need,
+    number,
+    over_items,
+    span,
+    unit,
+)
+from palaestra.evaluation.scorers.agreement import krippendorff_alpha
+
+RESAMPLES = 1000
+
+
+def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
+    """Error of each verdict: 1 wrong, 0 right, null unknown; of a truth of 0 and 1 the value's side of .5, a tie half.
+
+    Of any other truth a verdict is right if it is equal to it.
+    """
+    said, true = given(verdicts, what), number(verdicts, truth, what)
+    table = pl.DataFrame({"said": said, "true": true})
+    if not set(true.drop_nulls().unique()) <= {0.0, 1.0}:
+        return table.select(((pl.col("said") - pl.col("true")).abs() > 1e-9).cast(pl.Float64))["said"]
+    side = pl.when(pl.col("said") == 0.5).then(0.5).otherwise((pl.col("said") > 0.5).cast(pl.Float64))
+    return table.select(x=pl.when(pl.col("said").is_not_null()).then((side - pl.col("true")).abs()))["x"]
+
+
+def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
+    """Share of verdicts that are right, beside always saying the commonest truth.
+
+    numbers: `accuracy`, `low`, `high` (over items), `base` (the share of the commonest truth; one half for comparisons,
+    which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
+    passes where its interval is.
+    """
+    found = 1 - wrong(verdicts, truth, "accuracy")
+    one = over_items(found, unit(verdicts))
+    per = verdicts.select("item", truth).unique(maintain_order=True).drop_nulls()
+    if not one.n or not len(per):
+        return Finding("accuracy", "cannot tell", "no verdict has a truth", fix="label some items by hand")
+    pairwise = "order" in verdicts.columns and bool(verdicts["order"].is_not_null().all())
+    base = 0.5 if pairwise else float(per[truth].value_counts()["count"].max() or 0) / len(per)  # type: ignore[arg-type]
+    missing = float(found.is_null().sum())
+    numbers = {
+        "accuracy": one.mean,
+        "low": one.low,
+        "high": one.high,
+        "base": base,
+        "verdicts": float(one.n),
+        "missing": missing,
+    }
+    low = one.mean if not math.isfinite(one.low) else one.low
+    said = "pass" if low > base else "fail" if one.mean <= base else "warn"
+    beside = "a coin" if pairwise else "the commonest truth alone"
+    sentence = f"right in {one.mean:.1%}{span(one.low, one.high)} of {one.n} verdicts; {beside} is in {base:.1%}"
+    fix = "" if said == "pass" else "sharpen the rubric or change the model, and label more items"
+    return Finding("accuracy", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+
+
+def panel(verdicts: pl.DataFrame, values: pl.Series, what: str) -> tuple[np.ndarray, list[str]]:
+    """float64[members, items] of a number per verdict, NaN where a member did not judge; and the members' names.
+
+    A member is a judge and a sample of it; orders of one pair and criteria are items of their own.
+    """
+    need(verdicts, what, "item")
+    members = [n for n in ("judge", "sample") if n in verdicts.columns]
+    items = keys(verdicts, without=("judge", "sample"))
+    name = (
+        pl.concat_str([pl.col(n).cast(pl.String).fill_null("?") for n in members], separator="#")
+        if members
+        else pl.lit("judge")
+    )
+    table = verdicts.select(member=name, item=pl.struct(items).rank("dense").cast(pl.Int64) - 1, x=values)
+    table = table.group_by("member", "item", maintain_order=True).agg(pl.col("x").mean())
+    names = sorted(table["member"].unique())
+    grid = np.full((len(names), int(table["item"].max() or 0) + 1), np.nan)  # type: ignore[arg-type]
+    where = {n: i for i, n in enumerate(names)}
+    grid[[where[n] for n in table["member"]], table["item"].to_numpy()] = table["x"].to_numpy().astype(float)
+    return grid, names
+
+
+def error_correlation(
+    verdicts: pl.DataFrame,
+    *,
+    truth: str = "truth",
+    least: float = 0.2,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Finding:
+    """Mean correlation of the errors of pairs of members, and how many independent members that makes.
+
+    n_eff = n / (1 + (n - 1)·ρ), the number of independent judges whose mean varies as much; a panel of ten who share
+    80 % of their errors is 1.2 judges. numbers: `correlation`, `low`, `high` (bootstrap over items), `effective`,
+    `effective_low`, `effective_high`, `members`, `items`. Fails where the interval lies above .5, passes below `least`.
+
+    Raises:
+        MissingColumnError: no `truth`: errors are against it, and agreement alone does not tell them from being right.
+    """
+    grid, names = panel(verdicts, wrong(verdicts, truth, "error_correlation"), "error_correlation")
+    if len(names) < 2:
+        return Finding(
+            "errors",
+            "cannot tell",
+            "one member alone has nobody to share errors with",
+            fix="ask several judges, or one several times",
+        )
+    rho = _mean_correlation(grid, np.ones((1, grid.shape[1])))[0]
+    if not math.isfinite(rho):
+        return Finding("errors", "cannot tell", f"{len(names)} members make no errors that could be correlated")
+    low, high = ends(_mean_correlation(grid, bootstrap(grid.shape[1], resamples, seed)), level)
+    n = len(names)
+    sizes = [n / max(1 + (n - 1) * r, 1 / n) for r in (rho, high, low)]
+    numbers = {"correlation": float(rho), "low": low, "high": high, "members": float(n), "items": float(grid.shape[1])}
+    numbers |= {"effective": sizes[0], "effective_low": sizes[1], "effective_high": sizes[2]}
+    said = "pass" if high <= least else "fail" if low > 0.5 else "warn" if rho > least else "cannot tell"
+    sentence = (
+        f"errors of {n} members correlate at {rho:.2f}{span(low, high)}: they are worth {sizes[0]:.1f} independent ones"
+    )
+    fix = (
+        ""
+        if said == "pass"
+        else "take judges of other families, prompts or views; more votes of the same one buy nothing"
+    )
+    return Finding("errors", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+
+
+def _mean_correlation(grid: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """float64[draws]: mean over pairs of rows of float64[members, items] of their weighted correlation."""
+    found = []
+    for i in range(len(grid)):
+        for j in range(i):
+            both = np.isfinite(grid[i]) & np.isfinite(grid[j])
+            x, y, w = grid[i, both], grid[j, both], weight[:, both]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                n = w.sum(1)
+                mx, my = w @ x / n, w @ y / n
+                vx, vy = w @ x**2 / n - mx**2, w @ y**2 / n - my**2
+                r = (w @ (x * y) / n - mx * my) / np.sqrt(vx * vy)
+            found.append(np.where((vx > 1e-12) & (vy > 1e-12), r, np.nan))
+    table = np.array(found)
+    seen = np.isfinite(table)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(seen, table, 0.0).sum(0) / seen.sum(0))
+
+
+def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667, seed: int = 0) -> Finding:
+    """Krippendorff's alpha of the members, `nominal` for few whole values, else `interval`.
+
+    numbers: `alpha`, `low`, `high`, `members`, `items`. .667 is Krippendorff's least for tentative conclusions. It says
+    that they agree, not that they are right.
+    """
+    values = given(verdicts, "agreement")
+    grid, names = panel(verdicts, values, "agreement")
+    if len(names) < 2:
+        return Finding(
+            "agreement",
+            "cannot tell",
+            "one member alone agrees with itself",
+            fix="ask several judges, or one several times",
+        )
+    known = values.drop_nulls()
+    few = known.n_unique() <= 2
+    try:
+        found = krippendorff_alpha(grid, measure="nominal" if few else "interval", seed=seed)
+    except InputError:
+        return Finding("agreement", "cannot tell", "no item has verdicts of two members")
+    numbers = {
+        "alpha": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "members": float(len(names)),
+        "items": float(found.clusters),
+    }
+    if not math.isfinite(found.mean):
+        return Finding("agreement", "cannot tell", "all members always say the same one thing", numbers)
+    low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
+    said = "pass" if low >= good else "fail" if high < least else "warn"
+    interval = span(found.low, found.high)
+    sentence = f"Krippendorff's alpha of {len(names)} members is {found.mean:.2f}{interval} over {found.clusters} items"
+    fix = "" if said == "pass" else "say in the rubric what each value means, with an example, or ask fewer values"
+    return Finding("agreement", said, sentence, numbers, fix=fix)  # type: ignore[arg-type]
+
+
+def parse_failures(verdicts: pl.DataFrame, *, good: float = 0.02, bad: float = 0.1) -> Finding:
+    """Share of verdicts that could not be read, and whether a number was put in their place.
+
+    numbers: `rate`, `low`, `high` (over items), `verdicts`, `invented` (values that stand where `ok` is false).
+    """
+    need(verdicts, "parse_failures", "item", "value")
+    value = number(verdicts, "value", "parse_failures")
+    ok = verdicts["ok"].cast(pl.Boolean).fill_null(False) if "ok" in verdicts.columns else value.is_not_null()
+    found = over_items((~ok | value.is_null()).cast(pl.Float64), unit(verdicts), share=True)
+    invented = int((~ok & value.is_not_null()).sum())
+    numbers = {
+        "rate": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "verdicts": float(found.n),
+        "invented": float(invented),
+    }
+    sentence = f"{found.mean:.1%}{span(found.low, found.high, 3)} of {found.n} verdicts could not be read"
+    if invented:
+        sentence += f"; {invented} of them carry a number all the same"
+        return Finding(
+            "parsing",
+            "fail",
+            sentence,
+            numbers,
+            fix="a verdict that cannot be read is null and ok = false, never a default",
+        )
+    said = limited(found, good=good, bad=bad)
+    return Finding(
+        "parsing",
+        said,
+        sentence,
+        numbers,
+        fix="" if said == "pass" else "ask for a schema, allow more tokens, try again; leave the rest null",
+    )
