@@ -1,0 +1,182 @@
+"""Alternation: a reward model refitted beside the policy, which scores before credit is given; and pairs for DPO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import as_signal, evaluate
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.judges.base import SCORERS
+from palaestra.judges.corrupt import Kind, corrupt, replayed
+from palaestra.judges.pairs import PAIRINGS, marked
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
+
+
+@stage
+class alternate(Stage):
+    """`model_reward`: what a reward model says that is refitted on pairs of each iteration (Cooper [10], 2508.05613).
+
+    Every `every` iterations the model's `fit` is given the pairs of the last `refresh` of them; then all turns are
+    scored, so that credit rests on the model of now, and the policy's step follows. every=0: a frozen model. Its
+    metrics hold `model_reward` beside `truth`, the means over the turns of what the model says and of the env's
+    success: where they part, the model is being hacked. A page draws both.
+
+    Args:
+        pairs: text of a pairing. model: text of a scorer that has `fit(rows, pairs, reference=, condition=)` and a
+            state. Its rows are the turns with `prompt` and `response`, what was seen and said.
+        reference: a column with the right answer, what the scorer gets as reference. condition: a column with what a
+            row shall be scored by; where pairs have a criterion, that is theirs.
+        corrupted: kinds of `corrupt`; the first episode of each group where `verified` holds is corrupted, one copy,
+            and the copies that the env finds wrong when they are played (success, and `verified`) stand among the rows
+            that are paired. None of them is trained on. squash: the reward is σ(score), else the score.
+
+    Raises:
+        InputError: a number is out of range, the model cannot be fitted, or a pairing or scorer is unknown.
+    """
+
+    adds = {"model_reward": "what the reward model says of the turn"}
+
+    def __init__(
+        self,
+        pairs: str = 'verified_vs_corrupted("rule")',
+        *,
+        model: str = "online_linear()",
+        reference: str | None = None,
+        condition: str | None = None,
+        corrupted: Sequence[Kind] = (),
+        verified: str = "rule",
+        every: int = 1,
+        refresh: int = 1,
+        squash: bool = True,
+    ) -> None:
+        if every < 0 or refresh < 1:
+            raise InputError(f"alternate: every={every} must not be negative, refresh={refresh} at least 1")
+        self.pairing, self.model = PAIRINGS.build(pairs), SCORERS.build(model)
+        lacking = [name for name in ("fit", "state_dict", "load_state_dict") if not hasattr(self.model, name)]
+        if lacking:
+            raise InputError(f"alternate: {model} has no {lacking[0]}(); take a scorer that can be fitted, or every=0 "
+                             "of a stage that only scores")  # fmt: skip
+        self.reference, self.condition, self.verified = reference, condition, verified
+        self.corrupted, self.every, self.refresh, self.squash = tuple(corrupted), every, refresh, squash
+        self.past: list[pl.DataFrame] = []
+        self.needs = {"group", "episode", "observation", "action"} | {
+            name for name in (reference, condition, verified if self.corrupted else None) if name
+        }
+        if self.corrupted:
+            corrupt(Turns({"group": [], "episode": [], "turn": [], "action": []}), self.corrupted)
+            self.needs |= {"seed", "agent"}
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with `model_reward`; null where the model cannot say."""
+        if self.every and (context.iteration - 1) % self.every == 0:
+            self._collect(turns, context)
+            self._fit(context)
+        score = self._score(turns.frame).to_numpy().astype(float)
+        said = 1 / (1 + np.exp(-np.clip(score, -700, 700))) if self.squash else score
+        if "success" in turns.columns:
+            truth = turns["success"].cast(pl.Float64).mean()
+            context.told |= {"model_reward": float(np.nanmean(said)) if len(said) else float("nan"), "truth": truth}
+        return turns.with_column(model_reward=said)
+
+    def _collect(self, turns: Turns, context: Context) -> None:
+        """The pairs of an iteration: their rows only, and the pairs numbered by them."""
+        if self.corrupted:
+            good = np.asarray(evaluate(turns, as_signal(self.verified))[0], float) == 1
+            firsts = turns.frame.filter(good).select("group", "episode").unique("group", maintain_order=True)
+            copied = Turns(turns.frame.join(firsts, on=["group", "episode"], how="semi", maintain_order="left"))
+            check = replayed(context.env, right=("success", self.verified))
+            made = corrupt(copied, self.corrupted, seed=context.rng, fails=check)
+            frame = pl.concat([turns.frame, made.frame.drop("origin")], how="diagonal_relaxed")
+            turns = Turns(frame if "corrupted" in frame.columns else frame.with_columns(corrupted=None))
+        found = self.pairing(turns)
+        used = np.unique(np.concatenate([found["chosen"].to_numpy(), found["rejected"].to_numpy()]))
+        rows = _plain(turns.frame[used])
+        at = {side: np.searchsorted(used, found[side].to_numpy()) for side in ("chosen", "rejected")}
+        both = [rows[each].select(pl.all().name.prefix(f"{side}.")) for side, each in at.items()]
+        self.past = [*self.past, pl.concat([found, *both], how="horizontal")][-self.refresh :]
+
+    def _fit(self, context: Context) -> None:
+        """Refit on what is kept. Rows stand once for each side of each pair."""
+        kept = [each for each in self.past if each.height]
+        if not kept:
+            context.told["pairs"] = 0.0
+            return
+        every = pl.concat(kept, how="diagonal_relaxed")
+        sides = [every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
+                 for side in ("chosen", "rejected")]  # fmt: skip
+        rows = pl.concat(sides, how="vertical_relaxed")
+        names = [name for name in every.columns if "." not in name or not name.startswith(("chosen.", "rejected."))]
+        number = np.arange(every.height, dtype=np.uint32)
+        pairs = every.select(names).with_columns(chosen=pl.Series(number), rejected=pl.Series(number + every.height))
+        told = self.model.fit(rows, pairs, **self._given(rows))  # type: ignore[attr-defined]
+        context.told |= {"pairs": float(every.height)} | dict(told or {})
+
+    def _score(self, frame: pl.DataFrame) -> pl.Series:
+        rows = _asked(frame)
+        return self.model.score(rows, **self._given(rows))
+
+    def _given(self, rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        given = {}
+        if self.reference is not None:
+            given["reference"] = rows.select(response=pl.col(self.reference).cast(pl.String))
+        if self.condition is not None:
+            given["condition"] = rows.select(criterion=pl.col(self.condition).cast(pl.String))
+        return given
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model, and the pairs that are kept with their rows, as bytes of Parquet files."""
+        return {"model": self.model.state_dict(), "past": [packed(each) for each in self.past]}  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.model.load_state_dict(state["model"])  # type: ignore[attr-defined]
+        self.past = [found for each in state["past"] if (found := unpacked(each)) is not None]
+
+
+def _asked(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turns as scorers read them."""
+    return frame.with_columns(
+        prompt=pl.col("observation").cast(pl.String), response=pl.col("action").cast(pl.String).fill_null("")
+    )
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """What of some turns a model may be refitted on later."""
+    tokens = [name for name in ("prompt_ids", "action_ids", "logprobs", "entropies") if name in frame.columns]
+    return _asked(frame).drop(tokens).with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+@stage
+class preferences(Stage):
+    """`pair` and `chosen`, which `dpo()` and its relatives read, from a pairing of the turns.
+
+    Rows of units in several pairs stand once for each, so rows may be added; see `palaestra.judges.marked`. With
+    `siblings("q")` it is step-level DPO [68], with `current_vs_reference(...)` fresh pairs of the policy of now [105].
+
+    Args:
+        pairs: text of a pairing. q: text of a signal that is put into the column `q` first. unit: what is a side of a
+            pair, "episode", or "turn" for one row.
+    """
+
+    adds = {"pair": "number of the comparison", "chosen": "this side was preferred", "q": "what the pairing compares"}
+
+    def __init__(self, pairs: str = "best_vs_worst()", *, q: str | None = None, unit: str = "episode") -> None:
+        if unit not in ("episode", "turn"):
+            raise InputError(f"preferences: unit={unit!r} is 'episode' or 'turn'")
+        self.pairing, self.unit = PAIRINGS.build(pairs), ("row",) if unit == "turn" else "episode"
+        self.q = None if q is None else parse(q)
+        self.needs = {"group", "episode", "reward"} | (set() if self.q is None else self.q.needs())
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with pairs."""
+        if self.q is not None:
+            turns = turns.with_column(q=self.q)
+        found = self.pairing(turns)
+        context.told["pairs"] = float((~found["tie"]).sum())
+        return marked(turns, found, unit=self.unit)
