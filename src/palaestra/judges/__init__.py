@@ -8,7 +8,6 @@ from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.corrupt import corrupt, replayed
 from palaestra.judges.language_server import LanguageServer, bundle_id
-from palaestra.judges.linear import online_linear, overlap
 from palaestra.judges.messages import MessageLabels
 from palaestra.judges.pairs import (
     PAIRINGS,
@@ -53,9 +52,7 @@ __all__ = [
     "hindsight",
     "judge",
     "marked",
-    "online_linear",
     "order_balance",
-    "overlap",
     "pairs",
     "replayed",
     "siblings",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
+from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import as_signal, evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.base import SCORERS
 from palaestra.judges.corrupt import Kind, corrupt, replayed
 from palaestra.judges.pairs import PAIRINGS, marked
+from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel
+from palaestra.learning.reward_models.data import Preferences
 from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 
 
@@ -28,8 +33,9 @@ class alternate(Stage):
     success: where they part, the model is being hacked. A page draws both.
 
     Args:
-        pairs: text of a pairing. model: text of a scorer that has `fit(rows, pairs, reference=, condition=)` and a
-            state. Its rows are the turns with `prompt` and `response`, what was seen and said.
+        pairs: text of a pairing. model: text of a kind of reward model, which is fitted anew or goes on from
+            where it was (`online_linear`), or of a scorer that is one (`reward_model(path)`). Its
+            rows are the turns with `prompt` and `response`, what was seen and said. margins: it is given theirs.
         reference: a column with the right answer, what the scorer gets as reference. condition: a column with what a
             row shall be scored by; where pairs have a criterion, that is theirs.
         corrupted: kinds of `corrupt`; the first episode of each group where `verified` holds is corrupted, one copy,
@@ -46,7 +52,7 @@ class alternate(Stage):
         self,
         pairs: str = 'verified_vs_corrupted("rule")',
         *,
-        model: str = "online_linear()",
+        model: str = "linear()",
         reference: str | None = None,
         condition: str | None = None,
         corrupted: Sequence[Kind] = (),
@@ -54,17 +60,20 @@ class alternate(Stage):
         every: int = 1,
         refresh: int = 1,
         squash: bool = True,
+        margins: bool = False,
     ) -> None:
         if every < 0 or refresh < 1:
             raise InputError(f"alternate: every={every} must not be negative, refresh={refresh} at least 1")
-        self.pairing, self.model = PAIRINGS.build(pairs), SCORERS.build(model)
-        lacking = [name for name in ("fit", "state_dict", "load_state_dict") if not hasattr(self.model, name)]
-        if lacking:
-            raise InputError(f"alternate: {model} has no {lacking[0]}(); take a scorer that can be fitted, or every=0 "
-                             "of a stage that only scores")  # fmt: skip
+        self.pairing = PAIRINGS.build(pairs)
+        kind = read_call(model)[0]
+        made = REWARD_MODELS.build(model) if kind in REWARD_MODELS else SCORERS.build(model)
+        if not isinstance(made, RewardModel):
+            raise InputError(f"alternate: {model} cannot be fitted; take a reward model, or annotate() to score only")
+        self.model = made
         self.reference, self.condition, self.verified = reference, condition, verified
         self.corrupted, self.every, self.refresh, self.squash = tuple(corrupted), every, refresh, squash
-        self.past: list[pl.DataFrame] = []
+        self.margins, self.past = margins, cast("list[pl.DataFrame]", [])
+        self.fitted = getattr(made, "weights", None) is not None or kind not in REWARD_MODELS
         self.needs = {"group", "episode", "observation", "action"} | {
             name for name in (reference, condition, verified if self.corrupted else None) if name
         }
@@ -107,17 +116,23 @@ class alternate(Stage):
         if not kept:
             context.told["pairs"] = 0.0
             return
-        every = pl.concat(kept, how="diagonal_relaxed")
-        sides = [every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
-                 for side in ("chosen", "rejected")]  # fmt: skip
-        rows = pl.concat(sides, how="vertical_relaxed")
-        names = [name for name in every.columns if "." not in name or not name.startswith(("chosen.", "rejected."))]
-        number = np.arange(every.height, dtype=np.uint32)
-        pairs = every.select(names).with_columns(chosen=pl.Series(number), rejected=pl.Series(number + every.height))
-        told = self.model.fit(rows, pairs, **self._given(rows))  # type: ignore[attr-defined]
-        context.told |= {"pairs": float(every.height)} | dict(told or {})
+        every = pl.concat(kept, how="diagonal_relaxed").filter(~pl.col("tie"))
+        one, other = (
+            every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
+            for side in ("chosen", "rejected")
+        )
+        given = self._given(one)
+        if every["criterion"].null_count() < every.height:
+            given["condition"] = every.select("criterion")
+        weight = every["weight"].fill_null(1.0).to_numpy()
+        margin = every["margin"].to_numpy() if self.margins else None
+        told = self.model.fit(Preferences(one, other, margin, weight=weight, **given), seed=context.iteration)
+        self.fitted = True
+        context.told |= {"pairs": float(every.height)} | {f"fit_{name}": value for name, value in told.items()}
 
     def _score(self, frame: pl.DataFrame) -> pl.Series:
+        if not self.fitted:  # nothing was verified yet, and what was made with no weights has no opinion
+            return pl.Series([None] * frame.height, dtype=pl.Float64)
         rows = _asked(frame)
         return self.model.score(rows, **self._given(rows))
 
@@ -130,13 +145,31 @@ class alternate(Stage):
         return given
 
     def state_dict(self) -> dict[str, Any]:
-        """The model, and the pairs that are kept with their rows, as bytes of Parquet files."""
-        return {"model": self.model.state_dict(), "past": [packed(each) for each in self.past]}  # type: ignore[attr-defined]
+        """The model's files, and the pairs that are kept with their rows, as bytes."""
+        files = {}
+        if self.fitted:
+            with tempfile.TemporaryDirectory() as folder:
+                self.model.save(folder)
+                found = (path for path in sorted(Path(folder).rglob("*")) if path.is_file())
+                files = {path.relative_to(folder).as_posix(): _bytes(path) for path in found}
+        return {"model": files, "past": [packed(each) for each in self.past]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        self.model.load_state_dict(state["model"])  # type: ignore[attr-defined]
         self.past = [found for each in state["past"] if (found := unpacked(each)) is not None]
+        if not state["model"]:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in state["model"].items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(np.asarray(content).tobytes())
+            self.model = type(self.model).load(folder)
+        self.fitted = True
+
+
+def _bytes(path: Path) -> np.ndarray:
+    return np.frombuffer(bytearray(path.read_bytes()), np.uint8)
 
 
 def _asked(frame: pl.DataFrame) -> pl.DataFrame:

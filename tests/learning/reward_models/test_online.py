@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 from scipy.optimize import minimize
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.base import SCORERS, Scorer
-from palaestra.judges.linear import online_linear, overlap
-from palaestra.judges.pairs import TABLE
+from palaestra.judges.base import Scorer
+from palaestra.learning.reward_models import OnlineLinearReward, Preferences
+from palaestra.learning.reward_models.base import REWARD_MODELS
+from palaestra.learning.reward_models.online import overlap
 from palaestra.learning.stages import Stages
 from palaestra.runs.recipe import load
 
 
-def pairs(chosen: list[int], rejected: list[int], **more: object) -> pl.DataFrame:
-    size = len(chosen)
-    given = {
-        "group": range(size), "chosen": chosen, "rejected": rejected, "criterion": [None] * size,
-        "weight": [1.0] * size,
-        "margin": [None] * size, "source": ["test"] * size, "tie": [False] * size,
-    }  # fmt: skip
-    return pl.DataFrame(given | more, schema_overrides=TABLE)
+def pairs(chosen: object, rejected: object, **more: object) -> Preferences:
+    return Preferences(pl.DataFrame({"features": chosen}), pl.DataFrame({"features": rejected}), **more)  # type: ignore[arg-type]
 
 
 def test_a_fit_is_the_minimum_that_scipy_finds_and_zero_is_half_way() -> None:
     rng = np.random.default_rng(0)
-    x, old = rng.normal(size=(40, 3)), np.array([1.0, -1.0, 0.5])
-    rows, found = pl.DataFrame({"features": x}), pairs(list(range(20)), list(range(20, 40)), weight=rng.random(20))
-    model = online_linear(weights=old, inertia=0.3)
-    told = model.fit(rows, found)
-    gap, weight = x[:20] - x[20:], found["weight"].to_numpy() / found["weight"].sum()
+    x, old, weight = rng.normal(size=(40, 3)), np.array([1.0, -1.0, 0.5]), rng.random(20)
+    model = OnlineLinearReward(weights=old, inertia=0.3)
+    told = model.fit(pairs(x[:20], x[20:], weight=weight))
+    gap, weight = x[:20] - x[20:], weight / weight.sum()
     best = minimize(lambda w: weight @ np.logaddexp(0, -gap @ w) + 0.15 * ((w - old) ** 2).sum(), old, tol=1e-12).x
     assert model.weights == pytest.approx(best, abs=1e-6)
-    scores = model.score(rows).to_numpy()
+    scores = model.score(pl.DataFrame({"features": x})).to_numpy()
     assert weight @ (scores[:20] + scores[20:]) == pytest.approx(0, abs=1e-12)
     assert told["accuracy"] == pytest.approx((gap @ old > 0).mean())
-    assert told["pair_loss"] == pytest.approx(weight @ np.logaddexp(0, -gap @ old))
+    assert told["loss"] == pytest.approx(weight @ np.logaddexp(0, -gap @ old))
 
 
-def test_ties_are_left_out_and_so_are_rows_with_a_missing_feature() -> None:
-    rows = pl.DataFrame({"features": [[1.0], [0.0], [None], [5.0]]})
-    alone, more = online_linear(), online_linear()
-    alone.fit(rows, pairs([0], [1]))
-    more.fit(rows, pairs([0, 3, 2], [1, 1, 1], tie=[False, True, False]))
+def test_rows_with_a_missing_feature_are_left_out() -> None:
+    alone, more = OnlineLinearReward(), OnlineLinearReward()
+    alone.fit(pairs([[1.0]], [[0.0]]))
+    more.fit(pairs([[1.0], [None]], [[0.0], [0.0]]))
     assert more.weights == pytest.approx(alone.weights)
-    assert more.score(rows).null_count() == 1
+    assert more.score(pl.DataFrame({"features": [[1.0], [None]]})).null_count() == 1
     with pytest.raises(InputError, match="no pair"):
-        more.fit(rows, pairs([2], [1]))
+        more.fit(pairs([[None]], [[0.0]], weight=np.ones(1)))
     with pytest.raises(MissingColumnError, match="nothing"):
-        online_linear("nothing").score(rows)
+        OnlineLinearReward("nothing").score(pl.DataFrame({"x": [1.0]}))
+    with pytest.raises(InputError, match="inertia=0"):
+        OnlineLinearReward(inertia=0)
 
 
 def test_a_criterion_is_the_condition_of_both_sides() -> None:
@@ -58,22 +55,20 @@ def test_a_criterion_is_the_condition_of_both_sides() -> None:
         assert condition is not None
         return (rows["x"] * condition["criterion"].cast(pl.Float64)).to_numpy()[:, None]
 
-    model = online_linear(towards)
-    model.fit(pl.DataFrame({"x": [1.0, -1.0]}), pairs([0, 1], [1, 0], criterion=["1", "-1"]))
+    model = OnlineLinearReward(towards)
+    one, other = pl.DataFrame({"x": [1.0, -1.0]}), pl.DataFrame({"x": [-1.0, 1.0]})
     asked = pl.DataFrame({"criterion": ["1", "-1"]})
+    model.fit(Preferences(one, other, condition=asked))
     found = model.score(pl.DataFrame({"x": [2.0, 2.0]}), condition=asked).to_list()
     assert found[0] > 0 > found[1]
 
 
-def test_state_goes_out_and_in_again() -> None:
-    model, rows = online_linear(), pl.DataFrame({"features": [[1.0, 2.0], [0.0, 1.0]]})
-    model.fit(rows, pairs([0], [1]))
-    other = online_linear()
-    other.load_state_dict(model.state_dict())
-    assert other.score(rows).to_list() == model.score(rows).to_list()
-    assert isinstance(SCORERS.build("online_linear(inertia=0.5)"), Scorer)
-    with pytest.raises(InputError, match="inertia=0"):
-        online_linear(inertia=0)
+def test_it_is_a_folder_and_a_scorer(tmp_path: Path) -> None:
+    model, rows = OnlineLinearReward(), pl.DataFrame({"features": [[1.0, 2.0], [0.0, 1.0]]})
+    model.fit(pairs([[1.0, 2.0]], [[0.0, 1.0]]))
+    model.save(tmp_path)
+    assert OnlineLinearReward.load(tmp_path).score(rows).to_list() == model.score(rows).to_list()
+    assert isinstance(REWARD_MODELS.build("online_linear(inertia=0.5)"), Scorer)
 
 
 def test_an_answer_beside_the_right_one() -> None:
@@ -92,11 +87,9 @@ def test_worked_solutions_against_bare_wrong_answers_make_the_model_that_the_rec
     answers = [str(a + b) for a, b in sums]
     chosen = [f"{a} + {b} = {a + b}" for a, b in sums]
     wrong = [str((a + b + 1) % 5) for a, b in sums]
-    model = online_linear(overlap, inertia=0.02)
-    model.fit(
-        pl.DataFrame({"response": chosen + wrong}), pairs([0, 1, 2, 3], [4, 5, 6, 7]),
-        reference=pl.DataFrame({"response": answers * 2}),
-    )  # fmt: skip
+    model = OnlineLinearReward(overlap, inertia=0.02)
+    sides = [pl.DataFrame({"response": each}) for each in (chosen, wrong)]
+    model.fit(Preferences(*sides, reference=pl.DataFrame({"response": answers})))
     stage = Stages(load("cooper").stages)[0]
     assert stage.model.weights == pytest.approx(model.weights, abs=0.01)
     assert stage.model.bias == pytest.approx(model.bias, abs=0.01)

@@ -1,24 +1,27 @@
-"""A linear scorer that goes on from what it was: the smallest reward model that can be refitted beside a policy."""
+"""`online_linear`: a linear reward that goes on from what it was, the smallest that can be refitted beside a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.progress import Report
 from palaestra.algebra.registry import load_object
-from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.base import SCORERS
+from palaestra.errors import InputError
+from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel, keep_options
+from palaestra.learning.reward_models.data import Labels, Preferences, matrix, series, together
 
 Features = Callable[[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None], np.ndarray]
-"""Rows, reference and condition of a scorer to float64[rows, features]."""
+"""Rows, reference and condition of a scorer to float64[rows, features]; NaN where one is missing."""
 
 
-@SCORERS.register()
-class online_linear:
-    """w·x + b, x the features of a row, moved by Bradley-Terry pairs from where it stood.
+@REWARD_MODELS.register("online_linear")
+class OnlineLinearReward(RewardModel):
+    """w·x + b, moved by Bradley-Terry pairs from where it stood.
 
     `fit` minimises mean -log σ(w·(x_chosen - x_rejected)) + inertia/2·|w - w_old|²: w_old is what it was before, so
     that one call is one step of co-training, and the same for any order of the pairs. Pairs do not move b; `fit` puts 0
@@ -29,10 +32,10 @@ class online_linear:
             float64[rows, d]. weights, bias: at the start; weights default to 0. inertia: > 0.
 
     Raises:
-        InputError: inertia is not above 0; there is no pair; weights are not as many as features.
+        InputError: inertia is not above 0.
     """
 
-    name = "online_linear"
+    kind = "online_linear"
 
     def __init__(
         self,
@@ -41,52 +44,69 @@ class online_linear:
         weights: Sequence[float] | None = None,
         bias: float = 0.0,
         inertia: float = 0.1,
+        name: str = "online_linear",
     ) -> None:
+        keep_options(self, locals())
         if not inertia > 0:
             raise InputError(f"online_linear: inertia={inertia} must be above 0")
-        self.column = features if isinstance(features, str) and ":" not in features else None
-        self.of: Features | None = None
-        if self.column is None:
-            self.of = load_object(features, "features") if isinstance(features, str) else features
+        self.features, self.name, self.inertia = features, name, float(inertia)
+        of = load_object(features, "features") if isinstance(features, str) and ":" in features else features
+        self.of: Features | None = None if isinstance(of, str) else of
         self.weights = None if weights is None else np.asarray(weights, float)
-        self.bias, self.inertia = float(bias), float(inertia)
+        self.bias = float(bias)
+
+    def fit(  # type: ignore[override]
+        self,
+        data: Preferences | Labels,
+        *,
+        seed: int = 0,
+        checkpoints: str | Path | None = None,
+        progress: bool | Report = False,
+    ) -> dict[str, float]:
+        """Move by pairs; those with a missing feature are left out. Nothing is drawn.
+
+        Returns how many took part, the share of them whose chosen side was ahead before, and the mean loss before.
+
+        Raises:
+            InputError: there is no pair; or not as many weights as features.
+        """
+        if not isinstance(data, Preferences):
+            raise InputError(f"online_linear: learns from Preferences, found {type(data).__name__}")
+        rows, reference, condition = data.both()
+        x = self._x(rows, reference, condition)
+        one, other = x[: len(data)], x[len(data) :]
+        known = ~np.isnan(one + other).any(axis=1)
+        if not known.any():
+            raise InputError("online_linear: no pair to learn from; leave it as it is")
+        one, other = one[known], other[known]
+        weight = np.ones(len(one)) if data.weight is None else np.asarray(data.weight, float)[known]
+        weight, gap, old = weight / weight.sum(), one - other, self._weights(one)
+        lead = gap @ old
+        measured = {"rows": float(len(gap)), "accuracy": float((lead > 0).mean()),
+                    "loss": float(weight @ np.logaddexp(0.0, -lead))}  # fmt: skip
+        self.weights = self._minimise(gap, weight, old)
+        self.bias = -float(weight @ ((one + other) @ self.weights)) / 2
+        return measured
 
     def score(
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
         """w·x + b; null where a feature is missing."""
-        x = self._features(rows, reference, condition)
-        return pl.Series("score", x @ self._weights(x) + self.bias, nan_to_null=True)
+        together(rows, reference=reference, condition=condition)
+        x = self._x(rows, reference, condition)
+        known = ~np.isnan(x).any(axis=1)
+        return series(self.name, x[known] @ self._weights(x) + self.bias, known)
 
-    def fit(
-        self,
-        rows: pl.DataFrame,
-        pairs: pl.DataFrame,
-        *,
-        reference: pl.DataFrame | None = None,
-        condition: pl.DataFrame | None = None,
-    ) -> dict[str, float]:
-        """Move by the pairs of these rows; a pair's criterion, if it has one, is the condition of both sides.
+    def write(self, folder: Path) -> None:
+        """weights.json."""
+        weights = None if self.weights is None else self.weights.tolist()
+        write_json(folder / "weights.json", {"weights": weights, "bias": self.bias})
 
-        Pairs count by their weight; ties and pairs with a missing feature are left out. Returns how many pairs took
-        part, the share of them whose chosen side was ahead before, `accuracy`, and the mean loss before.
-        """
-        pairs = pairs.filter(~pl.col("tie"))
-        sides = [self._side(rows, pairs, side, reference, condition) for side in ("chosen", "rejected")]
-        known = ~np.isnan(sides[0] + sides[1]).any(axis=1)
-        one, other = (each[known] for each in sides)
-        if not len(one):
-            raise InputError("online_linear: no pair to fit; keep it as it is for now")
-        weight = pairs["weight"].fill_null(1.0).to_numpy()[known]
-        weight, gap, old = weight / weight.sum(), one - other, self._weights(one)
-        lead = gap @ old
-        measured = {
-            "pairs": float(len(gap)), "accuracy": float((lead > 0).mean()),
-            "pair_loss": float(weight @ np.logaddexp(0.0, -lead)),
-        }  # fmt: skip
-        self.weights = self._minimise(gap, weight, old)
-        self.bias = -float(weight @ ((one + other) @ self.weights)) / 2
-        return measured
+    def read(self, folder: Path) -> None:
+        """Inverse of `write`."""
+        found = read_object(folder / "weights.json") or {}
+        self.weights = None if found["weights"] is None else np.array(found["weights"], float)
+        self.bias = float(found["bias"])
 
     def _minimise(self, gap: np.ndarray, weight: np.ndarray, old: np.ndarray) -> np.ndarray:
         """Newton's method with halving; the objective is strictly convex."""
@@ -107,25 +127,10 @@ class online_linear:
             w = w - size * step
         return w
 
-    def _side(
-        self, rows: pl.DataFrame, pairs: pl.DataFrame, side: str, reference: pl.DataFrame | None,
-        condition: pl.DataFrame | None,
-    ) -> np.ndarray:  # fmt: skip
-        at = pairs[side].to_numpy()
-        if pairs["criterion"].null_count() < pairs.height:
-            given: pl.DataFrame | None = pairs.select("criterion")
-        else:
-            given = None if condition is None else condition[at]
-        return self._features(rows[at], None if reference is None else reference[at], given)
-
-    def _features(
-        self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None
-    ) -> np.ndarray:
+    def _x(self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
         if self.of is not None:
             return np.asarray(self.of(rows, reference, condition), float)
-        if self.column not in rows.columns:
-            raise MissingColumnError(f"online_linear: no column {self.column!r}; give features= a column or a function")
-        return np.array(rows[self.column].to_list(), float).reshape(rows.height, -1)
+        return matrix(rows, str(self.features), self.name)
 
     def _weights(self, x: np.ndarray) -> np.ndarray:
         if self.weights is None:
@@ -133,15 +138,6 @@ class online_linear:
         if len(self.weights) != x.shape[1]:
             raise InputError(f"online_linear: {len(self.weights)} weights for {x.shape[1]} features")
         return self.weights
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights and bias."""
-        return {"weights": None if self.weights is None else self.weights.copy(), "bias": self.bias}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of `state_dict`."""
-        given = state["weights"]
-        self.weights, self.bias = None if given is None else np.asarray(given, float).copy(), float(state["bias"])
 
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
