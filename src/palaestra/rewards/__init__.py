@@ -19,6 +19,7 @@ from palaestra.rewards.combine.mix import (
 )
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
+from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
 from palaestra.rewards.judged.pairs import (
     Pairs,
     bradley_terry,
@@ -112,6 +113,7 @@ __all__ = [
     "StepRewards",
     "attribute",
     "best_of",
+    "best_of_n",
     "block_share",
     "bradley_terry",
     "call_match",
@@ -156,6 +158,7 @@ __all__ = [
     "goal_projection",
     "goal_score",
     "gui_g1_reward",
+    "hard_negatives",
     "hit",
     "hop",
     "hop_pairs",
@@ -188,6 +191,7 @@ __all__ = [
     "pairs",
     "penalty_invalid",
     "point_in_box",
+    "potential_label",
     "pressure",
     "product",
     "projected_similarity",
@@ -222,6 +226,7 @@ __all__ = [
     "ui_venus_grounding",
     "ui_venus_navigation",
     "utility",
+    "value_label",
     "voc",
     "vote",
     "weighted",

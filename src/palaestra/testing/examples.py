@@ -17,6 +17,7 @@ EXAMPLES: dict[str, str] = {
     "attribute": "attribute(reward, 'weight')",
     "ballots": "ballots('answer', over=group)",
     "best_of": "best_of(reward)",
+    "best_of_n": "best_of_n(reward)",
     "call_match": "call_match('calls', 'gold_calls')",
     "calls": "calls(pattern='did 1')",
     "cap": "cap(reward, limit=1)",
@@ -55,6 +56,7 @@ EXAMPLES: dict[str, str] = {
     "gate": "gate(valid, reward)",
     "goal_projection": "goal_projection('embedding', 'goal_embedding', 'origin_embedding')",
     "goal_score": "goal_score('scene', 'goal')",
+    "hard_negatives": "hard_negatives('value', reward)",
     "hierarchy": "hierarchy(reward, cost, signs=(1, -1), margin=0.5, over=group, where=is_first(over=episode))",
     "highest": "highest(reward, over=group)",
     "hop": "hop(cost, 'progress')",
@@ -160,6 +162,7 @@ MISSING = {
 
 NUMBERED = {
     "best_of": "of equal episodes the first",
+    "best_of_n": "the same",
     "co_reward": "of equally common answers the first, as in the released code",
     "cross_label": "the same",
     "vote": "the same",

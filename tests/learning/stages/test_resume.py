@@ -41,6 +41,10 @@ RUNS: dict[str, tuple[str, ...]] = {
     "designed": ("maze", *LINE, "stages=designed(2)", "reward=col('designed')"),
     "expadard": ("maze", *LINE, "stages=designed(adapt=3)", "reward=col('designed')"),
     "explors": ("maze", *LINE, "stages=explors(every=1)", "credit=centre(return_to_go('explored',gamma=.9),over=())"),
+    "alternate": (
+        "cooper", "env.options={largest: 1, free: false}", "warm_start=null",
+        "policies.pupil={kind: tabular, options: {capacity: 16}}",
+    ),
     "bilevel": ("maze", *LINE, "stages=bilevel(first=2)", "reward=col('aligned')"),
 }  # fmt: skip
 

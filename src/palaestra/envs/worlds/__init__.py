@@ -16,6 +16,7 @@ from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.exam import Exam
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
 from palaestra.envs.worlds.film import Film
@@ -66,6 +67,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "Exam",
     "Experiment",
     "ExploredGrid",
     "Fetch",

@@ -158,3 +158,18 @@ def policies(seeds: Sequence[Seed]) -> list[str]:
 
 def _title(name: str) -> str:
     return name[:1].upper() + name[1:].replace("_", " ")
+
+
+@CHARTS.register()
+def model_and_truth(run: Run) -> Panel | None:
+    """What a reward model pays beside the true metric: where the lines part, the model is being hacked."""
+
+    def read(field: str) -> Callable[[Row], Any]:
+        def value(row: Row) -> Any:
+            told = (row.get("stages") or {}).values()
+            return next((each[field] for each in told if {"model_reward", "truth"} <= each.keys()), None)
+
+        return value
+
+    lines = [("model reward", run.seeds, read("model_reward")), ("success", run.seeds, read("truth"))]
+    return panel("Model reward beside the truth", "means over training turns", lines)

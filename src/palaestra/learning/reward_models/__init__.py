@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from palaestra.learning.reward_models.implicit import ImplicitReward
     from palaestra.learning.reward_models.linear import LinearReward
     from palaestra.learning.reward_models.mixture import MixtureReward, hedge
+    from palaestra.learning.reward_models.online import OnlineLinearReward
     from palaestra.learning.reward_models.pairwise import PairwiseTokenReward
     from palaestra.learning.reward_models.reference import ReferenceReward
     from palaestra.learning.reward_models.sequence import SequenceReward
@@ -31,6 +32,7 @@ __all__ = [
     "Labels",
     "LinearReward",
     "MixtureReward",
+    "OnlineLinearReward",
     "PairwiseTokenReward",
     "Preferences",
     "ReferenceReward",
@@ -48,6 +50,7 @@ _HOMES = {
     "ImplicitReward": "implicit",
     "LinearReward": "linear",
     "MixtureReward": "mixture",
+    "OnlineLinearReward": "online",
     "PairwiseTokenReward": "pairwise",
     "ReferenceReward": "reference",
     "SequenceReward": "sequence",

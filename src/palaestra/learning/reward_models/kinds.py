@@ -4,6 +4,7 @@ from palaestra.learning.reward_models.head import HeadReward
 from palaestra.learning.reward_models.implicit import ImplicitReward
 from palaestra.learning.reward_models.linear import LinearReward
 from palaestra.learning.reward_models.mixture import MixtureReward
+from palaestra.learning.reward_models.online import OnlineLinearReward
 from palaestra.learning.reward_models.pairwise import PairwiseTokenReward
 from palaestra.learning.reward_models.reference import ReferenceReward
 from palaestra.learning.reward_models.sequence import SequenceReward
@@ -14,6 +15,7 @@ __all__ = [
     "ImplicitReward",
     "LinearReward",
     "MixtureReward",
+    "OnlineLinearReward",
     "PairwiseTokenReward",
     "ReferenceReward",
     "SequenceReward",

@@ -61,6 +61,7 @@ class Context:
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
     advisers: policies of the recipe that have no seat in the team, by name: judges, writers, guides.
+    told: numbers that it puts into the metrics of its iteration, by name.
     """
 
     rng: np.random.Generator
@@ -72,6 +73,7 @@ class Context:
     seed: int = 0
     planned: int | None = None
     spent: Spent = field(default_factory=Spent)
+    told: dict[str, float] = field(default_factory=dict)
     advisers: Mapping[str, Policy] = field(default_factory=dict)
 
 
@@ -239,6 +241,7 @@ class Stages(Sequence[Stage]):
         spent["seconds"] += time.perf_counter() - began
         for field_ in ("calls", "tokens", "cost"):
             spent[field_] += getattr(made.spent, field_)
+        spent |= made.told
         return result
 
     def state_dict(self) -> list[dict[str, Any] | None]:

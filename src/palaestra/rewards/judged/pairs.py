@@ -79,7 +79,7 @@ def pairs(
     features = np.stack([np.asarray(column, float) for column in columns[1:]], axis=-1)
     rows = np.flatnonzero((np.asarray(columns[0]) == 1) & ~np.isnan(features).any(axis=1))
     features = features[rows]
-    first, second = _within(Evaluation(turns).codes(joined(over)).ids[rows])
+    first, second = within(Evaluation(turns).codes(joined(over)).ids[rows])
     label = np.asarray(compare(features[first], features[second]))
     return Pairs(
         features,
@@ -88,7 +88,7 @@ def pairs(
     )
 
 
-def _within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every unordered pair of equal ids."""
     order = np.argsort(ids, kind="stable")
     sizes = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
@@ -176,7 +176,7 @@ def _hierarchy(evaluation: Evaluation, node: Signal) -> np.ndarray:
         spread = np.stack([np.bincount(batch, column) for column in ((x - means[batch]) ** 2).T], axis=-1)
         unit = np.sqrt(spread / np.maximum(number, 1))[batch]
         unit = np.where(unit > 0, unit, 1.0)  # in deviations of its own batch, the margin is one number
-        first, second = _within(ids)
+        first, second = within(ids)
         margins = (node.options["margin"],) * x.shape[1]
         label = lexicographic_preference(
             x[first] / unit[first], x[second] / unit[second], signs=node.options["signs"], margins=margins

@@ -1,0 +1,348 @@
+"""Search with a scorer: the best of n actions, a beam of partial episodes, a tree, and ranking a long list by windows.
+
+Envs that are searched can be gone back to (`snapshot`, `restore`; see `palaestra.play.restart`) and have one agent. A
+scorer sees a row per candidate: `prompt`, what was shown, and `response`, what would be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.agents.base import Decision, Policy, Request
+from palaestra.envs.base import EnvFactory, Observation
+from palaestra.errors import EnvError, InputError
+from palaestra.judges.base import Scorer
+from palaestra.play.restart import Restartable
+
+
+def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
+    """float64[candidates]; what was not scored is -inf, so that it is never preferred."""
+    found = scorer.score(pl.DataFrame({"prompt": list(shown), "response": list(done)})).cast(pl.Float64)
+    return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
+
+
+class BestOf:
+    """A policy that asks another one `n` times and does what a scorer likes best; of equal ones the first.
+
+    Step-level Q [68], planning by a learned reward [17] [183]. It does not learn; log-probabilities are not told.
+    """
+
+    def __init__(self, policy: Policy, scorer: Scorer, n: int = 3, *, name: str | None = None) -> None:
+        if n < 1:
+            raise InputError(f"BestOf: n={n} must be at least 1")
+        self.policy, self.scorer, self.n = policy, scorer, n
+        self.name = name or f"best_of_{n}"
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """n answers to each request, and the best of them."""
+        asked = [request for request in requests for _ in range(self.n)]
+        said = self.policy.act(asked)
+        texts = [_text(each.action, request.observation) for each, request in zip(said, asked, strict=True)]
+        value = scores(self.scorer, [request.observation.text for request in asked], texts)
+        value[[each.error is not None for each in said]] = -np.inf
+        best = value.reshape(-1, self.n).argmax(axis=1)
+        return [
+            Decision(said[row * self.n + at].action, error=said[row * self.n + at].error,
+                     tokens_in=_sum(said, row, self.n, "tokens_in"), tokens_out=_sum(said, row, self.n, "tokens_out"))
+            for row, at in enumerate(best.tolist())
+        ]  # fmt: skip
+
+
+def _sum(said: Sequence[Decision], row: int, n: int, field_: str) -> int | None:
+    known = [value for each in said[row * n : (row + 1) * n] if (value := getattr(each, field_)) is not None]
+    return sum(known) if known else None
+
+
+def _text(action: Any, seen: Observation) -> str:
+    if isinstance(action, str) or seen.choices is None:
+        return str(action)
+    return seen.choices[int(action)]
+
+
+# -- a beam ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """An episode that a search found: its actions, their cumulative score, whether the env says that it succeeded, and
+    how many candidates were scored."""
+
+    actions: tuple[str, ...]
+    score: float
+    success: bool | None
+    scored: int
+
+
+@dataclass
+class _Partial:
+    snapshot: Any
+    seen: Observation | None
+    agent: str
+    actions: tuple[str, ...] = ()
+    score: float = 0.0
+    success: bool | None = None
+
+
+def reward_beam(
+    env: EnvFactory,
+    policy: Policy,
+    scorer: Scorer,
+    *,
+    width: int = 5,
+    candidates: int = 10,
+    seed: int = 0,
+    rng: np.random.Generator | None = None,
+    limit: int = 100,
+) -> Found:
+    """UI-Genie's exploration [43] (arXiv 2505.21496): `candidates` actions of each of `width` partial episodes, of all
+    of them the `width` of the largest cumulative score go on; at the end the one of the largest. width=1 is greedy.
+
+    Equal candidates of one partial episode are one. An episode that ended keeps its place and its score.
+
+    Raises:
+        InputError: width, candidates or limit is below 1.
+        EnvError: the env cannot be gone back to, or has several agents.
+    """
+    if min(width, candidates, limit) < 1:
+        raise InputError(f"reward_beam: {width=}, {candidates=} and {limit=} must be at least 1")
+    rng = np.random.default_rng(seed) if rng is None else rng
+    made, agent, seen = _begin(env, seed, "reward_beam")
+    beam, scored = [_Partial(made.snapshot(), seen, agent)], 0
+    for _ in range(limit):
+        live = [each for each in beam if each.seen is not None]
+        if not live:
+            break
+        requests = [Request(each.seen, agent, rng) for each in live for _ in range(candidates)]  # type: ignore[arg-type]
+        said = policy.act(requests)
+        texts = [_text(decision.action, request.observation) for decision, request in zip(said, requests, strict=True)]
+        tried = list(dict.fromkeys((n // candidates, text) for n, text in enumerate(texts)))
+        value = scores(scorer, [live[at].seen.text for at, _ in tried], [text for _, text in tried])  # type: ignore[union-attr]
+        scored += len(tried)
+        grown = [(live[at].score + float(each), at, text) for (at, text), each in zip(tried, value, strict=True)]
+        kept = [(each.score, -1, each) for each in beam if each.seen is None]
+        order = sorted([*kept, *grown], key=lambda entry: -entry[0])[:width]  # stable: of equal ones the first
+        beam = [last if at < 0 else _step(made, live[at], last, total) for total, at, last in order]  # type: ignore[arg-type, misc]
+    best = max(beam, key=lambda each: (each.seen is None, each.score))
+    return Found(best.actions, best.score, best.success, scored)
+
+
+def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]:
+    made = env()
+    if not isinstance(made, Restartable):
+        raise EnvError(f"{who}: {type(made).__name__} cannot be gone back to: it has no snapshot() and restore()")
+    seen = made.reset(seed)  # type: ignore[attr-defined]
+    if len(seen) != 1:
+        raise EnvError(f"{who}: {len(seen)} agents act at once; search needs an env with one")
+    (agent, first), = seen.items()  # fmt: skip
+    return made, agent, first
+
+
+def _step(made: Any, at: _Partial, action: str, total: float) -> _Partial:
+    made.restore(at.snapshot)
+    result = made.step({at.agent: action})
+    told = result.info.get("success")
+    success = told.get(at.agent) if isinstance(told, Mapping) else told
+    seen = result.observations.get(at.agent)
+    return _Partial(made.snapshot(), seen, at.agent, (*at.actions, action), total, success)
+
+
+# -- a tree ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Edge:
+    child: Hashable
+    reward: float
+    visits: int = 0
+    q: float = 0.0
+
+
+@dataclass
+class _Node:
+    snapshot: Any
+    seen: Observation | None
+    actions: tuple[str, ...] = ()
+    edges: dict[str, _Edge] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a search knows: a row per (state, action) with `prompt`, `response`, `visits` and `q`, and the best path."""
+
+    table: pl.DataFrame
+    actions: tuple[str, ...]
+    value: float
+
+
+class TreeSearch:
+    """Monte-Carlo tree search: select, expand one action, value it, back up, `rollouts` times.
+
+    Select by q + c·√(ln N)/(1 + n) ("uct"), or with the share of the policy's own samples that say an action as prior,
+    q + c·p·√N/(1 + n) ("p_uct"). backup: the return of an edge is the largest that was met behind it ("max", right
+    where nothing is left to chance; ARMAP [17], arXiv 2502.12130), or their mean ([68], arXiv 2409.09345). value: what
+    a scorer says of the expanded action stands for the rest; without one the policy plays on to the end. merge: states
+    that look the same are one, wherever they stand; only right where what is seen is all there is to know.
+
+    Args:
+        c: of the first rule; ARMAP has .9·√50. gamma: per step. expand: actions that are asked of the policy in a new
+            state, where the env has no choices.
+
+    Raises:
+        InputError: an option is unknown or out of range.
+    """
+
+    def __init__(
+        self,
+        select: Literal["uct", "p_uct"] = "uct",
+        backup: Literal["max", "mean"] = "max",
+        value: Scorer | None = None,
+        *,
+        rollouts: int = 50,
+        horizon: int = 10,
+        c: float = 0.9 * 50**0.5,
+        gamma: float = 0.9,
+        expand: int = 5,
+        merge: bool = False,
+    ) -> None:
+        if select not in ("uct", "p_uct") or backup not in ("max", "mean"):
+            raise InputError(f"TreeSearch: select={select!r} is 'uct' or 'p_uct', backup={backup!r} 'max' or 'mean'")
+        if min(rollouts, horizon, expand) < 1 or not (c >= 0 and 0 <= gamma <= 1):
+            raise InputError(
+                f"TreeSearch: {rollouts=}, {horizon=}, {expand=} must be at least 1, {c=} >= 0, {gamma=} in [0, 1]"
+            )
+        self.select, self.backup, self.value = select, backup, value
+        self.rollouts, self.horizon, self.c, self.gamma, self.expand = rollouts, horizon, c, gamma, expand
+        self.merge = merge
+
+    def __call__(
+        self, env: EnvFactory, policy: Policy, *, seed: int = 0, rng: np.random.Generator | None = None
+    ) -> Tree:
+        """Search from the start of the episode of `seed`."""
+        rng = np.random.default_rng(seed) if rng is None else rng
+        made, agent, seen = _begin(env, seed, "TreeSearch")
+        nodes: dict[Hashable, _Node] = {}
+        prior: dict[Hashable, dict[str, float]] = {}
+        root = self._node(nodes, prior, made, seen, (), policy, agent, rng)
+        for _ in range(self.rollouts):
+            path, at, rest = [], root, 0.0
+            for depth in range(self.horizon):
+                node = nodes[at]
+                if node.seen is None:
+                    break
+                untried = [action for action in node.actions if action not in node.edges]
+                if untried:
+                    action = untried[int(rng.integers(len(untried)))]
+                    at, rest = self._expand(
+                        nodes, prior, made, at, action, policy, agent, rng, self.horizon - depth - 1
+                    )
+                    path.append(node.edges[action])
+                    break
+                edge = node.edges[self._choose(node, prior[at])]
+                path.append(edge)
+                at = edge.child
+            for edge in reversed(path):
+                rest = edge.reward + self.gamma * rest
+                edge.visits += 1
+                mean = edge.q + (rest - edge.q) / edge.visits
+                edge.q = mean if self.backup == "mean" or edge.visits == 1 else max(edge.q, rest)
+        return self._told(nodes, root)
+
+    def _node(self, nodes: Any, prior: Any, made: Any, seen: Observation | None, way: Hashable, policy: Policy,
+              agent: str, rng: np.random.Generator) -> Hashable:  # fmt: skip
+        key: Hashable = seen.key() if self.merge and seen is not None else way
+        if key not in nodes:
+            actions: tuple[str, ...] = ()
+            prior[key] = {}
+            if seen is not None:
+                legal = None if seen.choices is None else tuple(seen.legal)
+                said = []
+                if legal is None or self.select == "p_uct":
+                    said = [_text(each.action, seen) for each in policy.act([Request(seen, agent, rng)] * self.expand)]
+                actions = legal or tuple(dict.fromkeys(said))
+                prior[key] = {action: (said.count(action) + 1) / (len(said) + len(actions)) for action in actions}
+            nodes[key] = _Node(made.snapshot(), seen, actions)
+        return key
+
+    def _expand(self, nodes: Any, prior: Any, made: Any, at: Hashable, action: str, policy: Policy, agent: str,
+                rng: np.random.Generator, left: int) -> tuple[Hashable, float]:  # fmt: skip
+        node = nodes[at]
+        made.restore(node.snapshot, seed=int(rng.integers(2**63)))
+        result = made.step({agent: action})
+        seen = result.observations.get(agent)
+        child = self._node(nodes, prior, made, seen, (at, action), policy, agent, rng)
+        node.edges[action] = _Edge(child, float(result.rewards.get(agent) or 0.0))
+        if self.value is not None:
+            return child, float(scores(self.value, [node.seen.text], [action])[0]) if seen is not None else 0.0
+        rest, factor = 0.0, 1.0
+        for _ in range(left):
+            if seen is None:
+                break
+            result = made.step({agent: policy.act([Request(seen, agent, rng)])[0].action})
+            rest += factor * float(result.rewards.get(agent) or 0.0)
+            seen, factor = result.observations.get(agent), factor * self.gamma
+        return child, rest
+
+    def _choose(self, node: _Node, prior: Mapping[str, float]) -> str:
+        visits = sum(edge.visits for edge in node.edges.values())
+
+        def worth(action: str) -> float:
+            edge = node.edges[action]
+            if self.select == "uct":
+                return edge.q + self.c * float(np.sqrt(np.log(max(visits, 1)))) / (1 + edge.visits)
+            return edge.q + self.c * prior[action] * float(np.sqrt(visits)) / (1 + edge.visits)
+
+        return max(node.edges, key=worth)
+
+    def _told(self, nodes: Mapping[Hashable, _Node], root: Hashable) -> Tree:
+        rows = [
+            (node.seen.text, action, edge.visits, edge.q)
+            for node in nodes.values() if node.seen is not None for action, edge in node.edges.items()
+        ]  # fmt: skip
+        actions: list[str] = []
+        at = root
+        while nodes[at].edges and len(actions) < self.horizon:
+            action, edge = max(nodes[at].edges.items(), key=lambda entry: entry[1].q)
+            actions.append(action)
+            at = edge.child
+        schema = {"prompt": pl.String, "response": pl.String, "visits": pl.Int64, "q": pl.Float64}
+        table = pl.DataFrame(rows, schema=schema, orient="row")
+        best = max((edge.q for edge in nodes[root].edges.values()), default=0.0)
+        return Tree(table, tuple(actions), best)
+
+
+# -- a list ------------------------------------------------------------------------------------------------------------
+
+
+def listwise(
+    order: Sequence[int], judge: Callable[[list[int]], Sequence[int]], window: int = 20, step: int = 10,
+    *, cover_head: bool = True,
+) -> list[int]:  # fmt: skip
+    """A list ranked by a judge that sees `window` items at a time, from the end to the front in steps of `step`.
+
+    judge: from some items to the same items, the best first; an answer that is no permutation leaves the window as it
+    is. What is best travels to the front by at most `window - step` places a call. cover_head: a last window begins at
+    the front, where the steps would leave a rest.
+
+    Raises:
+        InputError: not 1 <= step <= window.
+
+    >>> listwise([3, 1, 4, 0, 2], sorted, window=3, step=2)
+    [0, 1, 3, 2, 4]
+    """
+    if not 1 <= step <= window:
+        raise InputError(f"listwise: 1 <= step={step} <= window={window} is needed")
+    ranked = list(order)
+    starts = list(range(max(len(ranked) - window, 0), -1, -step))
+    if cover_head and starts[-1] != 0:
+        starts.append(0)
+    for start in starts:
+        part = ranked[start : start + window]
+        found = list(judge(list(part)))
+        if sorted(found) == sorted(part):
+            ranked[start : start + window] = found
+    return ranked

@@ -1,0 +1,215 @@
+"""Alternation: a reward model refitted beside the policy, which scores before credit is given; and pairs for DPO."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.parse import parse
+from palaestra.algebra.registry import read_call
+from palaestra.algebra.signals import as_signal, evaluate
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.judges.base import SCORERS
+from palaestra.judges.corrupt import Kind, corrupt, replayed
+from palaestra.judges.pairs import PAIRINGS, marked
+from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel
+from palaestra.learning.reward_models.data import Preferences
+from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
+
+
+@stage
+class alternate(Stage):
+    """`model_reward`: what a reward model says that is refitted on pairs of each iteration (Cooper [10], 2508.05613).
+
+    Every `every` iterations the model's `fit` is given the pairs of the last `refresh` of them; then all turns are
+    scored, so that credit rests on the model of now, and the policy's step follows. every=0: a frozen model. Its
+    metrics hold `model_reward` beside `truth`, the means over the turns of what the model says and of the env's
+    success: where they part, the model is being hacked. A page draws both.
+
+    Args:
+        pairs: text of a pairing. model: text of a kind of reward model, which is fitted anew or goes on from
+            where it was (`online_linear`), or of a scorer that is one (`reward_model(path)`). Its
+            rows are the turns with `prompt` and `response`, what was seen and said. margins: it is given theirs.
+        reference: a column with the right answer, what the scorer gets as reference. condition: a column with what a
+            row shall be scored by; where pairs have a criterion, that is theirs.
+        corrupted: kinds of `corrupt`; the first episode of each group where `verified` holds is corrupted, one copy,
+            and the copies that the env finds wrong when they are played (success, and `verified`) stand among the rows
+            that are paired. None of them is trained on. squash: the reward is σ(score), else the score.
+
+    Raises:
+        InputError: a number is out of range, the model cannot be fitted, or a pairing or scorer is unknown.
+    """
+
+    adds = {"model_reward": "what the reward model says of the turn"}
+
+    def __init__(
+        self,
+        pairs: str = 'verified_vs_corrupted("rule")',
+        *,
+        model: str = "linear()",
+        reference: str | None = None,
+        condition: str | None = None,
+        corrupted: Sequence[Kind] = (),
+        verified: str = "rule",
+        every: int = 1,
+        refresh: int = 1,
+        squash: bool = True,
+        margins: bool = False,
+    ) -> None:
+        if every < 0 or refresh < 1:
+            raise InputError(f"alternate: every={every} must not be negative, refresh={refresh} at least 1")
+        self.pairing = PAIRINGS.build(pairs)
+        kind = read_call(model)[0]
+        made = REWARD_MODELS.build(model) if kind in REWARD_MODELS else SCORERS.build(model)
+        if not isinstance(made, RewardModel):
+            raise InputError(f"alternate: {model} cannot be fitted; take a reward model, or annotate() to score only")
+        self.model = made
+        self.reference, self.condition, self.verified = reference, condition, verified
+        self.corrupted, self.every, self.refresh, self.squash = tuple(corrupted), every, refresh, squash
+        self.margins, self.past = margins, cast("list[pl.DataFrame]", [])
+        self.fitted = getattr(made, "weights", None) is not None or kind not in REWARD_MODELS
+        self.needs = {"group", "episode", "observation", "action"} | {
+            name for name in (reference, condition, verified if self.corrupted else None) if name
+        }
+        if self.corrupted:
+            corrupt(Turns({"group": [], "episode": [], "turn": [], "action": []}), self.corrupted)
+            self.needs |= {"seed", "agent"}
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with `model_reward`; null where the model cannot say."""
+        if self.every and (context.iteration - 1) % self.every == 0:
+            self._collect(turns, context)
+            self._fit(context)
+        score = self._score(turns.frame).to_numpy().astype(float)
+        said = 1 / (1 + np.exp(-np.clip(score, -700, 700))) if self.squash else score
+        if "success" in turns.columns:
+            truth = turns["success"].cast(pl.Float64).mean()
+            context.told |= {"model_reward": float(np.nanmean(said)) if len(said) else float("nan"), "truth": truth}
+        return turns.with_column(model_reward=said)
+
+    def _collect(self, turns: Turns, context: Context) -> None:
+        """The pairs of an iteration: their rows only, and the pairs numbered by them."""
+        if self.corrupted:
+            good = np.asarray(evaluate(turns, as_signal(self.verified))[0], float) == 1
+            firsts = turns.frame.filter(good).select("group", "episode").unique("group", maintain_order=True)
+            copied = Turns(turns.frame.join(firsts, on=["group", "episode"], how="semi", maintain_order="left"))
+            check = replayed(context.env, right=("success", self.verified))
+            made = corrupt(copied, self.corrupted, seed=context.rng, fails=check)
+            frame = pl.concat([turns.frame, made.frame.drop("origin")], how="diagonal_relaxed")
+            turns = Turns(frame if "corrupted" in frame.columns else frame.with_columns(corrupted=None))
+        found = self.pairing(turns)
+        used = np.unique(np.concatenate([found["chosen"].to_numpy(), found["rejected"].to_numpy()]))
+        rows = _plain(turns.frame[used])
+        at = {side: np.searchsorted(used, found[side].to_numpy()) for side in ("chosen", "rejected")}
+        both = [rows[each].select(pl.all().name.prefix(f"{side}.")) for side, each in at.items()]
+        self.past = [*self.past, pl.concat([found, *both], how="horizontal")][-self.refresh :]
+
+    def _fit(self, context: Context) -> None:
+        """Refit on what is kept. Rows stand once for each side of each pair."""
+        kept = [each for each in self.past if each.height]
+        if not kept:
+            context.told["pairs"] = 0.0
+            return
+        every = pl.concat(kept, how="diagonal_relaxed").filter(~pl.col("tie"))
+        one, other = (
+            every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
+            for side in ("chosen", "rejected")
+        )
+        given = self._given(one)
+        if every["criterion"].null_count() < every.height:
+            given["condition"] = every.select("criterion")
+        weight = every["weight"].fill_null(1.0).to_numpy()
+        margin = every["margin"].to_numpy() if self.margins else None
+        told = self.model.fit(Preferences(one, other, margin, weight=weight, **given), seed=context.iteration)
+        self.fitted = True
+        context.told |= {"pairs": float(every.height)} | {f"fit_{name}": value for name, value in told.items()}
+
+    def _score(self, frame: pl.DataFrame) -> pl.Series:
+        if not self.fitted:  # nothing was verified yet, and what was made with no weights has no opinion
+            return pl.Series([None] * frame.height, dtype=pl.Float64)
+        rows = _asked(frame)
+        return self.model.score(rows, **self._given(rows))
+
+    def _given(self, rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        given = {}
+        if self.reference is not None:
+            given["reference"] = rows.select(response=pl.col(self.reference).cast(pl.String))
+        if self.condition is not None:
+            given["condition"] = rows.select(criterion=pl.col(self.condition).cast(pl.String))
+        return given
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model's files, and the pairs that are kept with their rows, as bytes."""
+        files = {}
+        if self.fitted:
+            with tempfile.TemporaryDirectory() as folder:
+                self.model.save(folder)
+                found = (path for path in sorted(Path(folder).rglob("*")) if path.is_file())
+                files = {path.relative_to(folder).as_posix(): _bytes(path) for path in found}
+        return {"model": files, "past": [packed(each) for each in self.past]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        self.past = [found for each in state["past"] if (found := unpacked(each)) is not None]
+        if not state["model"]:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in state["model"].items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(np.asarray(content).tobytes())
+            self.model = type(self.model).load(folder)
+        self.fitted = True
+
+
+def _bytes(path: Path) -> np.ndarray:
+    return np.frombuffer(bytearray(path.read_bytes()), np.uint8)
+
+
+def _asked(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turns as scorers read them."""
+    return frame.with_columns(
+        prompt=pl.col("observation").cast(pl.String), response=pl.col("action").cast(pl.String).fill_null("")
+    )
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """What of some turns a model may be refitted on later."""
+    tokens = [name for name in ("prompt_ids", "action_ids", "logprobs", "entropies") if name in frame.columns]
+    return _asked(frame).drop(tokens).with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+@stage
+class preferences(Stage):
+    """`pair` and `chosen`, which `dpo()` and its relatives read, from a pairing of the turns.
+
+    Rows of units in several pairs stand once for each, so rows may be added; see `palaestra.judges.marked`. With
+    `siblings("q")` it is step-level DPO [68], with `current_vs_reference(...)` fresh pairs of the policy of now [105].
+
+    Args:
+        pairs: text of a pairing. q: text of a signal that is put into the column `q` first. unit: what is a side of a
+            pair, "episode", or "turn" for one row.
+    """
+
+    adds = {"pair": "number of the comparison", "chosen": "this side was preferred", "q": "what the pairing compares"}
+
+    def __init__(self, pairs: str = "best_vs_worst()", *, q: str | None = None, unit: str = "episode") -> None:
+        if unit not in ("episode", "turn"):
+            raise InputError(f"preferences: unit={unit!r} is 'episode' or 'turn'")
+        self.pairing, self.unit = PAIRINGS.build(pairs), ("row",) if unit == "turn" else "episode"
+        self.q = None if q is None else parse(q)
+        self.needs = {"group", "episode", "reward"} | (set() if self.q is None else self.q.needs())
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with pairs."""
+        if self.q is not None:
+            turns = turns.with_column(q=self.q)
+        found = self.pairing(turns)
+        context.told["pairs"] = float((~found["tie"]).sum())
+        return marked(turns, found, unit=self.unit)

@@ -1,0 +1,133 @@
+"""A reward model refitted beside the policy: what it sees, what it logs, what it remembers; and pairs for DPO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Exam
+from palaestra.errors import InputError
+from palaestra.learning.stages.alternate import alternate, preferences
+from palaestra.learning.stages.base import Context
+from palaestra.play.executors import Local, Plan
+from palaestra.runs.inline import learn
+
+MODEL = 'online_linear("palaestra.learning.reward_models.online:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
+KINDS = ("truncate", "splice", "extend", "mutate")
+
+
+def env() -> Exam:
+    return Exam(largest=2, free=True)
+
+
+def play(answers: tuple[str, ...], groups: int = 6) -> Turns:
+    """Answers of each group in turn; `right` stands for the sum."""
+
+    turn = iter(answers * groups)
+
+    def say(request: Any) -> str:
+        first, _, second = request.observation.text.split()
+        return next(turn).replace("right", str(int(first) + int(second)))
+
+    team = Team(pupil=ScriptedPolicy(say, name="pupil"))
+    return Local().play(env, team, Plan(groups=groups, group_size=len(answers), seed=0))
+
+
+def context(iteration: int = 1, seed: int = 0) -> Context:
+    return Context(np.random.default_rng(seed), iteration, env, None, Local())  # type: ignore[arg-type]
+
+
+def cooper(**options: Any) -> alternate:
+    return alternate(model=MODEL, reference="reference", corrupted=KINDS, **options)
+
+
+def test_refitting_takes_from_recitation_what_it_was_overpaid() -> None:
+    turns = play(("right", "0 1 2 3 4", "9"))
+    frozen, refitted = cooper(every=0), cooper(refresh=8)
+    before = frozen(turns, context())
+    for iteration in range(1, 11):
+        told = context(iteration, iteration)
+        after = refitted(turns, told)
+    recited, right = (turns["action"] == "0 1 2 3 4").to_numpy(), turns["success"].to_numpy()
+    assert before["model_reward"].to_numpy()[recited].min() > before["model_reward"].to_numpy()[right].max() > 0.7
+    paid = after["model_reward"].to_numpy()
+    assert paid[right].min() > 0.8 > 0.5 > paid[recited].max()
+    assert told.told["pairs"] == 6 * 8
+    assert told.told["truth"] == pytest.approx(1 / 3)
+    assert told.told["model_reward"] == pytest.approx(paid.mean())
+
+
+def test_every_other_iteration_and_only_what_is_recent() -> None:
+    made, turns = cooper(every=2, refresh=2), play(("right", "8"))
+    weights = []
+    for iteration in range(1, 7):
+        told = context(iteration)
+        made(turns, told)
+        weights.append(tuple(made.model.weights))
+        assert ("pairs" in told.told) == (iteration % 2 == 1)
+    assert weights[0] == weights[1] != weights[2] == weights[3] != weights[4]
+    assert [each.height for each in made.past] == [6, 6]
+
+
+def test_without_a_verified_answer_the_model_stays_and_what_the_rule_misses_is_nobodys_negative() -> None:
+    words = ("zero", "one", "two", "three", "four")
+    made = cooper()
+    told = context()
+    made(play(words), told)
+    right = play(words).filter(play(words)["success"])
+    assert len(right)  # right, and refused by the rule
+    assert not right["rule"].any()
+    assert told.told["pairs"] == 0
+    assert made.model.weights.tolist() == [2.0, 0.67, 1.38]
+
+
+def test_what_is_remembered_is_found_again() -> None:
+    turns = play(("right", "8"))
+    one, other = cooper(refresh=3), cooper(refresh=3)
+    for iteration in range(1, 3):
+        one(turns, context(iteration, iteration))
+    other.load_state_dict(one.state_dict())
+    for iteration in range(3, 6):
+        both = [each(turns, context(iteration, iteration)).frame for each in (one, other)]
+        assert both[0].equals(both[1])
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(InputError, match="refresh=0"):
+        alternate(refresh=0)
+    with pytest.raises(InputError, match="unknown pairing"):
+        alternate("best_vs_wurst()")
+    with pytest.raises(InputError, match="unit='row'"):
+        preferences(unit="row")
+
+
+def test_frozen_the_policy_recites_and_refitted_it_answers() -> None:
+    """[10] with a table of logits: a third of the recipe's tasks, seconds instead of a minute."""
+    table = {
+        "env": {"options": {"largest": 1, "free": False}}, "warm_start": None, "learn": {"lr": 0.3},
+        "policies": {"pupil": {"kind": "tabular", "options": {"capacity": 16}}},
+        "train": {"iterations": 25, "groups": 4},
+    }  # fmt: skip
+    frozen = f"alternate(reference='reference', every=0, model={MODEL!r})"
+    arms = {}
+    for name, more in {"frozen": {"stages": frozen}, "refitted": {}}.items():
+        learned = learn("cooper", table | more, seed=0)
+        arms[name] = [np.mean(learned.curve(field)[-5:]) for field in ("reward", "success")]
+    assert arms["frozen"][0] > 0.75
+    assert arms["frozen"][1] < 0.1
+    assert min(arms["refitted"]) > 0.8
+
+
+def test_pairs_of_siblings_train_by_dpo() -> None:
+    changes = {
+        "stages": 'preferences("siblings()", q="value_label(value=reward)", unit="turn")',
+        "learn": {"terms": "dpo(beta=0.5)", "lr": 0.3}, "train": {"iterations": 15, "groups": 4, "group_size": 8},
+        "env": {"options": {"tasks": 3, "answers": 4}},
+    }  # fmt: skip
+    learned = learn("answers", changes, seed=0)
+    assert learned.lines[0]["stages"]["preferences"]["pairs"] > 0
+    assert np.mean(learned.curve()[-3:]) > np.mean(learned.curve()[:2]) + 0.3
