@@ -8,6 +8,7 @@ Left out: shards that move while they are played, and workers that are paid for 
 
 from __future__ import annotations
 
+import abc
 import statistics
 import threading
 import time
@@ -197,7 +198,7 @@ _CREWS: dict[tuple[Any, ...], Crew] = {}
 _HIRING = threading.Lock()
 
 
-class Spread:
+class Spread(abc.ABC):
     """An executor whose plans are played in `shards` parts by workers; what they cannot be sent is played here.
 
     A subclass makes the workers (`hire`). A team can be sent if it knows its maker, as that of every recipe does
@@ -228,9 +229,9 @@ class Spread:
         self._spent = threading.local()
         self._said: set[str] = set()
 
+    @abc.abstractmethod
     def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
         """What tells its workers from others, and how they are made."""
-        raise NotImplementedError
 
     @property
     def crew(self) -> Crew:
