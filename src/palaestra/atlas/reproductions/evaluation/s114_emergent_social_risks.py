@@ -154,10 +154,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     measured |= by_gradients(seeds)
     holds = all(measured[f"gradient_last_{name}"] < measured[f"gradient_first_{name}"] for name in GRADIENTS)
     holds &= measured["gradient_last_no_memory"] < measured["gradient_last_memory"]
-    high = min(measured["collusion_memory"], measured["collusion_no_memory"])
-    holds &= high > max(0.2, measured["collusion_myopic"])
-    holds &= (
-        measured["response_memory"] > 0.1 and not measured["response_no_memory"] and not measured["response_myopic"]
-    )
+    holds &= min(measured["collusion_memory"], measured["collusion_no_memory"]) > 0.2
+    holds &= measured["response_memory"] > 0.1 and not measured["response_no_memory"]
     queues = [measured[f"{what}_{how}"] for how in ("first_come", "pact") for what in ("outsider_stages", "monopoly")]
     return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and risk.difference.low > 0.8))
