@@ -6,9 +6,13 @@ Any policy can judge: a `ChatPolicy` for an OpenAI-compatible endpoint, a script
 from palaestra.judges.aggregate import aggregate, both_orders, order_balance, swap_consistent
 from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Judge, Scorer
+from palaestra.judges.endpoint import Budget, Endpoint, Progress
+from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
+from palaestra.judges.ledger import Ledger
 from palaestra.judges.messages import MessageLabels
-from palaestra.judges.rubric import Item, judge, vote_columns, weights_of
+from palaestra.judges.rubric import Item, judge, read_rubric, vote_columns, weights_of
+from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
 from palaestra.judges.writer import asking
@@ -18,23 +22,37 @@ __all__ = [
     "SCORERS",
     "VERDICTS",
     "AnswerCache",
+    "Budget",
     "Bundles",
+    "Endpoint",
+    "Ensemble",
     "Item",
     "Judge",
+    "Judged",
+    "Labels",
     "LanguageServer",
+    "Ledger",
     "MessageLabels",
+    "PolicyAsker",
+    "Progress",
     "PythonSyntax",
     "Scorer",
     "StubJudge",
+    "Verifier",
     "aggregate",
     "ask",
     "asking",
     "both_orders",
     "bundle_id",
     "check_turns",
+    "ensemble",
     "judge",
+    "judged",
+    "labels",
     "order_balance",
+    "read_rubric",
     "swap_consistent",
+    "verifier",
     "vote_columns",
     "weights_of",
 ]
