@@ -41,7 +41,7 @@ REFUSALS = (
     "VERDICT: " + "9" * 5000,
 )
 NUMBERS = (
-    "NaN", "nan", "Infinity", "-Infinity", "inf", "1e400", "1e1", "-1", "11", "10.0001", "true", "false", "null",
+    "NaN", "nan", "Infinity", "-Infinity", "inf", "1e400", "1e2", "-1", "11", "10.0001", "true", "false", "null",
     '"10/10"', '"high"', "[7]", '{"score": 7}', '"7 or 8"', "0x7", "7,5", "7..", "++7", "1_0", "7%", "10²",
 )  # fmt: skip
 KEYS = ("score", "rating", "Verdikt", "result", "verdicts", "final", "verdict_reason", "my verdict is")

@@ -11,7 +11,7 @@ from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
 from palaestra.judges.ledger import Ledger
 from palaestra.judges.messages import MessageLabels
-from palaestra.judges.rubric import Item, judge, read_rubric, vote_columns, weights_of
+from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
@@ -44,6 +44,7 @@ __all__ = [
     "asking",
     "both_orders",
     "bundle_id",
+    "cases",
     "check_turns",
     "ensemble",
     "judge",

@@ -23,6 +23,7 @@ from typing import Any
 from palaestra.agents.backends import endpoint as rules
 from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.backends.wire import NotSentError, Response, Wire
+from palaestra.algebra.turns import clean
 from palaestra.errors import InputError
 from palaestra.judges.asking import Reply
 from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, Spent, State
@@ -286,7 +287,7 @@ class Endpoint:
             reply.error = f"{error}; it may have been paid for"
         reply.duration = time.perf_counter() - began
         if reply.error and state != SAID:
-            reply.error = " ".join(reply.error.split())[:300]
+            reply.error = clean(" ".join(reply.error.split())[:300])
         return state, reply, pause
 
     def _read(self, response: Response, reply: Reply, most: Spent) -> None:
@@ -306,7 +307,7 @@ class Endpoint:
             if not isinstance(refusal, str):
                 raise UnusableAnswerError("the answer has no text")
             text = refusal
-        reply.text = text
+        reply.text = clean(text)
         if choice.get("finish_reason") == "length":
             reply.error = f"cut off at max_tokens={self.max_tokens}"
         usage = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}

@@ -12,7 +12,7 @@ import polars as pl
 
 from palaestra.agents.base import Policy
 from palaestra.algebra.registry import load_object
-from palaestra.algebra.turns import Turns
+from palaestra.algebra.turns import Turns, clean
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.judges.aggregate import How, Ties, aggregate, both_orders
 from palaestra.judges.asking import AnswerCache, Read, Reply, replies
@@ -256,7 +256,7 @@ def _two(item: Item, task: str, first: str, second: str, told: str | None) -> st
 
 
 def _why(reply: Reply) -> str:
-    return "\n".join(each for each in (reply.text, reply.error and f"error: {reply.error}") if each)
+    return clean("\n".join(each for each in (reply.text, reply.error and f"error: {reply.error}") if each))
 
 
 def _turns(table: pl.DataFrame, prompts: Sequence[tuple[str, int]], said: Sequence[Reply]) -> Turns:
@@ -268,8 +268,8 @@ def _turns(table: pl.DataFrame, prompts: Sequence[tuple[str, int]], said: Sequen
         turn=pl.lit(0),
         agent=pl.lit("judge"),
         policy=table["judge"],
-        observation=pl.Series([prompt for prompt, _ in prompts], dtype=pl.String),
-        action=pl.Series([each.text for each in said], dtype=pl.String),
+        observation=pl.Series([clean(prompt) for prompt, _ in prompts], dtype=pl.String),
+        action=pl.Series([each.text and clean(each.text) for each in said], dtype=pl.String),
         valid=table["ok"],
         error=pl.Series([each.error if each.text is None else None for each in said], dtype=pl.String),
         tokens_in=pl.Series([each.tokens_in for each in said], dtype=pl.Int32),

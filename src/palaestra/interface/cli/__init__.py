@@ -3,7 +3,20 @@
 A command lives in a file of its own and joins by being imported here.
 """
 
-from palaestra.interface.cli import apply, audit, evaluate, export, names, rank, study, systems, train, triage
+from palaestra.interface.cli import apply, audit, evaluate, export, judge, names, rank, study, systems, train, triage
 from palaestra.interface.cli.app import main
 
-__all__ = ["apply", "audit", "evaluate", "export", "main", "names", "rank", "study", "systems", "train", "triage"]
+__all__ = [
+    "apply",
+    "audit",
+    "evaluate",
+    "export",
+    "judge",
+    "main",
+    "names",
+    "rank",
+    "study",
+    "systems",
+    "train",
+    "triage",
+]
