@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import time
 import warnings
 from collections.abc import Coroutine, Sequence
@@ -83,16 +82,7 @@ class ChatPolicy:
             import tenacity  # noqa: F401
         except ImportError:
             raise missing_extra("openai", "chat") from None
-        if api_key_env is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", api_key_env):
-            raise InputError(
-                f"ChatPolicy: api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
-                f" {len(api_key_env)} characters given do not look like one. Never pass a key itself"
-            )
-        if api_key_env is not None and not os.environ.get(api_key_env):
-            raise InputError(
-                f"ChatPolicy: environment variable {api_key_env} is not set:"
-                f" export it, or pass api_key_env=None for an endpoint without keys"
-            )
+        endpoint.check_key_name(api_key_env, "ChatPolicy: ")
         endpoint.check_address(base_url)
         _check("concurrency", concurrency, 1, whole=True)
         _check("retries", retries, 0, whole=True)

@@ -7,7 +7,10 @@ from palaestra.judges.aggregate import aggregate, both_orders, order_balance, sw
 from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.corrupt import corrupt, replayed
+from palaestra.judges.endpoint import Budget, Endpoint, Progress
+from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
+from palaestra.judges.ledger import Ledger
 from palaestra.judges.messages import MessageLabels
 from palaestra.judges.pairs import (
     PAIRINGS,
@@ -20,7 +23,8 @@ from palaestra.judges.pairs import (
     siblings,
     verified_vs_corrupted,
 )
-from palaestra.judges.rubric import Item, judge, vote_columns, weights_of
+from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
+from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
 from palaestra.judges.writer import asking
@@ -31,33 +35,48 @@ __all__ = [
     "SCORERS",
     "VERDICTS",
     "AnswerCache",
+    "Budget",
     "Bundles",
+    "Endpoint",
+    "Ensemble",
     "Item",
     "Judge",
+    "Judged",
+    "Labels",
     "LanguageServer",
+    "Ledger",
     "MessageLabels",
     "Pairing",
+    "PolicyAsker",
+    "Progress",
     "PythonSyntax",
     "Scorer",
     "StubJudge",
+    "Verifier",
     "aggregate",
     "ask",
     "asking",
     "best_vs_worst",
     "both_orders",
     "bundle_id",
+    "cases",
     "check_turns",
     "corrupt",
     "current_vs_reference",
+    "ensemble",
     "hindsight",
     "judge",
+    "judged",
+    "labels",
     "marked",
     "order_balance",
     "pairs",
+    "read_rubric",
     "replayed",
     "siblings",
     "swap_consistent",
     "verified_vs_corrupted",
+    "verifier",
     "vote_columns",
     "weights_of",
 ]

@@ -15,7 +15,7 @@ LONGEST = 20_000
 """Letters of an answer that are looked at, from its end, and brackets of it that may begin an object."""
 MOST_OBJECTS = 64
 _MARK = re.compile(r"\bverdict[*_`]*[ \t]*:([^\n]*?)(?=\bverdict[*_`]*[ \t]*:|\n|\Z)", re.IGNORECASE)
-_NUMBER = re.compile(r"[+-]?(?:\d{1,9}(?:\.\d{0,15})?|\.\d{1,15})", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,9}(?:\.\d{1,15})?|\.\d{1,15})", re.ASCII)
 _WORDS = {"yes": 1.0, "no": 0.0}
 _SIDES = {"a": 1.0, "b": 0.0, "tie": 0.5}
 
@@ -72,7 +72,7 @@ def read_choice(answer: str) -> float | None:
 
 def _word(said: str) -> str:
     """Without emphasis and the end of a sentence; quotation marks stay, for what is quoted is nobody's verdict."""
-    return said.strip(" \t\r*_`").rstrip(" .*_`").casefold()
+    return said.strip(" \t\r*_`").removesuffix(".").rstrip("*_`").casefold()
 
 
 def _last(answer: str) -> Any:

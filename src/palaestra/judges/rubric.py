@@ -185,6 +185,35 @@ def judge(
     return Criteria(frame if votes > 1 else frame.drop("vote"))
 
 
+def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
+    """What there is to judge, a row each: its keys, `task` as `prompt` and the transcript as `response`.
+
+    At level "turn" each turn with what came up to it. Other columns have their last value.
+
+    Raises:
+        MissingColumnError: there is no `episode` or no `action`.
+        InputError: level is unknown.
+    """
+    if level not in ("turn", "episode"):
+        raise InputError(f"cases: level={level!r}{nearest(str(level), ('turn', 'episode'))}")
+    for name in ("episode", "action"):
+        _ = turns[name]
+    turns = turns if "turn" in turns.columns else turns.with_column(turn=pl.Series([0] * len(turns), dtype=pl.Int32))
+    keys = [name for name in EPISODE if name in turns.columns]
+    by = [*keys, *(["turn"] if level == "turn" else [])]
+    found = (
+        turns.frame.sort([*keys, "turn"], maintain_order=True).group_by(by, maintain_order=True).agg(pl.all().last())
+    )
+    texts = _transcripts(turns, keys)
+    response = [
+        "\n".join(text for turn, text in texts[key] if turn <= until)
+        for *key_, until in found.select(*keys, "turn").iter_rows()
+        for key in [tuple(key_)]
+    ]
+    prompt = pl.col("task") if "task" in found.columns else pl.lit(None, pl.String)
+    return found.with_columns(prompt.alias("prompt"), pl.Series("response", response, pl.String))
+
+
 def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMPLATE) -> str:
     """The prompt about one item."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""

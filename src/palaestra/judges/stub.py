@@ -91,8 +91,8 @@ class StubJudge:
         self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
     ) -> pl.Series:
         """The level that it says; with a reference the mean of both orders, missing if one could not be read."""
-        found = self.verdicts(rows, reference=reference)["value"].to_numpy().reshape(-1, max(len(rows), 1)).mean(0)
-        return pl.Series("score", found if len(rows) else [], pl.Float64, nan_to_null=True)
+        found = self.verdicts(rows, reference=reference)["value"].to_numpy().reshape(1 + (reference is not None), -1)
+        return pl.Series("score", found.mean(0), pl.Float64, nan_to_null=True)
 
     def _answers(
         self, true: list[np.ndarray], sample: int, order: int | None

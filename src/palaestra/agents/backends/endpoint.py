@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -84,6 +85,20 @@ def check_address(base_url: str | None, what: str = "ChatPolicy: base_url") -> N
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         shown = address(base_url) if isinstance(base_url, str) else type(base_url).__name__
         raise InputError(f"{what} is {shown!r}, expected something like 'http://localhost:8000/v1'")
+
+
+def check_key_name(name: str | None, what: str = "") -> None:
+    """Raises InputError for what is no name of an environment variable that is set; never repeats what it was given."""
+    if name is not None and not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", name):
+        raise InputError(
+            f"{what}api_key_env is the NAME of an environment variable, such as OPENAI_API_KEY; the"
+            f" {len(name)} characters given do not look like one. Never pass a key itself"
+        )
+    if name is not None and not os.environ.get(name):
+        raise InputError(
+            f"{what}environment variable {name} is not set:"
+            f" export it, or pass api_key_env=None for an endpoint without keys"
+        )
 
 
 def messages(observation: Observation) -> list[dict[str, Any]]:

@@ -31,7 +31,19 @@ class _InOrder(typer.core.TyperGroup):
     """Commands in the order in which one meets them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        met = ("train", "compare", "report", "recipes", "evaluate", "rank", "study", "triage", "apply", "audit")
+        met = (
+            "train",
+            "compare",
+            "report",
+            "recipes",
+            "evaluate",
+            "rank",
+            "study",
+            "triage",
+            "judge",
+            "apply",
+            "audit",
+        )
         return sorted(super().list_commands(ctx), key=lambda name: met.index(name) if name in met else len(met))
 
 
@@ -199,8 +211,8 @@ def main(arguments: list[str] | None = None) -> None:
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
-        resumes = "; `train` goes on with --resume, `compare` with the same command again"
-        hint(f"interrupted{resumes if arguments[0] in ('train', 'compare') else ''}")
+        resumes = "; `train` goes on with --resume, `compare` and `judge` with the same command again"
+        hint(f"interrupted{resumes if arguments[0] in ('train', 'compare', 'judge') else ''}")
     sys.exit(code or 0)
 
 

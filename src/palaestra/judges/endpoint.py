@@ -1,0 +1,379 @@
+"""An OpenAI-compatible endpoint that judges by the thousand: many at a time, each paid once, never beyond a budget.
+
+What `agents.ChatPolicy` is for play, this is for files: answers go into a ledger as they come, a run that was killed
+goes on, and a question that may have been paid for is not sent again unless one says `again`. The key is read from an
+environment variable for each run and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from palaestra.agents.backends import endpoint as rules
+from palaestra.agents.backends.endpoint import UnusableAnswerError
+from palaestra.agents.backends.wire import NotSentError, Response, Wire
+from palaestra.algebra.turns import clean
+from palaestra.errors import InputError
+from palaestra.judges.asking import Reply
+from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, Spent, State
+
+OPENAI = "https://api.openai.com/v1"
+MARGIN = 256
+"""Tokens that a chat template may add to a prompt, of which a tokeniser makes at most one per byte."""
+LETTERS = 4
+"""Bytes of a token, about: for estimates, never for limits."""
+_AGAIN = (408, 409, 429)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a ledger may come to in all its runs: requests sent, tokens of both directions, price.
+
+    Before a request is sent, the most that it can take is set aside: a token per byte of the prompt, some for the
+    template, `max_tokens` for the answer. What does not fit is not sent, so no concurrency exceeds it.
+
+    Raises:
+        InputError: a limit is not positive.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    price: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"budget: {name} is {value!r}, expected a positive number")
+
+    def allows(self, spent: Spent, more: Spent) -> bool:
+        """Whether there is room for one call more."""
+        pairs = ((self.calls, spent.calls + 1), (self.tokens, spent.tokens + more.tokens))
+        fits = all(limit is None or value <= limit for limit, value in pairs)
+        return fits and (self.price is None or spent.cost + more.cost <= self.price + 1e-12)
+
+
+@dataclass
+class Progress:
+    """Where a run is. known: found in the ledger. failed: ended without an answer. left: not yet decided."""
+
+    total: int
+    known: int = 0
+    done: int = 0
+    failed: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def left(self) -> int:
+        """Questions without an end."""
+        return self.total - self.known - self.done
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace so far; None before anything is done."""
+        return None if not self.done else (time.perf_counter() - self.began) / self.done * self.left
+
+
+class Endpoint:
+    """Who is asked, how, and within which limits.
+
+    Args:
+        model, base_url: `base_url` None is $OPENAI_BASE_URL, or OpenAI's own. api_key_env: NAME of the variable.
+        temperature, max_tokens: of an answer; one that is cut off at max_tokens cannot be read as a verdict.
+        concurrency: most requests at a time. timeout: seconds for one.
+        retries: further attempts after a refusal that may pass (408, 409, 429, 5xx) or without a connection, each after
+            uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, in which others are asked; if the endpoint says
+            Retry-After, nobody is asked for so long, up to longest_wait.
+        price_in, price_out: per million tokens.
+        ledger: a file, or a `Ledger`; None keeps it in memory. budget: of the ledger.
+        again: also ask what may have been paid for and never came: a timeout, a broken connection, a killed run.
+        watch: called with `Progress` after every answer.
+
+    Raises:
+        InputError: the variable is not set or looks like a key, an option is impossible, a budget in price without
+            prices.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str | None = "OPENAI_API_KEY",
+        temperature: float | None = 0.0,
+        max_tokens: int = 512,
+        concurrency: int = 16,
+        timeout: float = 60.0,
+        retries: int = 5,
+        wait: float = 1.0,
+        longest_wait: float = 30.0,
+        price_in: float | None = None,
+        price_out: float | None = None,
+        ledger: str | Path | Ledger | None = None,
+        budget: Budget | None = None,
+        again: bool = False,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        rules.check_address(self.base_url, "endpoint")
+        for name, value, least in (
+            ("concurrency", concurrency, 1), ("retries", retries, 0), ("timeout", timeout, 1e-3), ("wait", wait, 0),
+            ("max_tokens", max_tokens, 1), ("price_in", price_in or 0, 0), ("price_out", price_out or 0, 0),
+        ):  # fmt: skip
+            if not least <= value < float("inf"):
+                raise InputError(f"endpoint: {name}={value!r} must be at least {least:g}")
+        self.budget = budget or Budget()
+        if self.budget.price is not None and price_in is None and price_out is None:
+            raise InputError("budget: a limit in price needs price_in and price_out, per million tokens")
+        rules.check_key_name(api_key_env)
+        self.model, self.name, self.api_key_env = model, model, api_key_env
+        self.temperature, self.max_tokens, self.concurrency = temperature, max_tokens, concurrency
+        self.timeout, self.retries, self.wait, self.longest_wait = timeout, retries, wait, longest_wait
+        self.price_in, self.price_out, self.again, self.watch = price_in or 0.0, price_out or 0.0, again, watch
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self._jitter = random.Random()
+
+    def body(self, prompt: str, vote: int) -> bytes:
+        """What is sent for a question; votes differ by their seed. Its digest is what the answer is filed under."""
+        asked: dict[str, Any] = {
+            "model": self.model, "messages": [{"role": "user", "content": prompt}], "max_tokens": self.max_tokens,
+            "seed": vote,
+        }  # fmt: skip
+        if self.temperature is not None:
+            asked["temperature"] = self.temperature
+        return json.dumps(asked).encode()
+
+    def most(self, prompt: str) -> Spent:
+        """The most that a call can take, for what an endpoint does not say or never says."""
+        tokens = len(prompt.encode(errors="replace")) + MARGIN
+        cost = (tokens * self.price_in + self.max_tokens * self.price_out) / 1e6
+        return Spent(1, tokens + self.max_tokens, cost)
+
+    def estimate(self, prompts: Sequence[tuple[str, int]]) -> dict[str, Any]:
+        """What asking these would take, without asking: questions, those that are known, calls, tokens and price.
+
+        tokens and price are about what they will be, with answers half as long as they may be; `most_…` is what they
+        cannot exceed without retries.
+        """
+        bodies = {_key(self.body(prompt, vote)): prompt for prompt, vote in dict.fromkeys(prompts)}
+        known = self._known(list(bodies))
+        open_ = [prompt for key, prompt in bodies.items() if key not in known]
+        sent = sum(len(prompt.encode(errors="replace")) // LETTERS + 8 for prompt in open_)
+        said = len(open_) * self.max_tokens // 2
+        most = [self.most(prompt) for prompt in open_]
+        return {
+            "questions": len(prompts), "known": len(bodies) - len(open_), "calls": len(open_),
+            "tokens": sent + said, "price": (sent * self.price_in + said * self.price_out) / 1e6,
+            "most_tokens": sum(each.tokens for each in most), "most_price": sum(each.cost for each in most),
+        }  # fmt: skip
+
+    def ask(self, prompts: Sequence[tuple[str, int]]) -> list[Reply]:
+        """A reply for each (prompt, number of the vote), in order: an answer, or an error that says why there is none.
+
+        Raises:
+            StorageError: the ledger cannot be written.
+        """
+        secret = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        bodies = [self.body(prompt, vote) for prompt, vote in prompts]
+        keys = [_key(body) for body in bodies]
+        found = self._known(keys)
+        open_ = {key: (prompt, body) for key, (prompt, _), body in zip(keys, prompts, bodies) if key not in found}
+        progress = Progress(len(set(keys)), len(found))
+        if open_:
+            _run(self._all(open_, found, progress, secret))
+        first: set[str] = set()
+        replies = []
+        for key in keys:
+            reply = found[key]
+            replies.append(Reply(reply.text, reply.error, known=True) if key in first else reply)
+            first.add(key)
+        return replies
+
+    def _known(self, keys: Sequence[str]) -> dict[str, Reply]:
+        found = self.ledger.known(keys)
+        return {key: reply for key, reply in found.items() if not (self.again and reply.text is None)}
+
+    async def _all(
+        self, open_: Mapping[str, tuple[str, bytes]], found: dict[str, Reply], progress: Progress, secret: str
+    ) -> None:
+        wire, gate = Wire(self.base_url, secret), _Gate(self.budget, self.ledger)
+        jobs = deque(_Job(key, body, self.most(prompt)) for key, (prompt, body) in open_.items())
+        left, more = len(jobs), asyncio.Event()
+
+        def back(job: _Job) -> None:
+            jobs.append(job)
+            more.set()
+
+        async def worker() -> None:
+            nonlocal left
+            while left:
+                if not jobs:
+                    more.clear()
+                    await more.wait()
+                    continue
+                job = jobs.popleft()
+                pause = await self._try(wire, gate, job, secret)
+                if pause is not None:  # others are asked meanwhile
+                    asyncio.get_running_loop().call_later(pause, back, job)
+                    continue
+                found[job.key], left = job.reply, left - 1
+                progress.done += 1
+                progress.failed += job.reply.text is None
+                if not left:
+                    more.set()
+                if self.watch:
+                    self.watch(progress)
+
+        workers = [asyncio.create_task(worker()) for _ in range(min(self.concurrency, left))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for each in workers:
+                each.cancel()
+            await wire.close()
+
+    async def _try(self, wire: Wire, gate: _Gate, job: _Job, secret: str) -> float | None:
+        """One attempt; the seconds after which another one may help, None if this was the last."""
+        whole = job.reply
+        if not await gate.enter(job.most):
+            whole.error = whole.error or "the budget is spent"
+            return None
+        number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
+        state, reply, asked = await self._attempt(wire, job.body, job.most)
+        if secret:
+            reply.error = reply.error and rules.without(secret, reply.error)
+            reply.text = reply.text and rules.without(secret, reply.text, shortest=rules.SHORTEST_KEY)
+        self.ledger.settle(number, state, reply, job.most)
+        gate.leave(asked or 0.0)
+        whole.text, whole.error = reply.text, reply.error
+        whole.tokens_in, whole.tokens_out = whole.tokens_in + reply.tokens_in, whole.tokens_out + reply.tokens_out
+        whole.cost, whole.duration = whole.cost + reply.cost, whole.duration + reply.duration
+        job.attempts += 1
+        if asked is None or job.attempts > self.retries:
+            return None
+        return self._jitter.uniform(0, min(self.longest_wait, self.wait * 2.0 ** (job.attempts - 1)))
+
+    async def _attempt(self, wire: Wire, body: bytes, most: Spent) -> tuple[State, Reply, float | None]:
+        """State, reply and seconds of silence that the endpoint asks for; None if no other attempt may be made."""
+        began, reply = time.perf_counter(), Reply()
+        state: State = LOST
+        pause = None
+        try:
+            async with asyncio.timeout(self.timeout):
+                response = await wire.post("/chat/completions", body)
+            if response.status == 200:
+                self._read(response, reply, most)
+                state = SAID
+            else:
+                state, reply.error = REFUSED, _refusal(response)
+                passes = response.status in _AGAIN or response.status >= 500
+                asked = min(rules.retry_after(response.headers) or 0.0, self.longest_wait)
+                pause = asked if passes else None
+        except NotSentError as error:
+            state, reply.error, pause = REFUSED, str(error), 0.0
+        except TimeoutError:
+            reply.error = f"no whole answer within {self.timeout:g} s; it may have been paid for"
+        except (OSError, UnusableAnswerError) as error:
+            reply.error = f"{error}; it may have been paid for"
+        reply.duration = time.perf_counter() - began
+        if reply.error and state != SAID:
+            reply.error = clean(" ".join(reply.error.split())[:300])
+        return state, reply, pause
+
+    def _read(self, response: Response, reply: Reply, most: Spent) -> None:
+        """What a 200 says. One that is no chat completion was paid for all the same: it stays without a text.
+
+        Raises:
+            UnusableAnswerError: there is no text in it.
+        """
+        try:
+            whole = json.loads(response.body)
+            choice = whole["choices"][0]
+            text = choice["message"]["content"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise UnusableAnswerError("the answer is no chat completion") from None
+        if not isinstance(text, str):
+            refusal = choice["message"].get("refusal")
+            if not isinstance(refusal, str):
+                raise UnusableAnswerError("the answer has no text")
+            text = refusal
+        reply.text = clean(text)
+        if choice.get("finish_reason") == "length":
+            reply.error = f"cut off at max_tokens={self.max_tokens}"
+        usage = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
+        counts = [rules.count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")]
+        reply.tokens_in = most.tokens - self.max_tokens if counts[0] is None else counts[0]
+        reply.tokens_out = self.max_tokens if counts[1] is None else counts[1]
+        reply.cost = (reply.tokens_in * self.price_in + reply.tokens_out * self.price_out) / 1e6
+
+
+@dataclass(slots=True)
+class _Job:
+    """A question with what it took so far."""
+
+    key: str
+    body: bytes
+    most: Spent
+    attempts: int = 0
+    reply: Reply = field(default_factory=Reply)
+
+
+class _Gate:
+    """Lets a call begin when its most fits into the budget; waits while calls under way may still give some back."""
+
+    def __init__(self, budget: Budget, ledger: Ledger) -> None:
+        self.budget, self.ledger, self.under_way, self.silent_until = budget, ledger, 0, 0.0
+        self._changed = asyncio.Event()
+
+    async def enter(self, most: Spent) -> bool:
+        """False if there will be no room."""
+        while (silence := self.silent_until - time.perf_counter()) > 0:
+            await asyncio.sleep(silence)
+        while not self.budget.allows(self.ledger.spent, most):
+            if not self.under_way:
+                return False
+            self._changed.clear()
+            await self._changed.wait()
+        self.under_way += 1
+        return True
+
+    def leave(self, silence: float) -> None:
+        """One is done; nobody enters for so many seconds."""
+        self.under_way -= 1
+        self.silent_until = max(self.silent_until, time.perf_counter() + silence)
+        self._changed.set()
+
+
+def _key(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _refusal(response: Response) -> str:
+    try:
+        told = json.loads(response.body)
+        told = told.get("error", told) if isinstance(told, dict) else told
+        told = told.get("message", told) if isinstance(told, dict) else told
+    except (ValueError, RecursionError):
+        told = response.body[:200].decode(errors="replace")
+    return f"HTTP {response.status}: {told if isinstance(told, str) else ''}".rstrip(": ")
+
+
+def _run(work: Any) -> None:
+    """To the end, in a thread of its own if the caller is inside an event loop already (a notebook is)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1) as pool:  # pragma: no cover
+        pool.submit(asyncio.run, work).result()

@@ -1,0 +1,205 @@
+"""Scorers that ask no model: an expression of columns, a person's labels in a file, and several scorers as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import SignalLike, as_signal
+from palaestra.algebra.turns import Ragged, Turns
+from palaestra.errors import DamagedFileError, InputError, MissingColumnError, nearest
+from palaestra.judges.aggregate import HOW, How, Ties, aggregate
+from palaestra.judges.base import SCORERS, VERDICTS, Judge, Scorer
+from palaestra.judges.judged import Asker
+
+_READ: dict[str, Callable[[Path], pl.DataFrame]] = {
+    ".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson,
+    ".json": pl.read_json, ".arrow": pl.read_ipc, ".feather": pl.read_ipc,
+}  # fmt: skip
+
+
+def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
+    """What a scorer gave, as Float64 with null for NaN.
+
+    Raises:
+        InputError: another length, or no numbers.
+    """
+    if len(values) != length:
+        raise InputError(f"{what} gave {len(values)} scores for {length} rows")
+    if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
+        raise InputError(f"{what} gave {values.dtype}, expected a number for each row")
+    return values.cast(pl.Float64).fill_nan(None)
+
+
+class Verifier:
+    """A signal of the rows' columns as a scorer; a reference's columns stand beside them as `reference.NAME`.
+
+    >>> Verifier("0.5 * reward").score(pl.DataFrame({"reward": [1.0, None]})).to_list()
+    [0.5, None]
+    """
+
+    def __init__(self, expression: SignalLike, *, name: str = "verifier") -> None:
+        self.signal = parse(expression) if isinstance(expression, str) else as_signal(expression)
+        self.name = name
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See `Scorer`."""
+        for what, table in (("reference", reference), ("condition", condition)):
+            if table is not None:
+                if len(table) != len(rows):
+                    raise InputError(f"verifier: {len(rows)} rows and {len(table)} of the {what}; give one for each")
+                rows = rows.hstack(table.rename({name: f"{what}.{name}" for name in table.columns}))
+        if not len(rows):
+            return pl.Series("score", [], pl.Float64)
+        found = self.signal.evaluate(Turns(rows))
+        if isinstance(found, Ragged):
+            raise InputError(f"verifier {self.signal}: has a value per token; reduce it with per_turn()")
+        return numbers(pl.Series("score", found).cast(pl.Float64), len(rows), f"verifier {self.signal}")
+
+
+class Labels:
+    """A person's labels in a file, found by a key that the rows have, too; rows without one are missing.
+
+    Raises:
+        DamagedFileError: the file cannot be read. InputError: a key stands there twice with different labels.
+        MissingColumnError: the file lacks a column.
+    """
+
+    def __init__(self, path: str | Path, *, key: str | Sequence[str] = "item", value: str = "value") -> None:
+        self.path, self.value, self.name = Path(path), value, f"labels {Path(path).name}"
+        self.key = [key] if isinstance(key, str) else list(key)
+        try:
+            table = _READ[self.path.suffix.casefold()](self.path)
+        except KeyError:
+            raise InputError(f"{path}: labels are one of {', '.join(_READ)}") from None
+        except (OSError, pl.exceptions.PolarsError, ValueError) as error:
+            raise DamagedFileError(f"{path}: cannot be read as labels ({str(error).splitlines()[0]})") from error
+        for name in (*self.key, value):
+            if name not in table.columns:
+                raise MissingColumnError(f"{path}: labels have no column {name!r}{nearest(name, table.columns)}")
+        labels = table.select(*self.key, score=numbers(table[value], len(table), str(path))).unique()
+        twice = labels.filter(pl.struct(self.key).is_duplicated())
+        if len(twice):
+            raise InputError(f"{path}: {dict(zip(self.key, twice.row(0), strict=False))} has several labels; keep one")
+        self.labels = labels
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See `Scorer`; neither reference nor condition is looked at."""
+        for name in self.key:
+            if name not in rows.columns:
+                raise MissingColumnError(f"labels: rows have no key {name!r}{nearest(name, rows.columns)}")
+        keys = rows.select(pl.col(name).cast(pl.String) for name in self.key)
+        table = self.labels.with_columns(pl.col(name).cast(pl.String) for name in self.key)
+        return keys.join(table, on=self.key, how="left", nulls_equal=True, maintain_order="left")["score"]
+
+
+class Ensemble:
+    """Several scorers as one, by a rule of `aggregate`; a member with no value takes no part.
+
+    least: members that must have one, else the row is missing. weights: by the member's name, for `weighted`.
+
+    >>> low, high = Verifier("reward", name="low"), Verifier("2 * reward", name="high")
+    >>> Ensemble([low, high], how="min").score(pl.DataFrame({"reward": [1.0]})).to_list()
+    [1.0]
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Scorer],
+        how: How = "mean",
+        *,
+        ties: Ties = "missing",
+        weights: Mapping[str, float] | None = None,
+        least: int = 1,
+        name: str = "ensemble",
+    ) -> None:
+        names = [member.name for member in members]
+        if not members or how not in HOW or not 1 <= least <= len(members):
+            raise InputError(f"ensemble: {len(members)} members, how={how!r}{nearest(how, HOW)}, {least=}")
+        if len(set(names)) < len(names):
+            names = [f"{each} {number}" for number, each in enumerate(names)]
+        self.members, self.names, self.how, self.ties, self.weights = list(members), names, how, ties, weights
+        self.least, self.name = least, name
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Policies of a recipe that the members need."""
+        return tuple(policy for member in self.members for policy in getattr(member, "asks", ()))
+
+    def bind(self, find: Callable[[str], Asker]) -> None:
+        """Let the members ask the recipe's policies."""
+        for member in self.members:
+            if hasattr(member, "bind"):
+                member.bind(find)
+
+    def verdicts(
+        self,
+        rows: pl.DataFrame,
+        *,
+        reference: pl.DataFrame | None = None,
+        condition: pl.DataFrame | None = None,
+        samples: int = 1,
+    ) -> pl.DataFrame:
+        """The members' verdicts, `judge` naming the member; of a member that has none its scores are one each."""
+        item = rows["item"] if "item" in rows.columns else pl.Series("item", range(len(rows)), pl.UInt32)
+        parts = []
+        for name, member in zip(self.names, self.members, strict=True):
+            if isinstance(member, Judge):
+                part = member.verdicts(rows, reference=reference, condition=condition, samples=samples)
+            else:
+                value = numbers(member.score(rows, reference=reference, condition=condition), len(rows), name)
+                part = pl.DataFrame([item, value.alias("value")]).with_columns(
+                    criterion=pl.lit("score"), sample=pl.lit(0), order=pl.lit(None), answer=pl.lit(None),
+                    rationale=pl.lit(None), ok=pl.col("value").is_not_null(), tokens=pl.lit(0), cost=pl.lit(0.0),
+                )  # fmt: skip
+            parts.append(part.with_columns(judge=pl.lit(name)))
+        kinds = VERDICTS.items()
+        return pl.concat(each.select("item", *(pl.col(name).cast(kind) for name, kind in kinds)) for each in parts)
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """The members' scores as one. Several criteria or orders of a member are one score before they meet."""
+        scores = [member.score(rows, reference=reference, condition=condition) for member in self.members]
+        item = pl.int_range(pl.len(), dtype=pl.UInt32)
+        table = pl.concat(
+            numbers(each, len(rows), name).alias("value").to_frame().with_columns(item=item, judge=pl.lit(name))
+            for name, each in zip(self.names, scores, strict=True)
+        )
+        found = aggregate(table, by=("item",), how=self.how, ties=self.ties, weights=self.weights)
+        return found.select(score=pl.when(pl.col("read") >= self.least).then("value"))["score"]
+
+
+def build(scorer: str | Scorer) -> Scorer:
+    """A scorer from recipe text; objects stay what they are.
+
+    Raises:
+        ExpressionError: the text names none, or gives it options that it does not take.
+    """
+    return SCORERS.build(scorer) if isinstance(scorer, str) else scorer
+
+
+@SCORERS.register()
+def verifier(expression: str, *, name: str = "verifier") -> Verifier:
+    """An expression of columns as a scorer: `verifier("exact_match('response', 'answer')")`."""
+    return Verifier(expression, name=name)
+
+
+@SCORERS.register()
+def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value") -> Labels:
+    """A person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
+    return Labels(path, key=key, value=value)
+
+
+@SCORERS.register()
+def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
+    """Several scorers as one: `ensemble(["verifier('reward')", "stub()"], how="median", ties="first")`."""
+    return Ensemble([build(member) for member in members], how, **options)

@@ -1,0 +1,129 @@
+"""`palaestra judge` over a real endpoint on 127.0.0.1: files in, verdicts out, nothing paid twice, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.judges.chat_server import completion
+from tests.judges.test_endpoint import Server, http
+
+from palaestra.algebra.turns import Turns
+from palaestra.interface import cli
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    made.respond = lambda prompt, number: http(
+        200, completion("VERDICT: A" if "Answer A" in prompt else f"VERDICT: {'yes' if 'thanks' in prompt else 'no'}")
+    )
+    yield made
+    made.loop.call_soon_threadsafe(made.stop.set)
+    made.thread.join(5)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server) -> Any:
+    """Run it in a folder with a rubric and the play of two systems."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("rubric.yaml").write_text("polite: {question: 'Is it polite?', weight: 2}\nshort: Is it short?\n")
+    for name, said in (("old", "go away"), ("new", "thanks")):
+        rows = {"group": [0, 0, 1], "episode": [0, 0, 0], "turn": [0, 1, 0], "agent": ["a"] * 3}
+        Turns(rows | {"action": ["hello", said, said], "task": ["t0", "t0", "t1"]}).save(f"{name}.parquet")
+
+    def run(*arguments: object, model: bool = True) -> tuple[int, str, str]:
+        asked = ["--rubric", "rubric.yaml", "--model", "m", "--endpoint", server.url, "--key-env", "none"] * model
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["judge", *map(str, arguments), *asked, "--out", "out/verdicts.parquet"])
+        captured = capsys.readouterr()
+        return int(str(ended.value.code)), captured.out, captured.err
+
+    return run
+
+
+def test_any_log_is_judged_and_never_paid_for_twice(say: Any, server: Server) -> None:
+    code, out, err = say("new=new.parquet", "old=old.parquet", "--calls", "calls.parquet")
+    assert (code, err) == (0, "")
+    assert "8 calls, 880 tokens" in out
+    table = pl.read_parquet("out/verdicts.parquet")
+    mean = {(s, c): v for s, c, v in table.group_by("system", "criterion").agg(pl.col("value").mean()).rows()}
+    assert mean == {("new", "polite"): 1, ("new", "short"): 1, ("old", "polite"): 0, ("old", "short"): 0}
+    assert {"group", "episode", "task", "item", "ok", "cost"} <= set(table.columns)
+    assert Turns.load("calls.parquet")["agent"].cast(pl.String).to_list() == ["judge"] * 8
+    code, out, err = say("new=new.parquet", "old=old.parquet", "--json")
+    assert (code, len(server.prompts)) == (0, 8)
+    assert json.loads(out)["spent"]["calls"] == 8
+
+
+def test_two_systems_are_compared_in_both_orders(say: Any, server: Server) -> None:
+    code, out, _ = say("new=new.parquet", "old=old.parquet", "--baseline", "old")
+    assert code == 0
+    assert len(server.prompts) == 2 * 2 * 2
+    table = pl.read_parquet("out/verdicts.parquet")
+    assert table["value"].mean() == 0.5  # the server always takes what comes first
+    assert table["system"].unique().to_list() == ["new"]
+    assert "consistent" in out
+
+
+def test_a_dry_run_asks_nobody_and_leaves_nothing(say: Any, server: Server) -> None:
+    code, out, _ = say("new.parquet", "--dry-run", "--price-in", 1, "--price-out", 2)
+    assert (code, server.prompts) == (0, [])
+    assert "4 questions" in out
+    assert "to pay" in out
+    assert not Path("out").exists()
+
+
+def test_a_budget_ends_it_with_what_there_is(say: Any, server: Server) -> None:
+    code, _, err = say("new.parquet", "--budget-calls", 3)
+    assert (code, len(server.prompts)) == (1, 3)
+    assert "no verdict: 1 × the budget is spent" in err
+    assert pl.read_parquet("out/verdicts.parquet")["ok"].sum() == 3
+    code, _, _ = say("new.parquet", "--budget-calls", 4)
+    assert (code, len(server.prompts)) == (0, 4)
+
+
+def test_what_cannot_be_read_is_counted_and_exits_with_one(say: Any, server: Server) -> None:
+    server.respond = lambda prompt, number: http(200, completion("Give me 10. It is a 9."))
+    code, out, err = say("new.parquet")
+    assert code == 1
+    assert "no verdict: 4 × an answer that cannot be read" in err
+    assert "–" in out
+
+
+def test_any_scorer_of_the_registry(say: Any) -> None:
+    code, out, _ = say("new.parquet", "--scorer", "verifier('1.0 * (turn > 0)')", model=False)
+    assert code == 0
+    assert pl.read_parquet("out/verdicts.parquet")["value"].to_list() == [1.0, 0.0]
+    assert "0.5" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nowhere.parquet"], "nowhere.parquet"),
+        (["new.parquet", "--baseline", "odl"], "--baseline 'odl': no such system"),
+        (["new.parquet", "--level", "word"], "level='word'"),
+        (["new.parquet", "--budget-price", "1"], "needs price_in"),
+        (["new.parquet", "--key-env", "NOT_SET_HERE"], "NOT_SET_HERE is not set"),
+        (["new.parquet", "--scorer", "stub()"], "give --rubric and --model, or --scorer"),
+        (["new.parquet", "--out", "x.txt"], ".parquet, .csv, .jsonl"),
+    ],
+)
+def test_what_is_wrong_is_one_line(say: Any, arguments: list[str], why: str) -> None:
+    if "--out" in arguments or "--key-env" in arguments:  # the last one counts
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["judge", "--rubric", "rubric.yaml", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1",
+                      "--out", "y.parquet", *arguments])  # fmt: skip
+        assert ended.value.code == 2
+        return
+    code, out, err = say(*arguments)
+    assert (code, out) == (2, "")
+    assert why in err
+    assert err.strip().count("\n") == 0

@@ -1,0 +1,314 @@
+"""Ten thousand questions in small: many at a time, each paid once whatever happens, never beyond the budget."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.judges.chat_server import completion
+
+from palaestra.errors import DamagedFileError, InputError, StorageError
+from palaestra.judges import Budget, Endpoint, Judged, Ledger
+from palaestra.judges.rubric import items_of
+
+Respond = Callable[[str, int], bytes]
+
+
+def http(status: int, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+YES = http(200, completion("VERDICT: yes"))
+
+
+class Server:
+    """Bytes for each (prompt, number of the request); b"" closes the connection. Counts what is under way."""
+
+    def __init__(self) -> None:
+        self.respond: Respond = lambda prompt, number: YES
+        self.prompts: list[str] = []
+        self.heads: list[str] = []
+        self.delay, self.now, self.most = 0.0, 0, 0
+        started = threading.Event()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
+                    prompt = json.loads(await reader.readexactly(length))["messages"][0]["content"]
+                    self.heads.append(head)
+                    self.prompts.append(prompt)
+                    self.now += 1
+                    self.most = max(self.most, self.now)
+                    await asyncio.sleep(self.delay)
+                    self.now -= 1
+                    said = self.respond(prompt, len(self.prompts) - 1)
+                    if not said:
+                        break
+                    writer.write(said)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+            finally:
+                writer.close()
+
+        async def main() -> None:
+            server = await asyncio.start_server(handle, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+            self.stop = asyncio.Event()
+            self.loop = asyncio.get_running_loop()
+            started.set()
+            await self.stop.wait()
+
+        self.thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
+        self.thread.start()
+        started.wait()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def ask(self, **options: Any) -> Endpoint:
+        known = {"base_url": self.url, "api_key_env": None, "wait": 0.001, "longest_wait": 0.01, "max_tokens": 10}
+        return Endpoint("m", **{**known, **options})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.loop.call_soon_threadsafe(made.stop.set)
+    made.thread.join(5)
+
+
+def questions(number: int) -> list[tuple[str, int]]:
+    return [(f"item={each}.", 0) for each in range(number)]
+
+
+def test_a_reply_for_each_in_order_with_what_it_took(server: Server) -> None:
+    server.respond = lambda prompt, number: http(200, completion(f"I saw {prompt}"))
+    endpoint = server.ask(price_in=1.0, price_out=10.0, concurrency=4)
+    found = endpoint.ask([*questions(5), ("item=0.", 0), ("item=0.", 1)])
+    assert [each.text for each in found] == [f"I saw item={n}." for n in (0, 1, 2, 3, 4, 0, 0)]
+    assert [(each.tokens_in, each.tokens_out) for each in found] == [(100, 10)] * 5 + [(0, 0), (100, 10)]
+    assert found[0].cost == pytest.approx((100 * 1 + 10 * 10) / 1e6)
+    assert len(server.prompts) == 6  # the same question once, another vote is another question
+    assert endpoint.ledger.spent.tokens == 6 * 110
+
+
+def test_they_are_asked_at_once_but_not_more_than_allowed(server: Server) -> None:
+    server.delay = 0.01
+    server.ask(concurrency=5).ask(questions(20))
+    assert server.most == 5
+
+
+def test_refusals_pass_and_others_are_asked_meanwhile(server: Server) -> None:
+    server.respond = lambda prompt, number: http(503, b"busy") if number < 3 else YES
+    found = server.ask(concurrency=1, retries=3).ask(questions(3))
+    assert [each.text for each in found] == ["VERDICT: yes"] * 3
+    assert sorted(server.prompts[:3]) == [prompt for prompt, _ in questions(3)]
+
+
+def test_what_stays_refused_is_an_error_and_is_asked_again_by_the_next_run(server: Server, tmp_path: Path) -> None:
+    server.respond = lambda prompt, number: http(400, b'{"error": {"message": "no such model"}}')
+    endpoint = server.ask(ledger=tmp_path / "calls.sqlite")
+    assert endpoint.ask(questions(1))[0].error == "HTTP 400: no such model"
+    assert len(server.prompts) == 1
+    endpoint.ledger.close()
+    server.respond = lambda prompt, number: YES
+    again = server.ask(ledger=tmp_path / "calls.sqlite")
+    assert again.ask(questions(1))[0].text == "VERDICT: yes"
+    assert (again.ledger.spent.calls, again.ledger.spent.tokens) == (2, 110)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "broke before the answer was whole"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", None),
+        (http(200, b"{half"), "no chat completion"),
+        (http(200, b'{"choices": [{"message": {"content": null}}]}'), "no text"),
+        (b"SMTP ready\r\n\r\n", "no HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n", "are read at most"),
+    ],
+)
+def test_what_may_have_been_paid_for_is_not_asked_again_unless_one_says_so(
+    server: Server, tmp_path: Path, said: bytes, why: str | None
+) -> None:
+    server.respond = lambda prompt, number: said
+    path = tmp_path / "calls.sqlite"
+    first = server.ask(ledger=path, timeout=0.2)
+    error = first.ask(questions(1))[0].error or ""
+    assert "it may have been paid for" in error
+    assert why is None or why in error
+    assert first.ask(questions(1))[0].known
+    assert len(server.prompts) == 1
+    assert first.ledger.spent.tokens == first.most("item=0.").tokens  # the most that it can have taken
+    first.ledger.close()
+    server.respond = lambda prompt, number: YES
+    assert server.ask(ledger=path, again=True).ask(questions(1))[0].text == "VERDICT: yes"
+
+
+def test_an_answer_that_was_cut_off_is_kept_but_says_so(server: Server) -> None:
+    whole = json.loads(completion("VERDICT: 1"))
+    whole["choices"][0]["finish_reason"] = "length"
+    server.respond = lambda prompt, number: http(200, json.dumps(whole).encode())
+    endpoint = server.ask()
+    assert endpoint.ask(questions(1))[0].error == "cut off at max_tokens=10"
+    judge = Judged(items_of({"good": {"question": "?", "scale": [0, 10]}}), endpoint)
+    verdict = judge.verdicts(pl.DataFrame({"response": ["x"]})).row(0, named=True)
+    assert (verdict["value"], verdict["ok"], verdict["tokens"]) == (None, False, 110)
+    assert "cut off" in verdict["rationale"]
+
+
+def test_chunks_and_connections_that_close_are_read(server: Server) -> None:
+    body = completion("VERDICT: no")
+    half = len(body) // 2
+    chunks = b"%x\r\n%b\r\n%x;a=b\r\n%b\r\n0\r\nx: y\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
+    server.respond = lambda prompt, number: (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks
+        if number % 2
+        else http(200, body, "connection: close")
+    )
+    assert [each.text for each in server.ask(concurrency=1).ask(questions(4))] == ["VERDICT: no"] * 4
+
+
+@pytest.mark.parametrize("limit", [{"calls": 7}, {"tokens": 1500}, {"price": 0.001}])
+def test_no_concurrency_exceeds_a_budget(server: Server, limit: dict[str, Any]) -> None:
+    server.delay = 0.005
+    endpoint = server.ask(concurrency=16, budget=Budget(**limit), price_in=1.0, price_out=1.0)
+    found = endpoint.ask(questions(40))
+    spent = endpoint.ledger.spent
+    assert all(getattr(spent, {"price": "cost"}.get(name, name)) <= value for name, value in limit.items())
+    answered = sum(each.text is not None for each in found)
+    assert answered == len(server.prompts) == spent.calls
+    assert answered == {"calls": 7, "tokens": 12, "price": 7}[next(iter(limit))]
+    assert {each.error for each in found if each.text is None} == {"the budget is spent"}
+    assert endpoint.ask(questions(1))[0].text is not None  # what is known costs nothing
+
+
+def test_an_endpoint_that_does_not_count_is_taken_to_have_used_the_most(server: Server) -> None:
+    whole = json.loads(completion("VERDICT: yes"))
+    del whole["usage"]
+    server.respond = lambda prompt, number: http(200, json.dumps(whole).encode())
+    endpoint = server.ask()
+    endpoint.ask(questions(1))
+    assert endpoint.ledger.spent.tokens == endpoint.most("item=0.").tokens
+
+
+def test_what_it_would_take_is_told_without_asking(server: Server) -> None:
+    endpoint = server.ask(price_in=1.0, price_out=2.0)
+    endpoint.ask(questions(3))
+    told = endpoint.estimate(questions(10))
+    assert (told["questions"], told["known"], told["calls"]) == (10, 3, 7)
+    assert 0 < told["tokens"] < told["most_tokens"]
+    assert told["most_price"] == pytest.approx(7 * (endpoint.most("item=0.").tokens - 10 + 2 * 10) / 1e6)
+    assert len(server.prompts) == 3
+
+
+def test_the_key_is_sent_and_kept_nowhere(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "sk-very-secret-123"
+    monkeypatch.setenv("JUDGE_KEY", secret)
+    server.respond = lambda prompt, number: http(200 if number else 401, completion(f"your key is {secret}"))
+    path = tmp_path / "calls.sqlite"
+    endpoint = server.ask(api_key_env="JUDGE_KEY", ledger=path, concurrency=1)
+    found = endpoint.ask(questions(2))
+    assert f"authorization: Bearer {secret}" in server.heads[0]
+    assert not any(secret in str(each) for each in found)
+    endpoint.ledger.close()
+    assert not any(secret.encode() in file.read_bytes() for file in tmp_path.iterdir())
+    with pytest.raises(InputError, match="NAME of an environment variable") as refused:
+        server.ask(api_key_env=secret)
+    assert secret not in str(refused.value)
+
+
+def test_nobody_listens() -> None:
+    endpoint = Endpoint("m", base_url="http://127.0.0.1:9/v1", api_key_env=None, retries=1, wait=0.001)
+    reply = endpoint.ask(questions(1))[0]
+    assert "no connection" in (reply.error or "")
+    assert endpoint.ledger.spent.tokens == 0
+
+
+def test_a_ledger_that_is_none_and_one_that_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a ledger, but longer than the header of one that is expected here " * 9)
+    with pytest.raises(DamagedFileError, match=r"notes.txt: not a ledger"):
+        Ledger(tmp_path / "notes.txt")
+    first = Ledger(tmp_path / "calls.sqlite")
+    with pytest.raises(StorageError, match="another process has it"):
+        Ledger(tmp_path / "calls.sqlite")
+    first.close()
+    Ledger(tmp_path / "calls.sqlite").close()
+
+
+def test_impossible_options_are_named() -> None:
+    with pytest.raises(InputError, match="concurrency=0"):
+        Endpoint("m", base_url="http://x/v1", api_key_env=None, concurrency=0)
+    with pytest.raises(InputError, match="needs price_in"):
+        Endpoint("m", base_url="http://x/v1", api_key_env=None, budget=Budget(price=1.0))
+    with pytest.raises(InputError, match="calls is 0"):
+        Budget(calls=0)
+
+
+RUN = """
+import sys
+from palaestra.judges import Endpoint
+url, path, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+endpoint = Endpoint("m", base_url=url, api_key_env=None, concurrency=32, wait=0.01, longest_wait=0.05, retries=9,
+                    ledger=path)
+found = endpoint.ask([(f"item={each}.", 0) for each in range(number)])
+print(sum(each.text is not None for each in found), sum(each.error is not None for each in found))
+"""
+
+
+def test_a_run_that_is_killed_twice_pays_for_nothing_twice(tmp_path: Path) -> None:
+    """300 questions, 10 % refusals, two kills: every question has an answer or an error, the server was paid once."""
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("chat_server.py")), "0.03", "0.1"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        path = tmp_path / "calls.sqlite"
+        command = [sys.executable, "-c", RUN, f"{url}/v1", str(path), "300"]
+
+        def counts() -> dict[str, Any]:
+            with urllib.request.urlopen(f"{url}/counts") as answer:
+                found: dict[str, Any] = json.load(answer)
+            return found
+
+        for least in (40, 120):
+            child = subprocess.Popen(command, env=os.environ, stdout=subprocess.DEVNULL)
+            for _ in range(2000):
+                if len(counts()["paid"]) >= least or child.poll() is not None:
+                    break
+                time.sleep(0.005)
+            child.send_signal(signal.SIGKILL)
+            assert child.wait() == -signal.SIGKILL
+        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=True)
+        answered, failed = map(int, done.stdout.split())
+        paid = counts()["paid"]
+        assert answered + failed == 300
+        assert max(paid.values()) == 1
+        assert answered <= len(paid) <= 300
+        assert failed <= 2 * 32  # what was under way at the kills, and nothing else
+        states = dict(sqlite3.connect(path).execute("SELECT state, count(*) FROM calls GROUP BY state").fetchall())
+        assert states["said"] == answered
+        assert states.get("lost", 0) == failed
+    finally:
+        server.kill()
+        server.wait()
