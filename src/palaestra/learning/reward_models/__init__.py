@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaestra.judges.base import SCORERS, Scorer
+from palaestra.learning.reward_models.against import Against
 from palaestra.learning.reward_models.base import RewardModel
 from palaestra.learning.reward_models.data import Labels, Preferences
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REWARD_MODELS",
+    "Against",
     "HeadReward",
     "ImplicitReward",
     "Labels",

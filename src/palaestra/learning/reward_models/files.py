@@ -2,7 +2,7 @@
 
     prompt, chosen, rejected            text or messages, as TRL has them (no `prompt`: the whole talk on each side)
     chosen_COLUMN, rejected_COLUMN      the same with features
-    chosen, rejected (row numbers)      our pairs, with `rows`, the table that was compared
+    chosen, rejected (row numbers)      our pairs, with `rows`, the table that was compared; margins if they are named
     item, value                         our verdicts, with `rows`, the table that was judged, which has `item`
     prompt, response or completion, …   rows with the columns of labels that are named
 
@@ -52,8 +52,12 @@ def read(
         frame = frame.filter(~pl.col("tie").cast(pl.Boolean).fill_null(False))
     if target:
         return _labels(frame, list(target), weight, key)
+    reference = None
     if {"chosen", "rejected"} <= set(frame.columns) and frame["chosen"].dtype.is_integer():
         frame, chosen, rejected = _referred(frame, about, path)
+        frame = frame.drop("margin", strict=False) if margin is None else frame  # a gap, which is not always a margin
+        if about is not None and "reference" in frame.columns and frame["reference"].dtype.is_integer():
+            reference, frame = about[frame["reference"]], frame.drop("reference")
     elif features is not None and f"chosen_{features}" in frame.columns:
         chosen, rejected = (_side(frame, side, features) for side in ("chosen", "rejected"))
     elif {"chosen", "rejected"} <= set(frame.columns) and features is None:
@@ -68,7 +72,7 @@ def read(
     return Preferences(
         chosen, rejected,
         margin=_numbers(frame, margins), weight=_numbers(frame, weights), key=_key(frame, key, chosen),
-        reference=_reference(frame, features), condition=_condition(frame),
+        reference=_reference(frame, features) if reference is None else reference, condition=_condition(frame),
     )  # fmt: skip
 
 

@@ -43,6 +43,8 @@ class Fitting:
     batch: int
     weight_decay: float
     centre: float
+    alpha: float
+    temperature: float
     seed: int
 
     def __post_init__(self) -> None:
@@ -195,8 +197,11 @@ class _Groups(_Rows):
             raise InputError(f"{model.name}: loss={options.loss!r} orders inside groups; give the labels a key")
         self.model, self.options = model, options
         self.inputs = model.encode(data.rows, data.reference, data.condition)
-        self.value = np.asarray(data.value, np.float64).reshape(len(data), -1)[:, 0]
-        rows = np.flatnonzero(self.inputs.known & ~np.isnan(self.value))
+        self.value = np.asarray(data.value, np.float64).reshape(len(data), -1)
+        if self.value.shape[1] != 1 + (options.loss == "distill"):
+            wanted = "the label and the teacher's score" if options.loss == "distill" else "one column"
+            raise InputError(f"{model.name}: loss={options.loss!r} needs labels of {wanted}")
+        rows = np.flatnonzero(self.inputs.known & ~np.isnan(self.value).any(1))
         _, code = np.unique(data.key[rows], return_inverse=True)
         order = np.argsort(code, kind="stable")
         self.groups = [part for part in np.split(rows[order], np.cumsum(np.bincount(code))[:-1]) if len(part) > 1]
@@ -210,8 +215,14 @@ class _Groups(_Rows):
         mask = torch.tensor([[j < len(part) for j in range(widest)] for part in parts])
         flat = np.concatenate(parts)
         scores = torch.zeros(mask.shape).masked_scatter(mask, self.outputs(flat))
-        goal = torch.zeros(mask.shape).masked_scatter(mask, torch.from_numpy(self.value[flat]).float())
-        return losses.rank_loss(scores, goal, self.options.loss, mask=mask)  # type: ignore[arg-type]
+        columns = torch.from_numpy(self.value[flat]).float().T
+        goal, *teacher = (torch.zeros(mask.shape).masked_scatter(mask, each) for each in columns)
+        if not teacher:
+            return losses.rank_loss(scores, goal, self.options.loss, mask=mask)  # type: ignore[arg-type]
+        o = self.options
+        return losses.distill_rank_loss(
+            scores, teacher[0], temperature=o.temperature, alpha=o.alpha, rank="ce", positive=goal, mask=mask
+        )
 
     def cells(self, at: np.ndarray) -> np.ndarray:
         return self.counted(np.concatenate([self.groups[i] for i in at]))

@@ -24,7 +24,7 @@ from palaestra.learning.reward_models.data import Labels, Preferences, series, t
 
 WASTE = 0.1
 """Most of a batch that may be padding."""
-RANKINGS = ("ranknet", "listnet", "ce")
+RANKINGS = ("ranknet", "listnet", "ce", "distill")
 
 
 @dataclass
@@ -125,6 +125,8 @@ class NetworkReward(RewardModel):
         batch: int | None = None,
         weight_decay: float = 0.0,
         centre: float = 0.0,
+        alpha: float = 0.1,
+        temperature: float = 2.0,
         seed: int = 0,
         checkpoints: str | Path | None = None,
         every: int = 100,
@@ -133,9 +135,11 @@ class NetworkReward(RewardModel):
         """Learn by AdamW with a rate that falls to 0; the same seed gives the same model, bit for bit, on one device.
 
         Args:
-            loss: bt, mixture or token of pairs; regression, binary, or ranknet, listnet, ce inside groups of labels.
-            centre: of Bradley-Terry (`losses.bradley_terry_loss`). checkpoints: a folder; a call with the same data and
-                options goes on from what is there, bit for bit. every: steps between two checkpoints.
+            loss: bt, mixture or token of pairs; regression, binary, or ranknet, listnet, ce inside groups of labels;
+                distill: DeAR's [134], labels of two columns, the label and a teacher's score (`distill_rank_loss`).
+            centre: of Bradley-Terry (`losses.bradley_terry_loss`). alpha, temperature: of distill.
+            checkpoints: a folder; a call with the same data and options goes on from what is there, bit for bit.
+            every: steps between two checkpoints.
         """
         from palaestra.learning.reward_models.fitting import Fitting, fit
 
@@ -148,8 +152,9 @@ class NetworkReward(RewardModel):
             raise InputError(f"{self.name}: loss={what!r} of {type(data).__name__.lower()}{nearest(what, known)}")
         self.prepare(data, seed)
         options = Fitting(
-            what, epochs or self.epochs, self.lr if lr is None else lr, batch or self.batch, weight_decay, centre, seed
-        )
+            what, epochs or self.epochs, self.lr if lr is None else lr, batch or self.batch, weight_decay, centre,
+            alpha, temperature, seed,
+        )  # fmt: skip
         return fit(self, data, options, folder=checkpoints, every=every, progress=progress)
 
     def score(

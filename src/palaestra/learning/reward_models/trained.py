@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def fit_reward(
     where = folder / "checkpoints"
     asked = {name: value for name, value in asked.items() if name in takes}
     fit = made.fit(learned, seed=seed, checkpoints=where, progress=progress, **asked)
+    if isinstance(other, Labels) and asked.get("loss") == "distill":
+        other = replace(other, value=other.value[:, 0])  # the labels; the teacher only teaches
     several = isinstance(other, Labels) and other.value.ndim > 1
     found = {
         "model": text,

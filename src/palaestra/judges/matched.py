@@ -1,0 +1,125 @@
+"""Pairs that teach a reward model one thing only: who played, whatever the prompt; or one principle, whatever the rest.
+
+Both give the long table `PAIRS` with a column more: `reference`, a row number, or `condition`, a list of numbers; that
+is what `palaestra fit-reward` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.judges.base import PAIRS
+
+
+def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
+    """Pairs of row numbers, of weight 1, without margins or ties, and the columns beside."""
+    count = len(chosen)
+    found = {"chosen": chosen, "rejected": rejected, "weight": np.ones(count), "source": [source] * count,
+             "tie": np.zeros(count, bool)}  # fmt: skip
+    blank = {name: pl.Series(name, [None] * count, kind) for name, kind in PAIRS.items() if name not in found}
+    typed = {name: pl.Series(name, value, PAIRS[name]) for name, value in found.items()}
+    return pl.DataFrame({name: (typed | blank)[name] for name in PAIRS} | more)
+
+
+def policy_pairs(
+    rows: pl.DataFrame, *, policy: str = "policy", by: Sequence[str] = ("group",), seed: int = 0, passes: int = 1
+) -> pl.DataFrame:
+    """POLAR's [212] (2507.05197) pairs without labels: `reference` and `chosen` of one policy, `rejected` of another.
+
+    All three answer one prompt (`by`). Every row is chosen `passes` times, with a random reference and a random
+    rejected row; where its policy has no second row, or there is no other policy, it is not.
+
+    Raises:
+        MissingColumnError: a column is not there. InputError: no prompt has two rows of one policy beside another.
+    """
+    for name in (policy, *by):
+        if name not in rows.columns:
+            raise MissingColumnError(f"policy_pairs: no column {name!r}{nearest(name, rows.columns)}")
+    keys = rows.select(
+        group=pl.struct(*by).rank("dense") if by else pl.lit(1, pl.UInt32), own=pl.struct(*by, policy).rank("dense"),
+        who=pl.col(policy),
+    )  # fmt: skip
+    group, own = (keys[name].to_numpy().astype(np.int64) for name in ("group", "own"))
+    order = np.lexsort([own, group])
+    group, own = group[order], own[order]  # rows of a policy stand together, inside those of their prompt
+
+    def spans(code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts = np.flatnonzero(np.r_[True, code[1:] != code[:-1]]) if len(code) else np.zeros(0, np.int64)
+        sizes = np.diff(np.r_[starts, len(code)])
+        return np.repeat(starts, sizes), np.repeat(sizes, sizes)
+
+    (first, many), (start, mine) = spans(group), spans(own)
+    known = keys["who"].is_not_null().to_numpy()[order]
+    at = np.tile(np.flatnonzero((mine > 1) & (many > mine) & known), passes)
+    if not len(at):
+        raise InputError(f"policy_pairs: no {' and '.join(by) or 'table'} has two rows of one policy beside another's")
+    rng = np.random.default_rng(seed)
+    other = start[at] + rng.integers(mine[at] - 1)
+    other += other >= at  # any of its own but itself
+    against = first[at] + rng.integers(many[at] - mine[at])
+    against += np.where(against >= start[at], mine[at], 0)  # any of the prompt but its own
+    reference = pl.Series("reference", order[other], pl.UInt32)
+    return pairs_table(order[at], order[against], "policies", reference=reference)
+
+
+def principle_scores(lead: np.ndarray) -> np.ndarray:
+    """Leads of the first answer by each principle, float64[pairs, principles], over the principle's variance.
+
+    The variance and not its root, as SALMON's code has it; a principle that never decides stays 0.
+
+    >>> principle_scores(np.array([[2.0, 0.0], [-2.0, 0.0]]))
+    array([[ 0.5,  0. ],
+           [-0.5,  0. ]])
+    """
+    variance = np.nanvar(lead, axis=0)
+    return np.asarray(lead / np.where(variance > 0, variance, 1.0))
+
+
+def principle_pairs(
+    first: np.ndarray,
+    second: np.ndarray,
+    scores: np.ndarray,
+    *,
+    passes: int = 4,
+    stop: float = 0.2,
+    most: int = 8,
+    negate: float = 0.5,
+    flip: float = 0.1,
+    seed: int = 0,
+) -> pl.DataFrame:
+    """SALMON's [188] (2310.05910) pairs under principles: `condition` has 1 for each that counts, -1 for its negation.
+
+    In each pass a pair gets min(Geometric(stop), most) random principles, each negated with chance `negate`, which
+    turns its score; the answer is preferred that the principle with the largest |score| prefers. Pairs that it does
+    not decide are left out, and a share `flip` of the labels is turned.
+
+    Args:
+        first, second: row numbers of the answers, int[pairs]. scores: lead of the first by each principle,
+            float64[pairs, principles], see `principle_scores` and `judges.aggregate.swap_consistent`; NaN: unknown.
+
+    Raises:
+        InputError: a share is not in [0, 1], `stop` is 0, or the arrays do not fit.
+    """
+    if not (len(first) == len(second) == len(scores)) or scores.ndim != 2:
+        raise InputError(f"principle_pairs: {len(first)} and {len(second)} rows for scores of shape {scores.shape}")
+    if not (0 < stop <= 1 and 0 <= negate <= 1 and 0 <= flip <= 1 and most >= 1 and passes >= 1):
+        raise InputError(f"principle_pairs: stop={stop}, negate={negate} and flip={flip} must be in [0, 1], stop above "
+                         f"0, most={most} and passes={passes} at least 1")  # fmt: skip
+    rng = np.random.default_rng(seed)
+    lead, count = np.nan_to_num(np.tile(scores, (passes, 1))), len(first) * passes
+    principles = scores.shape[1]
+    number = np.minimum(rng.geometric(stop, count), min(most, principles))
+    drawn = rng.random((count, principles)).argsort(1).argsort(1) < number[:, None]
+    condition = drawn * np.where(rng.random((count, principles)) < negate, -1.0, 1.0)
+    turned = lead * condition
+    decides = np.abs(turned).argmax(1)
+    best = turned[np.arange(count), decides]
+    wins = np.where(rng.random(count) < flip, -best, best) > 0
+    kept = best != 0
+    a, b = np.tile(first, passes), np.tile(second, passes)
+    given = pl.Series("condition", condition[kept].tolist(), pl.List(pl.Float64))
+    return pairs_table(np.where(wins, a, b)[kept], np.where(wins, b, a)[kept], "principles", condition=given)
