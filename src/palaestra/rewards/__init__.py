@@ -17,6 +17,7 @@ from palaestra.rewards.combine.mix import (
     team_mix,
     weighted,
 )
+from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.pairs import (
@@ -124,6 +125,7 @@ __all__ = [
     "cm2",
     "co_reward",
     "components",
+    "conductor",
     "content_reward",
     "cosine",
     "count_bonus",
@@ -132,6 +134,7 @@ __all__ = [
     "cum_max_gain",
     "deep_travel_reward",
     "delta",
+    "density",
     "design_reward",
     "distance",
     "drop_rejected",
