@@ -29,17 +29,20 @@ class BanditLearner:
     """Arms of the bandits in a team, gradients for the rest.
 
     reward: column of what a choice was worth, per turn of the bandit; a missing one is not learned from. cost: column
-    of what it cost, for `ratio_ucb`. gradient: fields of `policy_gradient` for the other policies that learn.
+    of what it cost, for `ratio_ucb`. weight: column of how many plays a turn stands for. gradient: fields of
+    `policy_gradient` for the other policies that learn.
 
     Raises:
         InputError: no policy of the team is a bandit, or a field is wrong.
     """
 
-    def __init__(self, team: Team, *, reward: str = "reward", cost: str | None = None, **gradient: Any) -> None:
+    def __init__(
+        self, team: Team, *, reward: str = "reward", cost: str | None = None, weight: str | None = None, **gradient: Any
+    ) -> None:
         self.bandits = {name: each for name, each in team.policies.items() if isinstance(each, BanditPolicy)}
         if not self.bandits:
             raise InputError("learn.kind bandit: no policy of the team is a bandit: policies.NAME.kind: bandit")
-        self.reward, self.cost = reward, cost
+        self.reward, self.cost, self.weight = reward, cost, weight
         self.rest = PolicyGradient(team, **gradient) if team.trainable else None
         self._updates = 0
         self._waiting: list[tuple[str, pl.DataFrame]] = []
@@ -57,7 +60,8 @@ class BanditLearner:
     def needs(self) -> set[str]:
         """The columns of reward and cost, and what the terms read."""
         contexts = {"features"} if any(each.index == "linucb" for each in self.bandits.values()) else set()
-        return {self.reward, *([self.cost] if self.cost else []), *contexts, *(self.rest.needs() if self.rest else ())}
+        named = {name for name in (self.reward, self.cost, self.weight) if name}
+        return {*named, *contexts, *(self.rest.needs() if self.rest else ())}
 
     def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
         """Look at the turns of each bandit that did not fail and have a reward; nothing is written yet.
@@ -115,6 +119,7 @@ class BanditLearner:
                 rows["action_ids"].list.first().to_numpy().astype(np.int64),
                 rows[self.reward].cast(pl.Float64).to_numpy(),
                 costs=rows[self.cost].cast(pl.Float64).fill_null(0.0).to_numpy() if self.cost else None,
+                weights=rows[self.weight].cast(pl.Float64).fill_null(0.0).to_numpy() if self.weight else None,
                 propensities=np.exp(rows["logprobs"].list.first().cast(pl.Float64).to_numpy()),
                 contexts=np.array(rows["features"].to_list(), float) if self.bandits[name].index == "linucb" else None,
             )
@@ -126,7 +131,7 @@ class BanditLearner:
         if "error" in turns.columns:
             part = part & pl.col("error").is_null()
         rows = turns.frame.filter(part, pl.col("action_ids").is_not_null())
-        for column in filter(None, (self.reward, self.cost)):
+        for column in filter(None, (self.reward, self.cost, self.weight)):
             bad = ~np.isfinite(rows[column].cast(pl.Float64).fill_null(0.0).to_numpy())
             if bad.any():
                 raise LearnerError(f"bandit {name!r}: column {column!r} is not finite in {bad.sum()} rows")

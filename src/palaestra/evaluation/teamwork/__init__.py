@@ -1,6 +1,6 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
-from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork.attribution import cosine_contribution, hindsight_credit, importance_flow
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
@@ -27,6 +27,7 @@ __all__ = [
     "decision_quality",
     "effective_channels",
     "flips",
+    "hindsight_credit",
     "importance_flow",
     "majority_gain",
     "score_at_cost",
