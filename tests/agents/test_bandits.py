@@ -156,3 +156,51 @@ def test_state_is_kept_exactly(tmp_path):
 def test_options_are_checked(options):
     with pytest.raises(InputError):
         BanditPolicy(**{"actions": 3, **options})
+
+
+def test_arms_are_discovered_one_by_one():
+    policy = BanditPolicy(6, theta=1.0)
+    assert policy.chances() == pytest.approx([1, 0, 0, 0, 0, 0])  # nobody is known
+    policy.update([0, 1], [0.0, 1.0])
+    assert policy.chances() == pytest.approx([0, 2 / 3, 1 / 3, 0, 0, 0])  # one of three is new
+    legal = np.array([True, False, False, True, True, True])
+    assert policy.chances(legal) == pytest.approx([2 / 3, 0, 0, 1 / 3, 0, 0])
+    policy.update([2, 3, 4, 5], [0.0] * 4)
+    assert policy.chances().argmax() == 1
+    with pytest.raises(InputError, match="theta"):
+        BanditPolicy(2, index="exp3", theta=1.0)
+    with pytest.raises(InputError, match="clock"):
+        BanditPolicy(2, clock="rounds")
+
+
+def test_a_row_may_stand_for_several_plays_and_the_clock_may_count_updates():
+    one, many = BanditPolicy(2), BanditPolicy(2, clock="updates")
+    one.update([0] * 4 + [1] * 4, [1.0, 1.0, 0.0, 0.0] + [0.5] * 4)
+    many.update([0, 1], [0.5, 0.5], weights=[4, 4])
+    assert many._get("count") == pytest.approx(one._get("count"))
+    assert many._get("reward") == pytest.approx(one._get("reward"))
+    for _ in range(3):
+        many.update([0], [0.4])
+    index = many._get("reward") / many._get("count") + np.sqrt(2 * np.log(4) / many._get("count"))
+    assert many.chances().argmax() == index.argmax()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("discount", [1.0, 0.99])
+def test_the_inverses_are_those_of_the_matrices(shared, discount):
+    policy, rng = (
+        BanditPolicy(3, index="linucb", features=6, shared=shared, discount=discount),
+        np.random.default_rng(0),
+    )
+    for size in (1, 2, 1, 40, 5):
+        shown = rng.normal(size=(size, 18))
+        policy.update(rng.integers(0, 3, size), rng.random(size), contexts=shown)
+    precision, inverse = policy._get("precision"), policy._get("inverse")
+    assert inverse == pytest.approx(np.linalg.inv(precision), abs=1e-10)
+    x = policy.contexts(rng.normal(size=(4, 18)))
+    theta = np.linalg.solve(precision, policy._get("target")[..., None])[..., 0]
+    for row, found in zip(x, policy.scores(x)):
+        for arm in range(3):
+            model = 0 if shared else arm
+            width = np.sqrt(row[arm] @ np.linalg.inv(precision[model]) @ row[arm])
+            assert found[arm] == pytest.approx(theta[model] @ row[arm] + width)

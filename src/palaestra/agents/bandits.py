@@ -22,9 +22,21 @@ from palaestra.errors import InputError, PolicyError, nearest
 if TYPE_CHECKING:
     import polars as pl
 
+Clock = Literal["plays", "updates"]
+COUNTING = ("ucb1", "epsilon", "ratio_ucb")
+"""Indices that count plays, so that arms can be discovered."""
 Index = Literal["ucb1", "thompson", "epsilon", "exp3", "linucb", "ratio_ucb"]
 GRID = 256
 """Points at which Thompson's probabilities are summed."""
+
+
+def new_arm_probability(theta: float, known: int) -> float:
+    """θ / (θ + known): how likely the next slot of a team goes to somebody new ([129]).
+
+    >>> [new_arm_probability(1.0, known) for known in (0, 1, 3)]
+    [1.0, 0.5, 0.25]
+    """
+    return theta / (theta + known)
 
 
 class BanditPolicy(DiscretePolicy):
@@ -41,14 +53,16 @@ class BanditPolicy(DiscretePolicy):
         ratio_ucb   ucb1 of the reward over the mean cost less as much, for a budget (bandits with knapsacks)
 
     actions: arms. features: length of x, for linucb. discount: what an update leaves of what was known before, for
-    arms that change.
+    arms that change. theta: arms are discovered one by one: with `new_arm_probability(theta, known)` the next one that
+    was never taken, else the best of those that were ([129], arXiv 2512.23631; not linucb, exp3, thompson). clock: what
+    t counts, "plays" or "updates".
 
     Raises:
         InputError: an option is out of range.
     """
 
     KIND = "bandit"
-    SETTINGS = ("actions", "name", "index", "width", "rate", "features", "shared", "discount")
+    SETTINGS = ("actions", "name", "index", "width", "rate", "features", "shared", "discount", "theta", "clock")
 
     def __init__(
         self,
@@ -61,6 +75,8 @@ class BanditPolicy(DiscretePolicy):
         features: int = 0,
         shared: bool = True,
         discount: float = 1.0,
+        theta: float | None = None,
+        clock: Clock = "plays",
     ) -> None:
         super().__init__(torch.nn.Module(), actions=actions, name=name)
         if index not in get_args(Index):
@@ -69,15 +85,22 @@ class BanditPolicy(DiscretePolicy):
             raise InputError(f"BanditPolicy: features={features}: linucb needs the number of features of an arm")
         if not 0 < rate <= 1 or not 0 < discount <= 1 or (width is not None and not width >= 0):
             raise InputError(f"BanditPolicy: rate={rate} and discount={discount} in (0, 1], width={width} at least 0")
+        if clock not in get_args(Clock):
+            raise InputError(f"BanditPolicy: clock={clock!r}{nearest(str(clock), get_args(Clock))}")
+        if theta is not None and (not theta > 0 or index not in COUNTING):
+            raise InputError(f"BanditPolicy: theta={theta} must be above 0, and index one of {', '.join(COUNTING)}")
         self.index, self.rate, self.features = index, rate, features
+        self.theta, self.clock = theta, clock
         self.width = width if width is not None else 0.1 if index == "epsilon" else 1.0
         self.shared, self.discount = shared, discount
+        self._hold("updates", torch.zeros(1, dtype=torch.float64))
         self._hold("count", torch.zeros(actions, dtype=torch.float64))
         for statistic in ("reward", "square", "cost", "gain"):
             self._hold(statistic, torch.zeros(actions, dtype=torch.float64))
         if index == "linucb":
             models = 1 if shared else actions
             self._hold("precision", torch.eye(features, dtype=torch.float64).repeat(models, 1, 1))
+            self._hold("inverse", torch.eye(features, dtype=torch.float64).repeat(models, 1, 1))
             self._hold("target", torch.zeros(models, features, dtype=torch.float64))
 
     def _hold(self, name: str, value: torch.Tensor) -> None:
@@ -109,30 +132,47 @@ class BanditPolicy(DiscretePolicy):
             gain = np.where(legal, self._get("gain"), -np.inf)
             weights = np.exp(self.rate * (gain - gain.max()))
             return np.asarray((1 - self.rate) * weights / weights.sum() + self.rate * legal / legal.sum())
-        if (fresh := legal & (count == 0)).any() and self.index != "thompson":
+        fresh, known = legal & (count == 0), legal & (count > 0)
+        if fresh.any() and self.theta is None and self.index != "thompson":
             return np.asarray(fresh / fresh.sum())
+        if fresh.any() and self.theta is not None:
+            new = new_arm_probability(self.theta, int((count > 0).sum())) if known.any() else 1.0
+            found = (1 - new) * self._best(known) if known.any() else np.zeros(len(legal))
+            found[fresh.argmax()] += new
+            return np.asarray(found)
+        return self._best(legal)
+
+    def _best(self, legal: np.ndarray) -> np.ndarray:
+        """Among arms that were taken, or drawn from what is believed of them."""
+        count = self._get("count")
         mean = self._get("reward") / np.maximum(count, 1e-12)
         if self.index == "thompson":
             return _thompson(self._get("reward"), count, legal)
         if self.index == "epsilon":
             greedy = _argmax(np.where(legal, mean, -np.inf)[None])[0]
             return np.asarray((1 - self.width) * greedy + self.width * legal / legal.sum())
-        bonus = self.width * np.sqrt(2 * np.log(max(count.sum(), 1.0)) / np.maximum(count, 1e-12))
+        bonus = self.width * np.sqrt(2 * np.log(max(self._time(), 1.0)) / np.maximum(count, 1e-12))
         index = mean + bonus
         if self.index == "ratio_ucb":
             cost = self._get("cost") / np.maximum(count, 1e-12)
             index = index / np.maximum(cost - bonus, 1e-3 * np.maximum(cost, 1e-12))
         return np.asarray(_argmax(np.where(legal, index, -np.inf)[None])[0])
 
+    def _time(self) -> float:
+        return float(self._get("updates")[0] if self.clock == "updates" else self._get("count").sum())
+
     def scores(self, contexts: np.ndarray) -> np.ndarray:
         """LinUCB's index of each arm, float64[n, arms], of contexts float64[n, arms, features]."""
-        inverse, target = np.linalg.inv(self._get("precision")), self._get("target")
-        theta = np.einsum("mij,mj->mi", inverse, target)
+        inverse, target = self._get("inverse"), self._get("target")
         if self.shared:
-            spread = np.einsum("nai,ij,naj->na", contexts, inverse[0], contexts, optimize=True)
-            return np.asarray(contexts @ theta[0] + self.width * np.sqrt(np.maximum(spread, 0)))
-        spread = np.einsum("nai,aij,naj->na", contexts, inverse, contexts, optimize=True)
-        return np.asarray(np.einsum("nai,ai->na", contexts, theta) + self.width * np.sqrt(np.maximum(spread, 0)))
+            turned = contexts @ inverse[0]
+            spread = np.einsum("nai,nai->na", turned, contexts)
+            return np.asarray(turned @ target[0] + self.width * np.sqrt(np.maximum(spread, 0)))
+        by_arm = contexts.transpose(1, 0, 2)
+        turned = by_arm @ inverse
+        mean = np.einsum("ani,ai->na", turned, target)  # θᵀx = bᵀA⁻¹x
+        spread = np.einsum("ani,ani->na", turned, by_arm)
+        return np.asarray(mean + self.width * np.sqrt(np.maximum(spread, 0)))
 
     def _contexts(self, observations: Sequence[Observation]) -> np.ndarray:
         arrays = [o.array for o in observations]
@@ -149,13 +189,14 @@ class BanditPolicy(DiscretePolicy):
         if flat.shape[1] == self.actions * self.features:
             rows = flat.reshape(len(flat), self.actions, self.features)
         elif flat.shape[1] == self.features:
-            rows = np.repeat(flat[:, None], self.actions, axis=1)
+            rows = flat[:, None]
         else:
             raise PolicyError(
                 f"policy {self.name!r}: the env shows {flat.shape[1]} numbers; linucb with features={self.features} "
                 f"wants as many, or {self.actions} arms times as many"
             )
-        return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1.0))
+        scaled = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1.0)
+        return np.broadcast_to(scaled, (len(flat), self.actions, self.features))
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -167,8 +208,11 @@ class BanditPolicy(DiscretePolicy):
         costs: np.ndarray | None = None,
         propensities: np.ndarray | None = None,
         contexts: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
     ) -> None:
         """Write what came of plays into the table, int64[n] and float64[n]; contexts as the observations' arrays.
+
+        weights: as how many plays each counts, with the mean of their rewards; default 1 (not for linucb).
 
         Plays of one update are worth the same, whatever their order; what was known before is worth discount^n.
         """
@@ -176,22 +220,37 @@ class BanditPolicy(DiscretePolicy):
         kept = self.discount ** len(arms)
         costs = np.zeros(len(arms)) if costs is None else np.asarray(costs, float)
         taken = np.ones(len(arms)) if propensities is None else np.maximum(np.asarray(propensities, float), 1e-12)
-        for name, values in (("count", np.ones(len(arms))), ("reward", rewards), ("square", rewards**2),
-                             ("cost", costs), ("gain", rewards / taken)):  # fmt: skip
+        times = np.ones(len(arms)) if weights is None else np.asarray(weights, float)
+        self._get("updates")[:] += 1
+        for name, values in (("count", times), ("reward", times * rewards), ("square", times * rewards**2),
+                             ("cost", times * costs), ("gain", rewards / taken)):  # fmt: skip
             self._get(name)[:] = kept * self._get(name) + np.bincount(arms, values, self.actions)
         if self.index == "linucb":
             if contexts is None:
                 raise PolicyError(f"policy {self.name!r}: linucb learns from contexts; keep the column 'features'")
             chosen = self.contexts(np.asarray(contexts, float))[np.arange(len(arms)), arms]
-            precision, target = self._get("precision"), self._get("target")
-            eye = np.eye(self.features)
-            models = np.zeros(len(arms), np.int64) if self.shared else arms
+            self._learn(np.zeros(len(arms), np.int64) if self.shared else arms, chosen, rewards, kept)
+
+    def _learn(self, models: np.ndarray, x: np.ndarray, rewards: np.ndarray, kept: float) -> None:
+        """A and b of each model; A⁻¹ by Woodbury's identity (Sherman-Morrison for one play), or anew if less."""
+        precision, inverse, target = self._get("precision"), self._get("inverse"), self._get("target")
+        eye = np.eye(self.features)
+        if kept < 1:
             precision[:] = eye + kept * (precision - eye)
             target *= kept
-            for model in np.unique(models):
-                own = models == model
-                precision[model] += chosen[own].T @ chosen[own]
-                target[model] += rewards[own] @ chosen[own]
+        for model in np.unique(models):
+            own = models == model
+            rows = x[own]
+            precision[model] += rows.T @ rows
+            target[model] += rewards[own] @ rows
+            if kept == 1 and len(rows) <= self.features // 2:
+                turned = rows @ inverse[model]
+                core = np.eye(len(rows)) + turned @ rows.T
+                inverse[model] -= turned.T @ np.linalg.solve(core, turned)
+            elif kept == 1:
+                inverse[model] = np.linalg.inv(precision[model])
+        if kept < 1:
+            inverse[:] = np.linalg.inv(precision)
 
     def table(self) -> pl.DataFrame:
         """A row for each arm: plays, mean and variance of the reward, mean cost; null where it was never taken."""

@@ -25,16 +25,19 @@ class BanditLearner(TableLearner):
     """Arms of the bandits in a team, gradients for the rest.
 
     reward: column of what a choice was worth, per turn of the bandit; a missing one is not learned from. cost: column
-    of what it cost, for `ratio_ucb`. gradient: fields of `policy_gradient` for the other policies that learn.
+    of what it cost, for `ratio_ucb`. weight: column of how many plays a turn stands for. gradient: fields of
+    `policy_gradient` for the other policies that learn.
 
     Raises:
         InputError: no policy of the team is a bandit, or a field is wrong.
     """
 
-    def __init__(self, team: Team, *, reward: str = "reward", cost: str | None = None, **gradient: Any) -> None:
+    def __init__(
+        self, team: Team, *, reward: str = "reward", cost: str | None = None, weight: str | None = None, **gradient: Any
+    ) -> None:
         super().__init__(team, BanditPolicy, "bandit", reward=reward, **gradient)
         self.bandits = {name: each for name, each in self.tables.items() if isinstance(each, BanditPolicy)}
-        self.cost = cost
+        self.cost, self.weight = cost, weight
 
     def reads(self) -> set[str]:
         """The columns of reward and cost, and contexts if there are any."""
@@ -42,8 +45,8 @@ class BanditLearner(TableLearner):
         return {*self.numbers(), *contexts}
 
     def numbers(self) -> tuple[str, ...]:
-        """Reward and cost."""
-        return (self.reward, self.cost) if self.cost else (self.reward,)
+        """Reward, cost and weight, as far as they are named."""
+        return tuple(name for name in (self.reward, self.cost, self.weight) if name)
 
     def write(self, name: str, rows: pl.DataFrame) -> None:
         """Into the arms."""
@@ -52,6 +55,7 @@ class BanditLearner(TableLearner):
             choices(rows),
             finite(rows, self.reward, "bandit"),
             costs=finite(rows, self.cost, "bandit") if self.cost else None,
+            weights=finite(rows, self.weight, "bandit") if self.weight else None,
             propensities=np.exp(rows["logprobs"].list.first().cast(pl.Float64).to_numpy()),
             contexts=np.array(rows["features"].to_list(), float) if linear else None,
         )

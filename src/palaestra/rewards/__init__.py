@@ -17,6 +17,7 @@ from palaestra.rewards.combine.mix import (
     team_mix,
     weighted,
 )
+from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
@@ -126,6 +127,7 @@ __all__ = [
     "cm2",
     "co_reward",
     "components",
+    "conductor",
     "content_reward",
     "cosine",
     "count_bonus",
@@ -134,6 +136,7 @@ __all__ = [
     "cum_max_gain",
     "deep_travel_reward",
     "delta",
+    "density",
     "design_reward",
     "distance",
     "drop_rejected",

@@ -10,6 +10,8 @@ from palaestra.algebra.registry import Registry
 from palaestra.envs import ENVS
 from palaestra.envs.base import EnvFactory
 from palaestra.teams import shapes
+from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
+from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
@@ -20,10 +22,13 @@ from palaestra.teams.window import WindowEnv, window
 
 __all__ = [
     "AGGREGATES",
+    "AUDITS",
     "GATES",
     "ROUTES",
     "STOPS",
     "WORKFLOWS",
+    "AuditedDeliberation",
+    "ConductedEnv",
     "Deliberation",
     "Graph",
     "OrchestratedEnv",
@@ -31,6 +36,8 @@ __all__ = [
     "Said",
     "SelfSummaryEnv",
     "WindowEnv",
+    "audited",
+    "conducted",
     "orchestrated",
     "pipeline",
     "self_summary",
@@ -44,7 +51,7 @@ WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",)
 for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
     shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.refine,
-    shapes.plan_act_check, shapes.search, orchestrated, pipeline, self_summary, window,
+    shapes.plan_act_check, shapes.search, audited, conducted, orchestrated, pipeline, self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

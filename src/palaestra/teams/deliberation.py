@@ -20,7 +20,7 @@ from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.teams.graph import Graph
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said, Verdict
 
 ACCEPT = "ok"
 SEPARATOR = " | "
@@ -116,7 +116,7 @@ class Deliberation:
             self._said[said.role] = said
             self._every.append(said)
         self._turn += 1
-        latest = list(self._said.values())
+        latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
         info = facts | {"valid": valid, "answer": answers, "score": scores}
         if not self._stop(latest):
             self._step += 1
@@ -127,7 +127,7 @@ class Deliberation:
         self._acting = {}
         final = self._aggregate(latest, self._draw)
         info["success"] = self.inner.solved(final.score)
-        info["final"], info["final_role"] = final.text, final.role
+        info["final"], info["final_role"], info["final_read"] = final.text, final.role, final.score is not None
         worth = (final.score or 0.0) - self.price * len(self._every)
         return StepResult({}, dict.fromkeys(self._said, worth), terminated=True, info=info)
 
@@ -155,7 +155,7 @@ class Deliberation:
         observations = {}
         for role in roles:
             own, coming = self._said.get(role), self._coming(role)
-            verdicts = self._gate(role, own, coming, self._draw) if coming else []
+            verdicts = self._verdicts(role, own, coming)
             kept = [said for said, (_, reason) in zip(coming, verdicts, strict=True) if reason is None]
             self._acting[role] = kept
             told["heard"][role] = [said.role for said in coming]
@@ -166,6 +166,12 @@ class Deliberation:
             observations[role] = self._observation(role, own if self.graph.own else None, kept)
         self._told = told
         return observations
+
+    def _verdicts(self, role: str, own: Said | None, coming: list[Said]) -> list[Verdict]:
+        """What the gate says of each message; those that are held anyway it is not asked about."""
+        judged = [said for said in coming if said.held is None]
+        verdicts = iter(self._gate(role, own, judged, self._draw) if judged else [])
+        return [next(verdicts) if said.held is None else (0.0, said.held) for said in coming]
 
     def _coming(self, role: str) -> list[Said]:
         """What was said to this role: the latest word of each sender, or all of theirs."""

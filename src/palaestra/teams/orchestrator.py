@@ -69,8 +69,11 @@ class OrchestratedEnv:
         if not self._asked or actions.keys() != {self.seat}:
             expected = [self.seat] if self._asked else []
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
+        return self._begin(actions[self.seat])
+
+    def _begin(self, action: Action) -> StepResult:
         names, self._asked = tuple(self.plans), False
-        chosen = Observation("", names).index(actions[self.seat])
+        chosen = Observation("", names).index(action)
         self._name = names[chosen or 0]
         self._working = working = self.plans[self._name]
         seen = working.reset(self._seed)

@@ -23,7 +23,10 @@ _HOME = ("palaestra.teams.rules",)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted."""
+    """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted.
+
+    held: why nobody hears it, and it does not count, unless nothing else does.
+    """
 
     role: str
     text: str
@@ -31,6 +34,7 @@ class Said:
     turn: int
     round: int
     accepts: bool = False
+    held: str | None = None
 
 
 Draw = Callable[[], np.random.Generator]

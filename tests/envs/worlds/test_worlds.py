@@ -51,11 +51,13 @@ SETTINGS = [
     ("inquiry", {"values": True, "doubt": 0.5}, False),
     ("inquiry", {"early": False, "questions": 12, "turns": 4, "bits": 4}, False),
     ("jobs", {"broken": 3}, False),
+    ("levels", {}, True),
     ("lock", {"locks": 5}, True),
     ("lookup", {}, False),
     ("memory_team", {}, False),
     ("routing", {"announced": True}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
+    ("subagents", {"size": 5, "good": [1]}, False),
     ("team_builder", {}, True),
 ]
 

@@ -7,7 +7,7 @@ import pytest
 from palaestra.algebra.turns import Turns
 from palaestra.credit.teams import shapley_values
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.teamwork import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork import cosine_contribution, hindsight_credit, importance_flow
 
 W1 = [[0.6, 0.2, 0.2], [0.4, 0.4, 0.2], [0.3, 0.3, 0.4]]
 W2 = [[0.5, 0.3, 0.2], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
@@ -108,3 +108,21 @@ def test_contribution_knows_groups_and_what_is_missing():
         cosine_contribution(Turns({"group": [0, 0], "embedding": [[1.0], [1.0, 2.0]]}))
     with pytest.raises(MissingColumnError, match="embed"):
         cosine_contribution(Turns({"group": [0]}))
+
+
+def test_who_was_not_invoked_counts_as_not_helpful():
+    turns = Turns({
+        "episode": [0, 0, 0, 1, 2, 3], "turn": [0, 1, 2, 0, 0, 0], "agent": ["a", "b", "a", "b", "a", "a"],
+        "helped": [False, True, True, False, None, False],
+    })  # fmt: skip
+    rows = {row["agent"]: row for row in hindsight_credit(turns, "helped", members=["a", "b", "c"]).rows(named=True)}
+    assert rows["a"] == {
+        "agent": "a",
+        "episodes": 3,
+        "invoked": 3,
+        "helpful": pytest.approx(1 / 3),
+    }  # one unknown
+    assert rows["b"] == {"agent": "b", "episodes": 4, "invoked": 2, "helpful": 0.25}
+    assert rows["c"] == {"agent": "c", "episodes": 4, "invoked": 0, "helpful": 0.0}
+    with pytest.raises(MissingColumnError, match="did you mean 'helped'"):
+        hindsight_credit(turns, "helpd")

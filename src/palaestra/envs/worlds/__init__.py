@@ -29,6 +29,7 @@ from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
 from palaestra.envs.worlds.market import Market
@@ -43,6 +44,7 @@ from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
+from palaestra.envs.worlds.subagents import SubAgents
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.taps import Taps
 from palaestra.envs.worlds.team_builder import TeamBuilder
@@ -82,6 +84,7 @@ __all__ = [
     "Investigation",
     "Jobs",
     "Kitchen",
+    "Levels",
     "Lock",
     "Lookup",
     "Market",
@@ -97,6 +100,7 @@ __all__ = [
     "Sites",
     "Stakeholder",
     "Steps",
+    "SubAgents",
     "Talk",
     "Taps",
     "TaskTemplate",

@@ -1,6 +1,6 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
-from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork.attribution import cosine_contribution, hindsight_credit, importance_flow
 from palaestra.evaluation.teamwork.composition import (
     competitive_ratio,
     compose,
@@ -39,6 +39,7 @@ __all__ = [
     "decision_quality",
     "effective_channels",
     "flips",
+    "hindsight_credit",
     "importance_flow",
     "majority_gain",
     "module_interactions",

@@ -59,21 +59,34 @@ def importance_flow(
 def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(receiver's row, sender's row, weight) of what was kept, by the receiver's turn, the latest first."""
     keys = [key for key in EPISODE if key in turns.columns]
-    rows = turns.frame.select(
-        *keys, pl.col("agent").cast(pl.String), pl.col("turn").cast(pl.Int64)
+    kept = messages.filter(pl.col("kept")) if "kept" in messages.columns else messages
+    spoken = turns.frame.select(*keys, pl.col("agent").cast(pl.String), pl.col("turn").cast(pl.Int64))
+    names = pl.Enum(spoken["agent"].unique().sort())
+    longest = int(spoken["turn"].max() or 0) + 1  # type: ignore[call-overload]
+    episodes = spoken.select(keys).unique(maintain_order=True).with_row_index("_episode")
+
+    def place(agent: str, turn: str) -> pl.Expr:
+        """One number for who spoke when; null for whom no turn is of."""
+        who = pl.col(agent).cast(pl.String).cast(names, strict=False).to_physical().cast(pl.Int64)
+        when = pl.when(pl.col(turn).is_between(0, longest - 1)).then(pl.col(turn).cast(pl.Int64))
+        return (pl.col("_episode").cast(pl.Int64) * len(names.categories) + who) * longest + when
+
+    rows = spoken.join(episodes, on=keys, nulls_equal=True, maintain_order="left").select(
+        place("agent", "turn").alias("_place")
     ).with_row_index("_row")  # fmt: skip
-    joined = messages.filter(pl.col("kept")) if "kept" in messages.columns else messages
-    for role, name in (("receiver", "_to"), ("sender", "_from")):
-        renamed = rows.rename({"agent": role, "turn": f"{role}_turn", "_row": name})
-        joined = joined.join(renamed, on=[*keys, role, f"{role}_turn"], nulls_equal=True)
-    weight = pl.col("weight").clip(lower_bound=0.0).fill_null(0.0)
-    total = weight.sum().over("_to")
-    scaled = pl.when(total > 0).then(weight / total).otherwise(1 / pl.len().over("_to"))
-    edges = joined.select("receiver_turn", "_to", "_from", _weight=scaled).sort("receiver_turn", descending=True)
-    return [
-        (each["_to"].to_numpy(), each["_from"].to_numpy(), each["_weight"].to_numpy())
-        for each in edges.partition_by("receiver_turn", maintain_order=True)
-    ]
+    joined = kept.join(episodes, on=keys, nulls_equal=True).select(
+        place("receiver", "receiver_turn").alias("_to"), place("sender", "sender_turn").alias("_from"), "receiver_turn",
+        _weight=pl.col("weight").clip(lower_bound=0.0).fill_null(0.0).cast(pl.Float64),
+    )  # fmt: skip
+    for name in ("_to", "_from"):
+        joined = joined.join(rows.rename({"_place": name, "_row": f"{name}_row"}), on=name)
+    to, sender = joined["_to_row"].to_numpy(), joined["_from_row"].to_numpy()
+    weight, when = joined["_weight"].to_numpy(), joined["receiver_turn"].to_numpy()
+    total, count = np.bincount(to, weight, len(spoken))[to], np.bincount(to, minlength=len(spoken))[to]
+    scaled = np.where(total > 0, weight / np.where(total > 0, total, 1.0), 1 / np.maximum(count, 1))
+    order = np.argsort(-when, kind="stable")
+    cuts = np.flatnonzero(np.diff(when[order])) + 1
+    return [(to[part], sender[part], scaled[part]) for part in np.split(order, cuts) if len(part)]
 
 
 def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group",)) -> np.ndarray:
@@ -94,6 +107,35 @@ def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Seq
     found = np.full(len(turns), np.nan)
     found[known] = (vectors * means[ids]).sum(1)
     return found
+
+
+def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:
+    """BOAD's credit of members ([129], arXiv 2512.23631): agent, episodes, invoked, helpful, float64.
+
+    helpful: share of all episodes in which a judge, who knows how it ended, says that one of the member's turns helped
+    (column `verdict`); an episode in which a member was not invoked counts against it, one whose verdicts are all
+    missing is left out. members: those that could have been invoked, if not all of them ever were.
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    if verdict not in turns.columns:
+        raise MissingColumnError(f"hindsight_credit: no column {verdict!r}{nearest(verdict, turns.columns)}")
+    episodes = turns.codes("episode")
+    frame = turns.frame.select(
+        pl.Series("_episode", episodes.ids), pl.col("agent").cast(pl.String), _said=pl.col(verdict).cast(pl.Float64)
+    )
+    judged = frame.group_by("agent", "_episode").agg(pl.col("_said").max())
+    found = judged.group_by("agent").agg(
+        invoked=pl.len(), _missing=pl.col("_said").null_count(), _helped=(pl.col("_said") > 0).sum()
+    )
+    silent = [name for name in members if name not in set(found["agent"])]
+    rows = pl.concat([found, pl.DataFrame({"agent": silent}, schema={"agent": pl.String})], how="diagonal")
+    counted = episodes.size - pl.col("_missing").fill_null(0)
+    return rows.select(
+        "agent", episodes=counted.cast(pl.Int64), invoked=pl.col("invoked").fill_null(0).cast(pl.Int64),
+        helpful=pl.when(counted > 0).then(pl.col("_helped").fill_null(0) / counted),
+    ).sort("helpful", "agent", descending=[True, False], nulls_last=True)  # fmt: skip
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -43,6 +43,12 @@ def importance(answer: str = "answer") -> Study:
     return found
 
 
+@STUDIES.register("hindsight")
+def hindsight(verdict: str = "helped") -> Study:
+    """Which members helped, by a judge's verdicts on their turns (BOAD)? TURNS with agent, episode and `verdict`."""
+    return lambda turns: teamwork.hindsight_credit(Turns(table(turns, "agent", "episode", verdict)), verdict)
+
+
 @STUDIES.register("flips")
 def flips(score: str = "score", right: float = 1.0) -> Study:
     """How do opinions change while a team talks? TURNS with `score`, of what each turn said."""

@@ -1,0 +1,57 @@
+"""`Levels`: tasks of three levels, with workers who solve some and recognise a right answer more often than that.
+
+Where a team of several layers pays, and where one worker is enough. The workers are scripts (`worker`). Left out: what
+the tasks are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from palaestra.agents.base import Request
+from palaestra.envs.base import Action
+from palaestra.envs.registry import ENVS
+from palaestra.envs.tasks import Task, TaskEnv
+
+LEVELS = {"easy": 0.95, "medium": 0.35, "hard": 0.12}
+"""How often a worker that hears nobody is right."""
+RECOGNISED, OPTIONS = 0.9, 6
+RIGHT = "right"
+
+
+@ENVS.register("native/levels")
+class Levels(TaskEnv):
+    """The question is how hard the task is: easy, medium or hard; the answer `right` scores 1, others 0."""
+
+    def draw(self, seed: int) -> Task:
+        """Each level as often."""
+        level = list(LEVELS)[int(np.random.default_rng(seed).integers(len(LEVELS)))]
+        return Task(f"levels:{level}:{seed}", level, lambda text: float(text == RIGHT), RIGHT)
+
+
+def worker(templates: Sequence[str] = ()) -> Callable[[Request], Action]:
+    """Solves as often as `LEVELS` says; who hears a right answer takes it over `RECOGNISED` of the time.
+
+    templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
+    """
+
+    def play(request: Request) -> Action:
+        seen, rng = request.observation, request.rng
+        if request.agent == "orchestrator":
+            known = seen.legal or tuple(templates)
+            return known[int(rng.integers(len(known)))]
+        level, *heard = seen.text.split(" | ")
+        if RIGHT in heard and rng.random() < RECOGNISED:
+            return RIGHT
+        if rng.random() < LEVELS[level]:
+            return RIGHT
+        return f"wrong {int(rng.integers(1, OPTIONS))}"
+
+    return play
+
+
+def always(plan: str) -> Callable[[Request], Action]:
+    """An orchestrator that writes the same team for every task."""
+    return lambda request: plan

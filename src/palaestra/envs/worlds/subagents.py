@@ -1,0 +1,93 @@
+"""`SubAgents`: an archive of sub-agents of which few help, and a seat that staffs a team from it for a batch of tasks.
+
+A sub-agent helps with a task as often as its rate says, and the team solves it if one did, or by itself. Who helped is
+judged afterwards, with errors. Left out: what the sub-agents do; who writes them is a model elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+
+@dataclass
+class _State:
+    chosen: list[int] = field(default_factory=list)
+    helped: Any = False
+    over: bool = False
+
+
+@ENVS.register("native/subagents")
+class SubAgents(NativeEnv):
+    """`staff` names the members one after the other; then the team plays `batch` tasks. Reward: the share it solves.
+
+    facts, of each turn of the staff: member; instances, tasks that the member was there for; helped, share in which the
+    judge says that it helped; solved, share that the team solved. Success: more than half.
+
+    Args:
+        size: of the archive. good: which of them help. members: of a team. batch: tasks. rates: how often the good ones
+            help, and the others. alone: what the team solves without help. noise: how often the judge errs.
+
+    Raises:
+        InputError: the numbers do not fit together.
+    """
+
+    agents: tuple[str, ...] = ("staff",)
+    facts = {"member": int, "instances": int, "helped": float, "solved": float}
+
+    def __init__(
+        self,
+        *,
+        size: int = 20,
+        good: Sequence[int] = (2, 7, 11, 16),
+        members: int = 3,
+        batch: int = 12,
+        rates: Sequence[float] = (0.55, 0.1),
+        alone: float = 0.15,
+        noise: float = 0.1,
+    ) -> None:
+        shares = [*rates, alone, noise]
+        if not 1 <= members <= size or batch < 1 or len(rates) != 2 or any(not 0 <= share <= 1 for share in shares):
+            raise InputError(f"SubAgents: members={members} of {size=}, {batch=} >= 1, two rates, shares 0 to 1")
+        if any(not 0 <= member < size for member in good):
+            raise InputError(f"SubAgents: good={list(good)} must be from 0 to {size - 1}")
+        self.members, self.batch, self.alone, self.noise = members, batch, alone, noise
+        self.rates = np.where(np.isin(np.arange(size), good), rates[0], rates[1])
+        self.choices = tuple(f"sub-agent {number}" for number in range(size))
+
+    def begin(self) -> tuple[str, _State]:
+        """An empty team."""
+        return f"subagents:{int(self.rng.integers(2**40))}", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Who is on the team; nobody twice."""
+        if self.state.over:
+            return {}
+        free = np.ones(len(self.choices), bool)
+        free[self.state.chosen] = False
+        return {"staff": Observation(f"members: {len(self.state.chosen)}", self.choices, free)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """One more member; with the last one the team plays, and each pick is told what came of it."""
+        state, member = self.state, chosen["staff"]
+        if member is None:
+            state.over = True
+            return {"staff": 0.0}, {"success": False}
+        state.chosen.append(member)
+        helps = self.rng.random(self.batch) < self.rates[member]
+        judged = helps ^ (self.rng.random(self.batch) < self.noise)
+        state.helped = helps | state.helped
+        told: dict[str, Any] = {"member": member, "instances": self.batch, "helped": float(judged.mean())}
+        if len(state.chosen) < self.members:
+            return {}, told
+        solved = float((state.helped | (self.rng.random(self.batch) < self.alone)).mean())
+        state.over = True
+        return {"staff": solved}, told | {"solved": solved, "success": solved > 0.5}

@@ -1,0 +1,43 @@
+"""What a team's shape is worth: sparse ones more, and none that is larger than its task deserves ([130])."""
+
+from __future__ import annotations
+
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, clip, exp, fill_missing, ratio, register, where
+
+
+@register()
+def density(
+    nodes: SignalLike = "plan_nodes",
+    edges: SignalLike = "plan_edges",
+    depth: SignalLike = "plan_depth",
+    most: SignalLike = "plan_most",
+) -> Signal:
+    """How sparse a team is, AgentConductor's S_complex (arXiv 2602.17100).
+
+    exp(e^(-V/N) + 2 e^(-E/E_max) + 1 - d/V) of V nodes, E edges and d layers, N the most that the task deserves and
+    E_max = V(V-1)/2 (without a pair e^0 = 1); tanh((N-V)/N) if V > N. So from e^0 to e^4 for what fits: much more than
+    passing or failing makes, 0.5, unless it is weighted (`conductor`).
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> four = {"plan_nodes": [4], "plan_edges": [3], "plan_depth": [4], "plan_most": [4]}
+    >>> density().evaluate(Turns(four)).round(4)
+    array([4.8595])
+    """
+    v, e, d, n = map(as_signal, (nodes, edges, depth, most))
+    fits = exp(exp(-v / n) + 2 * exp(-ratio(2 * e, v * (v - 1))) + 1 - d / v)
+    twice = exp(clip(2 * (n - v) / n, low=-60.0))
+    return where(v <= n, fits, (twice - 1) / (twice + 1))
+
+
+@register()
+def conductor(weight: float = 0.02, *, passed: float = 1.5, wrong: float = 1.0, error: float = 0.7) -> Signal:
+    """AgentConductor's reward of a seat that writes teams ([130], arXiv 2602.17100); missing on workers' turns.
+
+    `passed` if the team's answer is right, `wrong` if it is not, `error` if it cannot be read, -2 if what the seat
+    wrote is no team; and `weight` times `density()`. The paper adds the two as they are, weight 1, and then density is
+    all that counts: a single worker for every task.
+    """
+    right = where(as_signal("success"), passed, where(fill_missing("plan_read", 1.0), wrong, error))
+    return where(
+        fill_missing("plan_most", 0.0) > 0, where(as_signal("valid"), right + weight * density(), -2.0)
+    )  # fmt: skip

@@ -1,0 +1,197 @@
+"""A seat that writes the team itself: layers of workers as text, `2-3-1`, for each task ([130], arXiv 2602.17100).
+
+    conducted(most={"easy": 4, "hard": 10}, price=0.01)
+
+The text is a turn with a log-probability: a language model writes it freely, a table or a bandit chooses among
+`templates`. What was written is measured (nodes, edges, layers, the most that the task deserves), so that a reward can
+price it: `conductor(weight)`. Text that is no team ends the episode. Left out: roles with instructions of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from palaestra.algebra.yaml import read as read_yaml
+from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.tasks import TaskEnv
+from palaestra.errors import InputError
+from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.graph import Graph
+from palaestra.teams.orchestrator import OrchestratedEnv
+
+LONGEST = 400
+
+
+@functools.lru_cache(1024)
+def layers(text: str, workers: int = 10) -> Graph | None:
+    """The team that a text writes: widths of layers, each hears the one before; the last is one worker, who answers.
+
+    Or, as YAML, who hears whom: `{w2: [w1], w3: [w1, w2]}`. None if it is no team, has a circle, more than `workers`
+    members, or more than one whom nobody hears: a crowd that only votes would be the densest reward of all.
+
+    >>> made = layers("2-3-1")
+    >>> len(made.roles), made.steps[0], made.heard["w6"]
+    (6, ('w1', 'w2'), ('w3', 'w4', 'w5'))
+    >>> layers("many") is None
+    True
+    """
+    text = text.strip()
+    if re.fullmatch(r"[1-9]\d?(-[1-9]\d?)*", text):
+        widths = [int(width) for width in text.split("-")]
+        if sum(widths) > workers:
+            return None
+        names = iter(_names(sum(widths)))
+        made = [[next(names) for _ in range(width)] for width in widths]
+        heard = {to: before for before, now in pairwise(made) for to in now}
+        return _ending([name for layer in made for name in layer], heard)
+    if not text.startswith("{") or len(text) > LONGEST:
+        return None
+    try:
+        edges = read_yaml(text)
+        named = {*edges, *(sender for senders in edges.values() for sender in senders)}
+        return _ending([name for name in _names(workers) if name in named], edges) if len(named) <= workers else None
+    except Exception:  # whatever a model wrote
+        return None
+
+
+def _names(number: int) -> list[str]:
+    return [f"w{at}" for at in range(1, number + 1)]
+
+
+def _ending(roles: Sequence[str], edges: Mapping[str, Sequence[str]]) -> Graph | None:
+    """The one whom nobody hears gives the team's answer."""
+    heard = {sender for senders in edges.values() for sender in senders}
+    last = [role for role in roles if role not in heard]
+    return Graph.of(roles, edges=edges, aggregate=f"of({last[0]!r})") if len(last) == 1 else None
+
+
+class ConductedEnv(OrchestratedEnv):
+    """A team that `seat` writes answers each task; a failure is told to it while it has tries left.
+
+    facts: those of the teams; plan, which text; and on the seat's turn plan_nodes, plan_edges, plan_depth, how large
+    the team is; plan_most, how large it should be at most; plan_calls, how many turns it took; plan_read, whether its
+    answer could be read.
+    """
+
+    facts = {
+        **Deliberation.facts, "plan": str, "plan_nodes": int, "plan_edges": int, "plan_depth": int, "plan_most": int,
+        "plan_calls": int, "plan_read": bool,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        tasks: EnvFactory,
+        *,
+        workers: int,
+        most: int | Mapping[str, int],
+        templates: Sequence[str],
+        price: float,
+        tries: int,
+        seat: str,
+    ) -> None:
+        self._tasks, self.workers, self.most, self.tries = tasks, workers, most, tries
+        self.templates, self.seat, self.price = tuple(templates), seat, price
+        inner = tasks()
+        if not isinstance(inner, TaskEnv):
+            raise InputError(f"conducted: {type(inner).__name__} is no task with one answer (a TaskEnv)")
+        self.inner, self.plans = inner, {}
+        self.agents, self.task = (seat, *_names(workers)), ""
+        self._working, self._asked = None, False
+
+    @property
+    def question(self) -> str:
+        """What the wrapped task asks."""
+        return self.inner.question
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known."""
+        return self.inner.answer
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """The seat sees the question."""
+        self.inner.reset(seed)
+        self.task, self._seed, self._all, self._left = self.inner.task, seed, 0, self.tries
+        self._working = None
+        return self._ask(self.question)
+
+    def _ask(self, text: str) -> dict[str, Observation]:
+        self._asked, self._left = True, self._left - 1
+        return {self.seat: Observation(text, self.templates or None)}
+
+    def _begin(self, action: Action) -> StepResult:
+        """Measure what was written, and let it work."""
+        self._asked = False
+        text = str(action).strip()
+        if self.templates:
+            chosen = Observation("", self.templates).index(action)
+            text = "" if chosen is None else self.templates[chosen]
+        graph = layers(text, self.workers)
+        info: dict[str, Any] = {"valid": {self.seat: graph is not None}, "plan": text[:LONGEST],
+                                "plan_most": self._most()}  # fmt: skip
+        if graph is None:
+            return StepResult({}, {self.seat: -self.price * self._all}, terminated=True, info=info | {"success": False})
+        info |= {
+            "plan_nodes": len(graph.roles), "plan_edges": sum(map(len, graph.heard.values())),
+            "plan_depth": len(graph.steps),
+        }  # fmt: skip
+        self._name, self._calls = text, 0
+        if text not in self.plans:
+            self.plans[text] = Deliberation(self._tasks, graph)
+        self._working = self.plans[text]
+        return StepResult(self._working.reset(self._seed), info=info)
+
+    def _most(self) -> int:
+        if not isinstance(self.most, Mapping):
+            return self.most
+        return max((number for phrase, number in self.most.items() if phrase in self.question), default=self.workers)
+
+    def _go_on(self, team: Deliberation, actions: Mapping[str, Action]) -> StepResult:
+        result = super()._go_on(team, actions)
+        if not result.terminated:
+            return result
+        self._all += self._calls
+        info = dict(result.info)
+        info["plan_read"] = {self.seat: info["final_read"]}
+        if not info["success"] and self._left:
+            del info["success"]
+            return StepResult(self._ask(f"{self.question} | {self._name} failed"), info=info)
+        rewards = {agent: (reward or 0.0) - self.price * (self._all - self._calls) for agent, reward in
+                   result.rewards.items()}  # fmt: skip
+        return StepResult({}, rewards, terminated=True, info=info)
+
+
+def conducted(
+    tasks: EnvFactory,
+    *,
+    workers: int = 10,
+    most: int | Mapping[str, int] = 10,
+    templates: Sequence[str] = (),
+    price: float = 0.0,
+    tries: int = 1,
+    seat: str = "orchestrator",
+) -> EnvFactory:
+    """Factory of a game in which `seat` writes the team for each task; workers are `w1`, `w2` ….
+
+    workers: most that a team can have. most: how many a task deserves, a number, or one for each phrase that a question
+    may have. templates: the texts among which the seat chooses; without them it writes. price: of each turn. tries:
+    how often it may write; after a failure it reads the question and what failed (2 in the paper).
+
+    Raises:
+        InputError: an option is out of range, or a template is no team.
+    """
+    if workers < 1 or tries < 1 or price < 0:
+        raise InputError(f"conducted: {workers=} and {tries=} must be at least 1, price={price} at least 0")
+    for text in templates:
+        if layers(text, workers) is None:
+            raise InputError(
+                f"conducted: templates has {text!r}, expected at most {workers} workers, the last alone: '2-3-1'"
+            )
+    options = {"workers": workers, "most": most, "templates": templates, "price": price, "tries": tries, "seat": seat}
+    factory = functools.partial(ConductedEnv, tasks, **options)  # type: ignore[arg-type]
+    factory()
+    return factory
