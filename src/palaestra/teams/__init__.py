@@ -43,8 +43,9 @@ WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",)
 """What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
 for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
-    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.refine,
-    shapes.plan_act_check, shapes.search, orchestrated, pipeline, self_summary, window,
+    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction,
+    shapes.strategy_auction, shapes.refine, shapes.plan_act_check, shapes.search, orchestrated,
+    pipeline, self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -1,6 +1,7 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
+from palaestra.evaluation.teamwork.auctions import Weights, award, contrast, fit_weights
 from palaestra.evaluation.teamwork.composition import (
     competitive_ratio,
     compose,
@@ -26,18 +27,22 @@ from palaestra.evaluation.teamwork.synergy import (
 
 __all__ = [
     "Synergy",
+    "Weights",
     "action_quality",
     "averaging_floor",
+    "award",
     "best_tree",
     "channels",
     "coalition_table",
     "competitive_ratio",
     "compose",
+    "contrast",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
     "decision_quality",
     "effective_channels",
+    "fit_weights",
     "flips",
     "importance_flow",
     "majority_gain",

@@ -133,3 +133,10 @@ def compose(budget: float, top: int = 5, weights: Mapping[str, float] | None = N
     return lambda trials: teamwork.compose(
         table(trials, "component", "cost", "skill", "similarity", "verdict"), budget, weights=weights, top=top
     )
+
+
+@STUDIES.register("auction")
+def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Study:
+    """Whose plan is carried out (SALE)? BIDS: task, agent, price, tokens, jury (marks), and entropy if it counts."""
+    weights = teamwork.Weights(cost, entropy, jury)
+    return lambda bids: teamwork.award(table(bids, "task", "agent", "price", "tokens", "jury"), weights)
