@@ -10,6 +10,7 @@ from palaestra.evaluation.teamwork.composition import (
     threshold,
     threshold_knapsack,
 )
+from palaestra.evaluation.teamwork.contest import allocate, contest, factor_reward, recent_scores
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
@@ -29,6 +30,7 @@ __all__ = [
     "Synergy",
     "Weights",
     "action_quality",
+    "allocate",
     "averaging_floor",
     "award",
     "best_tree",
@@ -36,12 +38,14 @@ __all__ = [
     "coalition_table",
     "competitive_ratio",
     "compose",
+    "contest",
     "contrast",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
     "decision_quality",
     "effective_channels",
+    "factor_reward",
     "fit_weights",
     "flips",
     "importance_flow",
@@ -49,6 +53,7 @@ __all__ = [
     "module_interactions",
     "module_values",
     "offline",
+    "recent_scores",
     "retrieve",
     "score_at_cost",
     "synergy",
