@@ -12,6 +12,7 @@ from palaestra.envs.base import EnvFactory
 from palaestra.teams import shapes
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
+from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
@@ -26,11 +27,13 @@ __all__ = [
     "WORKFLOWS",
     "Deliberation",
     "Graph",
+    "HandoverEnv",
     "OrchestratedEnv",
     "PipelineEnv",
     "Said",
     "SelfSummaryEnv",
     "WindowEnv",
+    "handover",
     "orchestrated",
     "pipeline",
     "self_summary",
@@ -45,7 +48,7 @@ for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
     shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction,
     shapes.strategy_auction, shapes.refine, shapes.plan_act_check, shapes.search, orchestrated,
-    pipeline, self_summary, window,
+    handover, pipeline, self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -2,6 +2,7 @@
 
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, importance_flow
 from palaestra.evaluation.teamwork.auctions import Weights, award, contrast, fit_weights
+from palaestra.evaluation.teamwork.collaboration import collaboration_gap
 from palaestra.evaluation.teamwork.composition import (
     competitive_ratio,
     compose,
@@ -36,6 +37,7 @@ __all__ = [
     "best_tree",
     "channels",
     "coalition_table",
+    "collaboration_gap",
     "competitive_ratio",
     "compose",
     "contest",

@@ -156,3 +156,9 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Stu
         )
 
     return answer
+
+
+@STUDIES.register("gap")
+def gap(by: str = "pair") -> Study:
+    """What is lost by working together? RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)

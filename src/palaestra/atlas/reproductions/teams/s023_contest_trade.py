@@ -60,8 +60,8 @@ def blind(rewards: np.ndarray, rng: np.random.Generator) -> bool:
     "last or there is none it earns nothing.",
     baseline="equal weights; the last winner; skill that does not last; no skill",
     criterion="worked weights (.25, 0, .75) and zeros exact; skill of persistence .95: .2 a year above equal weights, "
-    "and 1 more return per deviation than with the last winner; persistence 0 and no skill: within 3 standard errors of "
-    "0; weights do not change with later rewards, in every seed (held on both fresh blocks)",
+    "and 1 more return per deviation than with the last winner; persistence 0 and no skill: within 3 standard errors "
+    "of 0; weights do not change with later rewards, in every seed (held on both fresh blocks)",
     seeds=(0, 1),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
