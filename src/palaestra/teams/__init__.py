@@ -14,6 +14,7 @@ from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
+from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
@@ -31,6 +32,7 @@ __all__ = [
     "ConductedEnv",
     "Deliberation",
     "Graph",
+    "HandoverEnv",
     "OrchestratedEnv",
     "PipelineEnv",
     "Said",
@@ -38,6 +40,7 @@ __all__ = [
     "WindowEnv",
     "audited",
     "conducted",
+    "handover",
     "orchestrated",
     "pipeline",
     "self_summary",
@@ -50,8 +53,9 @@ WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",)
 """What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
 for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
-    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.refine,
-    shapes.plan_act_check, shapes.search, audited, conducted, orchestrated, pipeline, self_summary, window,
+    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.strategy_auction,
+    shapes.refine, shapes.plan_act_check, shapes.search, audited, conducted, handover, orchestrated, pipeline,
+    self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

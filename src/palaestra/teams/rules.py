@@ -190,6 +190,32 @@ def winner() -> Route:
     return route
 
 
+@ROUTES.register("awarded")
+def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
+    """SALE's auction [85] (arXiv 2602.02751): once all bidders have a plan and others marked them, the best one acts.
+
+    The bidder with the least weight · price · words of its plan - Σ marks acts, of equal ones the first. prices: of the
+    step's roles, in their order. A juror says a mark from 0 to `best` for each bidder, in their order; others count 0.
+    """
+    if not prices or min(prices) < 0 or weight < 0:
+        raise InputError(f"awarded: prices={list(prices)} and weight={weight}: at least 0, one for each bidder")
+
+    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+        last = {each.role: each for each in said}
+        if any(role not in last for role in roles):
+            return roles
+        if len(prices) != len(roles):
+            raise InputError(f"awarded: {len(prices)} prices for the bidders {list(roles)}")
+        scores = [weight * price * len(last[role].text.split()) for role, price in zip(roles, prices, strict=True)]
+        for juror in (each for each in said if each.role not in roles):
+            marks = [float(found) for found in re.findall(r"\d+(?:\.\d+)?", juror.text)][: len(roles)]
+            for at, mark in enumerate(marks):
+                scores[at] -= mark if mark <= best else 0.0
+        return [roles[int(np.argmin(scores))]]
+
+    return route
+
+
 # -- aggregates -------------------------------------------------------------------------------------------------------
 
 

@@ -131,6 +131,18 @@ def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
     return deliberation(tasks, made, **options)
 
 
+def strategy_auction(
+    tasks: EnvFactory, prices: Sequence[float] = (1.0, 4.0), weight: float = 0.01, **options: Any
+) -> EnvFactory:
+    """All say how they would do it, all mark all plans, the best one for its price is carried out ([85], SALE)."""
+    bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
+    made = Graph.of(
+        [*bidders, *jurors], edges=dict.fromkeys(jurors, bidders), steps=[bidders, jurors, bidders],
+        route=f"awarded({[float(each) for each in prices]}, {weight!r})", aggregate="last()",
+    )  # fmt: skip
+    return deliberation(tasks, made, **options)
+
+
 def refine(tasks: EnvFactory, attempts: int = 3, **options: Any) -> EnvFactory:
     """Tries again, knowing its last answer, until the task's own test passes ([116], arXiv 2504.01931)."""
     made = Graph.of(["solver"], rounds=attempts, stop="verified()", aggregate="last()")

@@ -25,6 +25,7 @@ from palaestra.envs.worlds.graph_game import GraphGame
 from palaestra.envs.worlds.grid_world import ExploredGrid, GridWorld
 from palaestra.envs.worlds.grounding import Grounding
 from palaestra.envs.worlds.guardians import Guardians
+from palaestra.envs.worlds.halves import Halves
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
@@ -79,6 +80,7 @@ __all__ = [
     "GridWorld",
     "Grounding",
     "Guardians",
+    "Halves",
     "Hops",
     "Inquiry",
     "Investigation",

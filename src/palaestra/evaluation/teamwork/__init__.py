@@ -1,6 +1,8 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, hindsight_credit, importance_flow
+from palaestra.evaluation.teamwork.auctions import Weights, award, contrast, fit_weights
+from palaestra.evaluation.teamwork.collaboration import collaboration_gap
 from palaestra.evaluation.teamwork.composition import (
     competitive_ratio,
     compose,
@@ -9,6 +11,7 @@ from palaestra.evaluation.teamwork.composition import (
     threshold,
     threshold_knapsack,
 )
+from palaestra.evaluation.teamwork.contest import allocate, contest, factor_reward, recent_scores
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
@@ -26,18 +29,26 @@ from palaestra.evaluation.teamwork.synergy import (
 
 __all__ = [
     "Synergy",
+    "Weights",
     "action_quality",
+    "allocate",
     "averaging_floor",
+    "award",
     "best_tree",
     "channels",
     "coalition_table",
+    "collaboration_gap",
     "competitive_ratio",
     "compose",
+    "contest",
+    "contrast",
     "coordination",
     "cosine_contribution",
     "cost_at_score",
     "decision_quality",
     "effective_channels",
+    "factor_reward",
+    "fit_weights",
     "flips",
     "hindsight_credit",
     "importance_flow",
@@ -45,6 +56,7 @@ __all__ = [
     "module_interactions",
     "module_values",
     "offline",
+    "recent_scores",
     "retrieve",
     "score_at_cost",
     "synergy",

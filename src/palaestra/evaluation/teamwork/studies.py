@@ -14,6 +14,7 @@ from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import teamwork
 from palaestra.evaluation.studies import STUDIES, Study, table
+from palaestra.evaluation.teamwork.contest import Allocation
 
 
 @STUDIES.register("coordination")
@@ -139,3 +140,31 @@ def compose(budget: float, top: int = 5, weights: Mapping[str, float] | None = N
     return lambda trials: teamwork.compose(
         table(trials, "component", "cost", "skill", "similarity", "verdict"), budget, weights=weights, top=top
     )
+
+
+@STUDIES.register("auction")
+def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Study:
+    """Whose plan is carried out (SALE)? BIDS: task, agent, price, tokens, jury (marks), and entropy if it counts."""
+    weights = teamwork.Weights(cost, entropy, jury)
+    return lambda bids: teamwork.award(table(bids, "task", "agent", "price", "tokens", "jury"), weights)
+
+
+@STUDIES.register("contest")
+def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Study:
+    """What would a contest have given to whom, and earned? REWARDS: day, agent, reward; a row per day."""
+
+    def answer(rewards: Path) -> pl.DataFrame:
+        found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
+        part = pl.col("weight") * pl.col("reward")
+        leads = pl.col("agent").sort_by("weight", descending=True).first()
+        return found.group_by("day", maintain_order=True).agg(
+            earned=part.sum(), equal=pl.col("reward").mean(), invested=pl.col("weight").sum(), most_on=leads
+        )
+
+    return answer
+
+
+@STUDIES.register("gap")
+def gap(by: str = "pair") -> Study:
+    """What is lost by working together? RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)

@@ -1,0 +1,87 @@
+"""`Archive`: what somebody once wrote, found again by likeness: reports of a team's past, plans that won, tips.
+
+Entries are vectors with whatever belongs to them; what is found is ranked by the cosine. Left out: indices for more
+than some hundred thousand entries, and making the vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.errors import InputError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """key: what it is called. content: what was written. score: how good it is. owner: whose it is. time: when."""
+
+    key: str
+    content: Any
+    score: float = 0.0
+    owner: str = ""
+    time: float = 0.0
+
+
+class Archive:
+    """Entries in the order in which they were added.
+
+    >>> archive = Archive()
+    >>> archive.add(Entry("one", "north"), [0, 1])
+    >>> archive.add(Entry("two", "east", owner="ann"), [1, 0])
+    >>> [entry.content for entry in archive.top([1, 0.5], 1)]
+    ['east']
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._vectors = np.zeros((0, 0))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """Of length 1, float64[entries, d]."""
+        return self._vectors[: len(self.entries)]
+
+    def add(self, entry: Entry, embedding: np.ndarray | list[float]) -> None:
+        """Put one in.
+
+        Raises:
+            InputError: its vector has another length than those before, or is no vector of finite numbers.
+        """
+        unit = self._unit(embedding)
+        used = len(self.entries)
+        if used == len(self._vectors):  # room for twice as many
+            grown = np.zeros((max(2 * used, 16), len(unit)))
+            grown[:used] = self.vectors if used else grown[:0]
+            self._vectors = grown
+        self._vectors[used] = unit
+        self.entries.append(entry)
+
+    def top(self, query: np.ndarray | list[float], k: int, where: Callable[[Entry], bool] | None = None) -> list[Entry]:
+        """The k entries most like the query, of those for which `where` is true; equally like ones, older first."""
+        if not self.entries:
+            return []
+        likeness = self.vectors @ self._unit(query)
+        order = np.argsort(-likeness, kind="stable")
+        if where is None:
+            return [self.entries[at] for at in order[:k]]
+        found: list[Entry] = []
+        for at in order:
+            if len(found) == k:
+                break
+            if where(self.entries[at]):
+                found.append(self.entries[at])
+        return found
+
+    def _unit(self, vector: np.ndarray | list[float]) -> np.ndarray:
+        given = np.asarray(vector, float)
+        size = self._vectors.shape[1] if self.entries else len(given) if given.ndim else 0
+        if given.shape != (size,) or not size or not np.isfinite(given).all():
+            raise InputError(f"Archive: a vector of shape {given.shape}, expected {size or 'some'} finite numbers")
+        return np.asarray(given / max(np.linalg.norm(given), 1e-300))

@@ -1,0 +1,127 @@
+"""Strategy auctions ([85], arXiv 2602.02751): all say how they would do it, the best plan for its price is carried out.
+
+The workflow that plays it is `strategy_auction`. Left out: the paper's program for the weights, min Q such that the
+chosen cost - value of every training task is at most Q: without a bound it falls without end (Q = -1.2, -15, -152 as
+one weight grows from 1 to 100), with one it puts all weight on one signal, and outcomes do not enter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy import optimize
+
+from palaestra.algebra.archive import Archive, Entry
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+
+class Weights(NamedTuple):
+    """What counts in an auction: price · tokens, entropy of the plan, marks of the jury (for each juror, or all)."""
+
+    cost: float = 1.0
+    entropy: float = 0.0
+    jury: float | tuple[float, ...] = 1.0
+
+
+def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # noqa: B008 a constant
+    """The bids with `score` and `winner`: of each task the least score = w_c·price·tokens - w_h·entropy - Σ w_j·γ_j.
+
+    bids: task, agent, price, tokens, jury (marks γ, a list or a number), and if they count entropy and refined. A bid
+    that is refined, made after all had bid, counts only if its agent is cheaper than the winner of the others' and it
+    has a lower score; of several the lowest wins. Equal ones: the first row.
+
+    Raises:
+        MissingColumnError, InputError: a column is missing, or there are not as many marks as weights of jurors.
+    """
+    for name in ("task", "agent", "price", "tokens", "jury", *(("entropy",) if weights.entropy else ())):
+        if name not in bids.columns:
+            raise MissingColumnError(f"award: no column {name!r}{nearest(name, bids.columns)}")
+    features = _features(bids, weights.jury)
+    score = weights.cost * features[:, 0] + weights.entropy * features[:, 1] + features[:, 2]
+    late = pl.col("refined").fill_null(False) if "refined" in bids.columns else pl.lit(False)
+    frame = bids.with_columns(score=pl.Series(score)).with_row_index("_row").with_columns(_late=late)
+    first = frame.filter(~pl.col("_late")).sort("score", "_row").group_by("task", maintain_order=True).first()
+    frame = frame.join(
+        first.select("task", _best="score", _price="price", _first="_row"), on="task", how="left", maintain_order="left"
+    )
+    beats = pl.col("_late") & (pl.col("price") < pl.col("_price")) & (pl.col("score") < pl.col("_best"))
+    better = frame.filter(beats).sort("score", "_row").group_by("task").first()
+    frame = frame.join(better.select("task", _second="_row"), on="task", how="left", maintain_order="left")
+    return frame.with_columns(winner=pl.col("_row") == pl.col("_second").fill_null(pl.col("_first"))).drop(
+        "_row", "_late", "_best", "_price", "_first", "_second"
+    )
+
+
+def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weights:
+    """Weights that order the bids of a task as `worth` does, a column such as success less price.
+
+    min Σ d_ik · log(1 + e^{score_i - score_k}) over pairs of a task where i was worth d_ik more than k, all weights at
+    least 0, plus `ridge` times their squares. Not the paper's: see above.
+
+    Raises:
+        MissingColumnError, InputError: no such column, or no two bids of a task were worth differently.
+    """
+    if worth not in bids.columns:
+        raise MissingColumnError(f"fit_weights: no column {worth!r}{nearest(worth, bids.columns)}")
+    frame = bids.with_row_index("_row").select("_row", "task", _worth=pl.col(worth).cast(pl.Float64)).drop_nulls()
+    pairs = frame.join(frame, on="task").filter(pl.col("_worth") > pl.col("_worth_right"))
+    if not len(pairs):
+        raise InputError(f"fit_weights: no two bids of a task differ in {worth!r}")
+    more = (pairs["_worth"] - pairs["_worth_right"]).to_numpy()
+    more = more / more.sum()
+    features = _features(bids, 1.0)
+    gap = features[pairs["_row"].to_numpy()] - features[pairs["_row_right"].to_numpy()]
+    scale = np.maximum(gap.std(0), 1e-12)
+    gap = gap / scale
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = gap @ weights
+        chance = 1 / (1 + np.exp(-margin))
+        value = more @ np.logaddexp(0, margin) + ridge * weights @ weights
+        return float(value), gap.T @ (more * chance) + 2 * ridge * weights
+
+    found = optimize.minimize(loss, np.ones(3), jac=True, bounds=[(0, None)] * 3).x / scale
+    return Weights(*(float(each) for each in found))
+
+
+def contrast(memory: Archive, embedding: np.ndarray, agent: str, k: int = 8) -> list[tuple[str, str]]:
+    """(losing plan, winning plan) of the k past tasks most like this one; one of each pair is the agent's own.
+
+    Entries are plans with the agent as owner, the task as key, 1 as score of the winner's, 0 of the others'; what is
+    most like decides which tasks are near, so all plans of a task go in with the task's vector.
+    """
+    near = dict.fromkeys(entry.key for entry in memory.top(embedding, 16 * k))
+    plans: dict[str, list[Entry]] = {}
+    for entry in memory.entries:
+        if entry.key in near:
+            plans.setdefault(entry.key, []).append(entry)
+    found = []
+    for task in list(near)[:k]:
+        won = [entry for entry in plans[task] if entry.score > 0]
+        lost = [entry for entry in plans[task] if entry.score <= 0]
+        found += [
+            (str(low.content), str(high.content))
+            for high in won[:1]
+            for low in lost
+            if agent in (low.owner, high.owner)
+        ]
+    return found
+
+
+def _features(bids: pl.DataFrame, jury: float | Sequence[float]) -> np.ndarray:
+    """price · tokens, -entropy, -weighted marks, float64[bids, 3]."""
+    marks = bids["jury"]
+    if marks.dtype == pl.List:
+        counts = set(marks.list.len().to_list())
+        weights = [jury] * max(counts or {0}) if isinstance(jury, int | float) else list(jury)
+        if counts - {len(weights)}:
+            raise InputError(f"award: {sorted(counts)} marks of the jury, {len(weights)} weights; give one for each")
+        given = np.array(marks.to_list(), float).reshape(len(bids), -1) @ np.array(weights, float)
+    else:
+        given = marks.cast(pl.Float64).to_numpy() * (jury if isinstance(jury, int | float) else sum(jury))
+    entropy = bids["entropy"].cast(pl.Float64).fill_null(0.0).to_numpy() if "entropy" in bids.columns else 0.0
+    spent = (bids["price"].cast(pl.Float64) * bids["tokens"].cast(pl.Float64)).to_numpy()
+    return np.stack([spent, np.broadcast_to(-np.asarray(entropy), spent.shape), -given], axis=1)

@@ -1,0 +1,47 @@
+"""What is lost by working together ([60], arXiv 2511.02687): the same tasks alone with all, or the parts, and jointly.
+
+Left out: grading of transcripts; `success` is a column.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+CONDITIONS = ("solo", "solo_halves", "joint")
+
+
+def collaboration_gap(
+    frame: pl.DataFrame, *, by: str = "pair", task: str = "task", condition: str = "condition", score: str = "success"
+) -> pl.DataFrame:
+    """A row for each pair: solo, solo_halves, joint, gap, gap_stderr, integration, collaboration, tasks.
+
+    gap = solo - joint, over tasks that both have; integration = solo - solo_halves is what putting the parts together
+    costs one agent, collaboration = solo_halves - joint what is lost between two. Without runs of solo_halves the last
+    two are null. A pair in two orders is two values of `by`.
+
+    Raises:
+        MissingColumnError, InputError: a column is missing, a condition is unknown, or solo or joint is.
+    """
+    for name in (by, task, condition, score):
+        if name not in frame.columns:
+            raise MissingColumnError(f"collaboration_gap: no column {name!r}{nearest(name, frame.columns)}")
+    known = frame[condition].cast(pl.String).unique().to_list()
+    for each in known:
+        if each not in CONDITIONS:
+            raise InputError(f"collaboration_gap: {condition}={each!r}{nearest(str(each), CONDITIONS)}")
+    for each in ("solo", "joint"):
+        if each not in known:
+            raise InputError(f"collaboration_gap: no run has {condition}={each!r}, so there is nothing to compare")
+    wide = frame.with_columns(pl.col(score).cast(pl.Float64)).pivot(
+        on=condition, index=[by, task], values=score, aggregate_function="mean"
+    )
+    if "solo_halves" not in wide.columns:
+        wide = wide.with_columns(solo_halves=pl.lit(None, pl.Float64))
+    gap = pl.col("solo") - pl.col("joint")
+    return wide.group_by(by, maintain_order=True).agg(
+        pl.col(*CONDITIONS).mean(), gap=gap.mean(), gap_stderr=gap.std() / gap.count().sqrt(),
+        integration=(pl.col("solo") - pl.col("solo_halves")).mean(),
+        collaboration=(pl.col("solo_halves") - pl.col("joint")).mean(), tasks=gap.count(),
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""An internal contest ([23] ContestTrade, arXiv 2508.00554): who earned lately gets the weight, who did not gets none.
+
+Weights of a day follow from the days before it alone. The code's rule without a fitted model is followed: the plain
+mean and deviation of the last days. Left out: its two gradient-boosted regressors, and the judges' marks they read.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+Allocation = Literal["positive", "top_k", "equal"]
+WILD = 0.4
+"""A reward beyond this, up or down, is taken for a mistake, as the code does."""
+
+
+def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.2) -> float:
+    """Mean of rating (-2 to 2) × change of price over the symbols that have both; the change cut to ±20 %, none: 0.
+
+    >>> factor_reward(np.array([2, -1, 1]), np.array([0.1, -0.5, np.nan]))
+    0.2
+    """
+    worth = np.asarray(ratings, float) * np.clip(np.asarray(changes, float), -limit, limit)
+    valid = worth[np.isfinite(worth)]
+    return float(valid.mean()) if len(valid) else 0.0
+
+
+def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, days: int = 2) -> np.ndarray:
+    """mean / max(deviation, least) of the `window` days before each, float64[..., days, agents]; NaN: too few days.
+
+    rewards: float64[..., days, agents], in order. What is missing or beyond ±0.4 does not count as earned or lost: it
+    is the median of the window's other days, and a score needs `days` of those.
+
+    Raises:
+        InputError: window < 2, or least is not above 0.
+    """
+    if window < 2 or not least > 0 or not 1 <= days <= window:
+        raise InputError(f"contest: window={window} of at least 2, least={least} above 0, days={days} of the window")
+    given = np.asarray(rewards, float)
+    seen = np.where(np.abs(given) <= WILD, given, np.nan)
+    before = np.full((*seen.shape[:-2], window, seen.shape[-1]), np.nan)
+    past = np.concatenate([before, seen], axis=-2)[..., :-1, :]
+    windows = np.lib.stride_tricks.sliding_window_view(past, window, axis=-2)  # the days before each day
+    known = np.isfinite(windows)
+    count = known.sum(-1)
+    with np.errstate(all="ignore"):
+        middle = _median(windows, count)
+        filled = np.where(known, windows, middle[..., None])
+        score = filled.mean(-1) / np.maximum(filled.std(-1), least)
+    return np.asarray(np.where(count >= days, score, np.nan))
+
+
+def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
+    """Weights that add up to 1, or to 0 where nobody's score is above 0, float64[..., agents].
+
+    positive: in proportion to what is above 0. top_k: equal, to the `most` best that are above 0. equal: to all.
+
+    >>> allocate(np.array([0.5, -0.2, 1.5])).tolist(), allocate(np.array([-1.0, -2.0])).tolist()
+    ([0.25, 0.0, 0.75], [0.0, 0.0])
+    """
+    if how not in get_args(Allocation):
+        raise InputError(f"contest: allocate={how!r}{nearest(str(how), get_args(Allocation))}")
+    given = np.nan_to_num(np.asarray(scores, float), nan=-np.inf)
+    raw = np.where(np.isfinite(given), np.maximum(given, 0.0), 0.0)
+    if how == "equal":
+        raw = np.ones_like(raw)
+    if how == "top_k":
+        place = (-raw).argsort(-1, kind="stable").argsort(-1, kind="stable")
+        raw = ((place < most) & (raw > 0)).astype(float)
+    total = raw.sum(-1, keepdims=True)
+    return np.asarray(raw / np.where(total > 0, total, 1.0))
+
+
+def contest(
+    frame: pl.DataFrame, *, window: int = 5, how: Allocation = "positive", most: int = 3, least: float = 0.01
+) -> pl.DataFrame:
+    """A row for each day and agent: day, agent, reward, score, weight; both from earlier days alone.
+
+    frame: day, agent, reward, at most one row for each. A weight for the next day: give its rows with missing rewards.
+
+    Raises:
+        MissingColumnError, InputError: a column is missing, or an agent has two rewards on a day.
+    """
+    for name in ("day", "agent", "reward"):
+        if name not in frame.columns:
+            raise MissingColumnError(f"contest: no column {name!r}{nearest(name, frame.columns)}")
+    if frame.select("day", "agent").is_duplicated().any():
+        raise InputError("contest: an agent has two rewards on a day; give one")
+    wide = frame.pivot(on="agent", index="day", values="reward").sort("day")
+    agents = wide.columns[1:]
+    scores = recent_scores(wide.select(agents).cast(pl.Float64).to_numpy(), window=window, least=least)
+    weights = allocate(scores, how, most=most)
+    long = pl.DataFrame(
+        {
+            "day": wide["day"].gather(np.repeat(np.arange(len(wide)), len(agents))),
+            "agent": agents * len(wide), "score": scores.ravel(), "weight": weights.ravel(),
+        }
+    )  # fmt: skip
+    told = frame.select("day", pl.col("agent").cast(pl.String), "reward")
+    return told.join(long.with_columns(pl.col("score").fill_nan(None)), on=["day", "agent"], maintain_order="left")
+
+
+def _median(windows: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Median along the last axis of what is not NaN; NaN sorts last."""
+    order = np.sort(windows, axis=-1)
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    high = np.minimum(high, windows.shape[-1] - 1)
+    at = [np.take_along_axis(order, each[..., None], axis=-1)[..., 0] for each in (low, high)]
+    return np.asarray((at[0] + at[1]) / 2)

@@ -1,0 +1,85 @@
+"""Auctions of plans: who wins, who may refine, weights from outcomes, and what a memory shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.algebra.archive import Archive, Entry
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.studies import study
+from palaestra.evaluation.teamwork import Weights, award, contrast, fit_weights
+
+DATA = Path(__file__).parents[2] / "atlas" / "data" / "bids.jsonl"
+BIDS = pl.DataFrame(
+    {"task": [0] * 3, "agent": ["a", "b", "c"], "price": [1.0, 2.0, 4.0], "tokens": [10, 10, 10],
+     "entropy": [0.0, 0.0, 6.0], "jury": [[1.0, 1], [9, 9], [9, 9]]}
+)  # fmt: skip
+
+
+def winner(bids: pl.DataFrame, weights: Weights) -> list[str]:
+    return award(bids, weights).filter("winner")["agent"].to_list()
+
+
+def test_the_least_cost_less_value_wins():
+    found = award(BIDS, Weights(1.0, 0.0, 1.0))
+    assert found["score"].to_list() == [10 - 2, 20 - 18, 40 - 18]
+    assert winner(BIDS, Weights(1.0, 0.0, 1.0)) == ["b"]
+    assert winner(BIDS, Weights(1.0, 0.0, 0.0)) == ["a"]
+    assert winner(BIDS, Weights(1.0, 4.0, 1.0)) == ["c"]  # its plan is less sure of itself, which counts as thought
+    assert award(BIDS, Weights(0.0, 0.0, (1.0, 0.5)))["score"].to_list() == [-1.5, -13.5, -13.5]
+    assert winner(BIDS, Weights(0.0, 0.0, 1.0)) == ["b"]  # of equal ones the first
+    assert study("auction(cost=.1)", DATA).filter("winner")["agent"].to_list() == ["large", "small"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "price", "marks", "wins"),
+    [
+        ("a", 1.0, 12.0, "a"),  # cheaper than b, and better now
+        ("a", 1.0, 5.0, "b"),  # cheaper, but still worse
+        ("c", 4.0, 90.0, "b"),  # better, but not cheaper than the winner
+    ],
+)
+def test_only_who_is_cheaper_than_the_winner_may_refine(agent: str, price: float, marks: float, wins: str):
+    again = pl.DataFrame({"task": [0], "agent": [agent], "price": [price], "tokens": [10], "entropy": [0.0],
+                          "jury": [[marks, 0.0]], "refined": [True]})  # fmt: skip
+    bids = pl.concat([BIDS.with_columns(refined=False), again])
+    assert winner(bids, Weights(1.0, 0.0, 1.0)) == [wins]
+
+
+def test_weights_are_learnt_from_what_came_of_plans():
+    rng = np.random.default_rng(0)
+    n = 300
+    marks, price = rng.normal(size=(n, 3)), rng.random((n, 3))
+    bids = pl.DataFrame({"task": np.repeat(np.arange(n), 3), "agent": ["a", "b", "c"] * n, "price": price.ravel(),
+                         "tokens": [1.0] * 3 * n, "jury": marks.ravel(), "entropy": rng.normal(size=3 * n),
+                         "worth": (marks - 2 * price + 0.1 * rng.normal(size=(n, 3))).ravel()})  # fmt: skip
+    weights = fit_weights(bids, "worth")
+    assert weights.cost / weights.jury == pytest.approx(2, rel=0.1)
+    assert weights.entropy < 0.05 * weights.jury
+    best = bids.sort("worth").group_by("task").last().sort("task")["agent"]
+    assert (award(bids, weights).filter("winner").sort("task")["agent"] == best).mean() > 0.9
+    with pytest.raises(InputError, match="no two bids of a task differ"):
+        fit_weights(bids.with_columns(worth=1.0), "worth")
+
+
+def test_bad_bids_are_named():
+    with pytest.raises(MissingColumnError, match="jury"):
+        award(BIDS.drop("jury"))
+    with pytest.raises(MissingColumnError, match="entropy"):
+        award(BIDS.drop("entropy"), Weights(1, 1, 1))
+    with pytest.raises(InputError, match=r"\[2\] marks of the jury, 3 weights"):
+        award(BIDS, Weights(1, 0, (1.0, 1.0, 1.0)))
+
+
+def test_pairs_of_the_nearest_tasks_one_of_each_being_ones_own():
+    memory = Archive()
+    for task, near in (("t0", [1.0, 0]), ("t1", [0.9, 0.1]), ("t2", [0.0, 1])):
+        for agent in "abc":
+            memory.add(Entry(task, f"{agent} on {task}", float(agent == "b"), agent), near)
+    assert contrast(memory, np.array([1.0, 0]), "a", 2) == [("a on t0", "b on t0"), ("a on t1", "b on t1")]
+    assert contrast(memory, np.array([0.0, 1]), "b", 1) == [("a on t2", "b on t2"), ("c on t2", "b on t2")]
+    assert contrast(Archive(), np.array([1.0]), "a") == []

@@ -1,0 +1,35 @@
+"""The gap between one and two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.studies import study
+from palaestra.evaluation.teamwork import collaboration_gap
+
+DATA = Path(__file__).parents[2] / "atlas" / "data" / "pairs.csv"
+
+
+def test_what_is_lost_is_split():
+    found = {row["pair"]: row for row in study("gap", DATA).iter_rows(named=True)}
+    row = found["large first"]
+    assert (row["gap"], row["integration"], row["collaboration"], row["tasks"]) == (0.5, 0.25, 0.25, 4)
+    assert row["gap_stderr"] == pytest.approx(1 / 3**0.5 / 2)
+    assert found["small first"]["gap"] - row["gap"] == 0.25  # who begins
+
+
+def test_a_task_without_a_run_is_left_out_and_nothing_is_made_up():
+    frame = pl.read_csv(DATA).filter(pl.col("condition") != "solo_halves")
+    assert collaboration_gap(frame)["collaboration"].to_list() == [None] * 3
+    some = frame.with_columns(success=pl.when(pl.col("task") == "t3").then(None).otherwise("success"))
+    assert collaboration_gap(some)["tasks"].to_list() == [3] * 3
+    with pytest.raises(InputError, match="no run has condition='joint'"):
+        collaboration_gap(frame.filter(condition="solo"))
+    with pytest.raises(InputError, match="did you mean 'joint'"):
+        collaboration_gap(frame.with_columns(condition=pl.lit("jointly")))
+    with pytest.raises(MissingColumnError, match="pair"):
+        collaboration_gap(frame.rename({"pair": "pairs"}))
