@@ -36,14 +36,14 @@ def test_no_reader_of_polars_expands_a_path() -> None:
 
 
 def test_a_line_separator_in_a_name_ends_no_line(tmp_path: Path) -> None:
-    from palaestra.interface.report.load import _load_metrics
+    from palaestra.interface.report.load import load_metrics
     from palaestra.judges.asking import AnswerCache
     from palaestra.learning.journal import Journal
 
     lines = [f'{{"iteration": {n}, "policies": {{"a\u2028b": {{}}}}}}\n' for n in range(5)]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(lines), encoding="utf-8")
-    assert len(_load_metrics(path)[0]) == 5
+    assert len(load_metrics(path)[0]) == 5
     journal = Journal(path)
     journal.rewind(3)
     assert [line["iteration"] for line in journal.lines] == [0, 1, 2, 3]

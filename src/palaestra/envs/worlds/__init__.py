@@ -14,8 +14,10 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
+from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
 from palaestra.envs.worlds.experiment import Experiment
 from palaestra.envs.worlds.fetch import Fetch
@@ -30,6 +32,7 @@ from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.kitchen import Kitchen
+from palaestra.envs.worlds.layers import Layers
 from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
@@ -45,6 +48,7 @@ from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
+from palaestra.envs.worlds.stories import Stories
 from palaestra.envs.worlds.subagents import SubAgents
 from palaestra.envs.worlds.talk import Talk
 from palaestra.envs.worlds.taps import Taps
@@ -53,6 +57,7 @@ from palaestra.envs.worlds.templates import Desktop, TaskTemplate, suite
 from palaestra.envs.worlds.two_phase import TwoPhase, two_phase
 from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
+from palaestra.envs.worlds.walk import Walk
 from palaestra.envs.worlds.widgets import Widgets
 from palaestra.envs.worlds.working import Working
 
@@ -65,11 +70,14 @@ __all__ = [
     "Bertrand",
     "Brink",
     "Call",
+    "Cases",
     "Codes",
     "Corridor",
+    "Denoise",
     "Desktop",
     "Dial",
     "Dilemma",
+    "EvidenceDebate",
     "Exam",
     "Experiment",
     "ExploredGrid",
@@ -86,6 +94,7 @@ __all__ = [
     "Investigation",
     "Jobs",
     "Kitchen",
+    "Layers",
     "Levels",
     "Lock",
     "Lookup",
@@ -102,6 +111,7 @@ __all__ = [
     "Sites",
     "Stakeholder",
     "Steps",
+    "Stories",
     "SubAgents",
     "Talk",
     "Taps",
@@ -110,6 +120,7 @@ __all__ = [
     "TwoPhase",
     "Verdict",
     "Voxels",
+    "Walk",
     "Widgets",
     "Working",
     "forced",

@@ -26,6 +26,7 @@ class Lock(NativeEnv):
     Nothing is said before the last step. With the defaults chance opens one in 65,536. ends: the first wrong number
     ends the episode, as a wrong lead ends a search for evidence. gamma: what the way pays where the lock stays shut,
     `palaestra.evaluation.rubric.path_credit` of the steps (ExCyTIn-Bench [187] has .4); 0 pays nothing for it.
+    shown: what was turned is seen, and not the number of the step only.
     facts: reference, the combination as names of actions; right, whether this step was.
     """
 
@@ -33,14 +34,16 @@ class Lock(NativeEnv):
     facts = {"reference": list[str], "right": bool}
 
     def __init__(
-        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0, draw: int = 0
-    ) -> None:
+        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0, draw: int = 0,
+        shown: bool = False,
+    ) -> None:  # fmt: skip
         if locks < 1 or steps < 1 or numbers < 2 or not 0 <= gamma <= 1:
             raise InputError(
                 f"Lock: locks={locks} and steps={steps} must be at least 1, numbers={numbers} at least 2, "
                 f"gamma={gamma} in [0, 1]"
             )
         self.locks, self.steps, self.ends, self.gamma = locks, steps, ends, float(gamma)
+        self.shown = shown
         self.right = np.random.default_rng(draw).integers(numbers, size=(locks, steps))
         self.choices = tuple(f"turn to {number}" for number in range(numbers))
 
@@ -54,7 +57,8 @@ class Lock(NativeEnv):
         step = len(self.state.turned)
         if step == self.steps or (self.ends and self.state.turned != self.right[self.state.lock].tolist()[:step]):
             return {}
-        return {"opener": Observation(f"lock {self.state.lock}, step {step}", choices=self.choices)}
+        seen = f", turned {' '.join(str(each) for each in self.state.turned) or 'nothing'}" if self.shown else ""
+        return {"opener": Observation(f"lock {self.state.lock}, step {step}{seen}", choices=self.choices)}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Turn on."""

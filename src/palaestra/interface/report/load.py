@@ -105,7 +105,7 @@ def load_run(path: Path) -> Run:
 
 
 def _load_seed(folder: Path) -> Seed:
-    metrics, torn = _load_metrics(folder / "metrics.jsonl")
+    metrics, torn = load_metrics(folder / "metrics.jsonl")
     newest = max(folder.glob("turns/iteration-*.parquet"), key=lambda p: (len(p.name), p.name), default=None)
     shares = read_object(folder / "contributions.json") or {}
     for term, share in shares.items():
@@ -154,7 +154,7 @@ def _components(schema: pl.Schema) -> list[str]:
     return [n for n, t in schema.items() if n.startswith("r_") and (t.is_numeric() or t == pl.Boolean)]
 
 
-def _load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
+def load_metrics(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """Rows by iteration; of an iteration that was logged twice (a resumed run) the later line counts."""
     text = read_text(path) or ""
     lines = text.removesuffix("\n").split("\n") if text else []

@@ -9,8 +9,8 @@ from typing import Any
 from markupsafe import Markup
 
 from palaestra.algebra.registry import Registry
-from palaestra.interface.report.load import Run, Seed
-from palaestra.interface.report.plots import curves, over_seeds
+from palaestra.interface.report.load import Run, Seed, load_metrics
+from palaestra.interface.report.plots import curves, legend, over_seeds
 
 Row = dict[str, Any]
 Source = tuple[str, Sequence[Seed], Callable[[Row], Any]]
@@ -162,14 +162,32 @@ def _title(name: str) -> str:
 
 @CHARTS.register()
 def model_and_truth(run: Run) -> Panel | None:
-    """What a reward model pays beside the true metric: where the lines part, the model is being hacked."""
+    """What a reward model pays beside the true metric, of the run and of controls that were trained with one, too.
 
-    def read(field: str) -> Callable[[Row], Any]:
-        def value(row: Row) -> Any:
-            told = (row.get("stages") or {}).values()
-            return next((each[field] for each in told if {"model_reward", "truth"} <= each.keys()), None)
+    Where the lines part, the model is being hacked.
+    """
 
-        return value
+    def curve(metrics: Sequence[Row], field: str) -> list[tuple[int, Any]]:
+        told = (
+            (row["iteration"], each)
+            for row in metrics
+            for each in (row.get("stages") or {}).values()
+            if {"model_reward", "truth"} <= each.keys()
+        )
+        return [(iteration, each[field]) for iteration, each in told]
 
-    lines = [("model reward", run.seeds, read("model_reward")), ("success", run.seeds, read("truth"))]
-    return panel("Model reward beside the truth", "means over training turns", lines)
+    trained: dict[str, list[Sequence[Row]]] = {"": [seed.metrics for seed in run.seeds]}
+    for path in sorted(run.path.glob("seed-*/control-*/metrics.jsonl")):
+        name = f"{path.parent.name.removeprefix('control-')}: "
+        trained.setdefault(name, []).append(load_metrics(path)[0])
+    lines, labels = [], []
+    for name, seeds in trained.items():
+        for field, label in (("model_reward", "model reward"), ("truth", "success")):
+            line = over_seeds(f"{name}{label}", len(labels), [curve(metrics, field) for metrics in seeds])
+            if line is not None:
+                lines.append(line)
+                labels.append(line.label)
+    if not lines:
+        return None
+    title = "Model reward beside the truth"
+    return Panel(title, "mean over training turns", legend(labels) + curves(lines, what=title))

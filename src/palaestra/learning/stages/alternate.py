@@ -33,9 +33,10 @@ class alternate(Stage):
     success: where they part, the model is being hacked. A page draws both.
 
     Args:
-        pairs: text of a pairing. model: text of a kind of reward model, which is fitted anew or goes on from
-            where it was (`online_linear`), or of a scorer that is one (`reward_model(path)`). Its
-            rows are the turns with `prompt` and `response`, what was seen and said. margins: it is given theirs.
+        pairs: text of a pairing. model: text of a kind of reward model, which is fitted anew or goes on from where it
+            was (`online_linear`), or of a scorer that is one (`reward_model(path)`). Its rows are the turns with
+            `prompt` and `response`, what was seen and said. margins: it is given theirs. end: an episode is what its
+            last turn shows: that row stands for it in pairs and is scored, other turns get 0.
         reference: a column with the right answer, what the scorer gets as reference. condition: a column with what a
             row shall be scored by; where pairs have a criterion, that is theirs.
         corrupted: kinds of `corrupt`; the first episode of each group where `verified` holds is corrupted, one copy,
@@ -61,6 +62,7 @@ class alternate(Stage):
         refresh: int = 1,
         squash: bool = True,
         margins: bool = False,
+        end: bool = False,
     ) -> None:
         if every < 0 or refresh < 1:
             raise InputError(f"alternate: every={every} must not be negative, refresh={refresh} at least 1")
@@ -72,7 +74,7 @@ class alternate(Stage):
         self.model = made
         self.reference, self.condition, self.verified = reference, condition, verified
         self.corrupted, self.every, self.refresh, self.squash = tuple(corrupted), every, refresh, squash
-        self.margins, self.past = margins, cast("list[pl.DataFrame]", [])
+        self.end, self.margins, self.past = end, margins, cast("list[pl.DataFrame]", [])
         self.fitted = getattr(made, "weights", None) is not None or kind not in REWARD_MODELS
         self.needs = {"group", "episode", "observation", "action"} | {
             name for name in (reference, condition, verified if self.corrupted else None) if name
@@ -88,9 +90,12 @@ class alternate(Stage):
             self._fit(context)
         score = self._score(turns.frame).to_numpy().astype(float)
         said = 1 / (1 + np.exp(-np.clip(score, -700, 700))) if self.squash else score
-        if "success" in turns.columns:
-            truth = turns["success"].cast(pl.Float64).mean()
-            context.told |= {"model_reward": float(np.nanmean(said)) if len(said) else float("nan"), "truth": truth}
+        scored = _last(turns) == np.arange(len(turns)) if self.end else np.ones(len(turns), bool)
+        if scored.any() and not np.isnan(said[scored]).all():
+            context.told["model_reward"] = float(np.nanmean(said[scored]))
+        if "success" in turns.columns and (truth := turns["success"].cast(pl.Float64).mean()) is not None:
+            context.told["truth"] = float(truth)  # type: ignore[arg-type]
+        said = np.where(scored | np.isnan(said), said, 0.0)
         return turns.with_column(model_reward=said)
 
     def _collect(self, turns: Turns, context: Context) -> None:
@@ -104,6 +109,9 @@ class alternate(Stage):
             frame = pl.concat([turns.frame, made.frame.drop("origin")], how="diagonal_relaxed")
             turns = Turns(frame if "corrupted" in frame.columns else frame.with_columns(corrupted=None))
         found = self.pairing(turns)
+        if self.end:
+            last = _last(turns)
+            found = found.with_columns(pl.Series(side, last[found[side].to_numpy()]) for side in ("chosen", "rejected"))
         used = np.unique(np.concatenate([found["chosen"].to_numpy(), found["rejected"].to_numpy()]))
         rows = _plain(turns.frame[used])
         at = {side: np.searchsorted(used, found[side].to_numpy()) for side in ("chosen", "rejected")}
@@ -166,6 +174,15 @@ class alternate(Stage):
                 path.write_bytes(np.asarray(content).tobytes())
             self.model = type(self.model).load(folder)
         self.fitted = True
+
+
+def _last(turns: Turns) -> np.ndarray:
+    """Of each row the number of the last row, in the order of play, of its episode."""
+    ids = turns.codes("episode").ids
+    order = np.lexsort((turns["turn"].to_numpy(), ids)) if "turn" in turns.columns else np.argsort(ids, kind="stable")
+    last = np.zeros(ids.max(initial=-1) + 1, np.int64)
+    last[ids[order]] = order
+    return last[ids]
 
 
 def _bytes(path: Path) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Supervised terms: cloning what was said, weighted and signed, and preferences between pairs and by verdicts.
 
 A pair is the rows with one value of the column `pair`: those where `chosen` is true against those where it is false; a
-side may have several turns, whose log-probabilities are added. A row whose `pair` or `chosen` is missing takes no part.
+side may have several turns, whose log-probabilities are added. A row whose `pair` or `chosen` is missing takes no part,
+nor does a token whose `label_mask` is 0, if there is that column.
 """
 
 from __future__ import annotations
@@ -87,13 +88,17 @@ def pairs_of(piece: Piece, *, reference: bool = True) -> Pairs:
     at = torch.from_numpy(np.where(better, code, len(names) + code)).to(piece.new.device)
     rows = torch.from_numpy(known).to(piece.new.device)
 
+    mask = piece.mask
+    if "label_mask" in piece.step.table.columns:  # parts of an answer that are not compared, see the stage thinking()
+        mask = mask & (piece.column("label_mask") != 0)
+
     def sums(values: Tensor) -> tuple[Tensor, Tensor]:
-        per_row = values.masked_fill(~piece.mask, 0.0).sum(1)[rows]
+        per_row = values.masked_fill(~mask, 0.0).sum(1)[rows]
         both = per_row.new_zeros(2 * len(names)).index_add(0, at, per_row)
         return both[: len(names)], both[len(names) :]
 
     start = piece.reference().logprobs if reference else torch.zeros_like(piece.new.detach())
-    return Pairs(*sums(piece.new), *sums(start), *sums(piece.mask.to(piece.new.dtype)))
+    return Pairs(*sums(piece.new), *sums(start), *sums(mask.to(piece.new.dtype)))
 
 
 def preference(name: str, weight: float, per_pair: Callable[[Pairs], Tensor], *, reference: bool) -> Term:

@@ -1,0 +1,1 @@
+"""Reproductions of reward models, judges and the loops around them."""

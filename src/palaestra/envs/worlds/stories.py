@@ -1,0 +1,63 @@
+"""`Stories`: texts with flaws that a rubric may or may not name, and a mark that only looks like one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError
+
+
+@dataclass
+class _State:
+    over: bool = False
+
+
+@ENVS.register("native/stories")
+class Stories(NativeEnv):
+    """One of `stories` stories is told; half of them have one to three of `flaws` flaws, and are bad: reward 0, else 1.
+
+    Marks 0 to flaws - 1 are the flaws; the next mark is in 30 % of the good ones and means nothing. Which has which is
+    drawn from `draw`. facts: marks, what the story has; good.
+    """
+
+    agents: tuple[str, ...] = ("teller",)
+    facts = {"marks": list[int], "good": bool}
+
+    def __init__(self, *, stories: int = 24, flaws: int = 11, draw: int = 0) -> None:
+        if stories < 2 or flaws < 3:
+            raise InputError(f"Stories: stories={stories} must be at least 2, flaws={flaws} at least 3")
+        self.marks = told(stories, flaws, np.random.default_rng(draw))
+        self.flaws = flaws
+        self.choices = tuple(f"story {number}" for number in range(stories))
+
+    def begin(self) -> tuple[str, _State]:
+        """Always the same."""
+        return "stories", _State()
+
+    def look(self) -> dict[str, Observation]:
+        """Nothing to see."""
+        return {} if self.state.over else {"teller": Observation("tell a story", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Tell it; what is no story has all flaws."""
+        self.state.over, number = True, chosen["teller"]
+        marks = list(range(self.flaws)) if number is None else self.marks[number]
+        good = all(mark >= self.flaws for mark in marks)
+        return {"teller": float(good)}, {"marks": marks, "good": good, "success": good}
+
+
+def told(stories: int, flaws: int, rng: np.random.Generator) -> list[list[int]]:
+    """Marks of so many stories, every other one of them good."""
+    found = []
+    for number in range(stories):
+        if number % 2:
+            found.append(sorted(rng.permutation(flaws)[: int(rng.integers(1, 4))].tolist()))
+        else:
+            found.append([flaws] if rng.random() < 0.3 else [])
+    return found
