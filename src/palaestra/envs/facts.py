@@ -27,6 +27,8 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def _float(value: Any) -> float:
+    if type(value) is float and math.isfinite(value):  # nearly always
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, float | int | np.floating | np.integer):
         raise TypeError
     if not math.isfinite(value):
@@ -35,6 +37,8 @@ def _float(value: Any) -> float:
 
 
 def _int(value: Any) -> int:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError
     if int(value) not in _INT64:
@@ -43,7 +47,9 @@ def _int(value: Any) -> int:
 
 
 def _bool(value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise TypeError
     return bool(value)
 

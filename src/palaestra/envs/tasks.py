@@ -22,12 +22,14 @@ class Task:
 
     name: equal iff the question is equal, in every process. score: answer text -> number, at most 1; whatever it
     raises means that the answer cannot be read. answer: a right answer if one is known; it is never shown to an agent.
+    parts: of the question, for a team whose members read one each.
     """
 
     name: str
     question: str
     score: Callable[[str], float]
     answer: str | None = None
+    parts: tuple[str, ...] = ()
 
 
 class TaskEnv(ABC):

@@ -65,13 +65,15 @@ def compare(
     vary: str,
     seeds: int = 3,
     directory: str | Path | None = None,
+    budget: str | None = None,
     jobs: int | None = None,
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train variants of a recipe under one budget and the same seeds, and say of each pair which is better.
+    """Train variants of a recipe with the same seeds, and say of each pair which is better.
 
-    vary: `credit=grpo,dr_mas`, a field and its values. trust: as in `train`.
+    vary: `credit=grpo,dr_mas`, a field and its values. budget: what each may spend on training: `tokens=2e5`,
+    `turns=5000`, `price=2.5,input=1e-6,output=4e-6`; it replaces the number of iterations. trust: as in `train`.
 
     Returns:
         The comparison, as in `comparison.json`.
@@ -81,8 +83,9 @@ def compare(
 
     folder = Path("runs") / f"{Path(recipe).stem}-compare" if directory is None else Path(directory)
     comparison = runs.compare(
-        recipe, overrides, vary=vary, seeds=seeds, directory=folder, jobs=jobs, console=console, trust=trust
-    )
+        recipe, overrides, vary=vary, seeds=seeds, directory=folder, budget=budget, jobs=jobs, console=console,
+        trust=trust,
+    )  # fmt: skip
     for name in comparison["variants"].values():
         write_report(folder / name)
     write_comparison(folder)

@@ -57,6 +57,7 @@ def measure(
     return {
         "episodes": episodes.height,
         "turns": frame["agent"].count(),
+        **{name: frame[name].sum() for name in ("tokens_in", "tokens_out") if name in frame.columns},
         "groups": groups,
         "incomplete_groups": groups - len(_complete(turns, group_size)),
         "errors": dict(failures.iter_rows()),

@@ -68,6 +68,7 @@ class Trainer:
             ({"success", "low", "high", "score", "n"}) goes into the metrics. Must draw from its own seeds.
         after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
+        enough: asked with every line so far after each update; if it says so, that iteration was the last.
         directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
         files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
@@ -100,6 +101,7 @@ class Trainer:
         evaluate_every: int = 10,
         after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
         on_turns: Callable[[int, Turns], None] | None = None,
+        enough: Callable[[Sequence[Line]], bool] | None = None,
         directory: str | Path | None = None,
         checkpoint_every: int = 10,
         keep: int = 2,
@@ -117,6 +119,8 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         if lag < 0:
             raise InputError(f"Trainer: lag={lag}, expected 0 or more")
+        if lag and enough is not None:
+            raise InputError(f"Trainer: lag={lag} plays iterations that enough= may not want; take lag=0")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
         if lag:
@@ -130,7 +134,7 @@ class Trainer:
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
-        self.on_turns = on_turns
+        self.on_turns, self.enough = on_turns, enough
         self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
         self.files, self.track = tuple(files), track
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
@@ -168,6 +172,8 @@ class Trainer:
             if not leads:  # one process plays and writes; this one has learned with it
                 return []
             begin = self._begin(resume)
+            if self.enough is not None and self.journal.lines and self.enough(self.journal.lines):
+                self.iterations = begin - 1
             trackers = Trackers(self.track(begin - 1) if self.track is not None and begin <= self.iterations else ())
             try:
                 self._run(begin, trackers)
@@ -182,6 +188,8 @@ class Trainer:
             if self.overlap is not None and not self.overlap.queue:
                 self._look_ahead(range(begin, begin + self.lag + 1))
             for iteration in range(begin, self.iterations + 1):
+                if iteration > self.iterations:  # fewer than were planned
+                    break
                 with self._clock():
                     plan, turns, waited = self._play(iteration)
                     trained, rest, turns, warnings = self._rewarded(turns, plan)
@@ -200,6 +208,8 @@ class Trainer:
                     line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
                 line |= {"version_lag": behind, "waiting_seconds": waited}
+                if self.enough is not None and self.enough([*self.journal.lines, line]):
+                    self.iterations = iteration
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]
                 self.journal.append(line)

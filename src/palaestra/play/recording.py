@@ -124,7 +124,7 @@ def to_frame(episodes: Sequence[Episode], label: Label = UNLABELLED, facts: Fact
             columns.append(_series(name, rows))
     told = [row.facts or _NOTHING for row in rows] if facts else []
     for name, kind in facts.items():
-        columns.append(pl.Series(name, [each.get(name) for each in told], dtype=DTYPES[kind]))
+        columns.append(_fact_series(name, [each.get(name) for each in told], DTYPES[kind]))
     return pl.DataFrame(columns)
 
 
@@ -137,6 +137,16 @@ def _texts(name: str, values: list[Any], dtype: Any) -> pl.Series:
         return pl.Series(name, values, dtype=dtype)
     except UnicodeEncodeError:  # names come from anywhere
         return pl.Series(name, [clean(value) if isinstance(value, str) else value for value in values], dtype=dtype)
+
+
+def _fact_series(name: str, values: list[Any], dtype: Any) -> pl.Series:
+    """Lists go through Arrow, which makes a column of them ten times as fast."""
+    if not isinstance(dtype, pl.List):
+        return pl.Series(name, values, dtype=dtype)
+    inner = pl.Series(dtype=dtype.inner).to_arrow().type
+    series = pl.from_arrow(pa.array(values, pa.large_list(inner)))
+    assert isinstance(series, pl.Series)
+    return series.alias(name)
 
 
 def _list_series(name: str, arrays: list[np.ndarray | None]) -> pl.Series:

@@ -23,6 +23,8 @@ from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
+from palaestra.runs import budget as budgets
+from palaestra.runs import coalitions
 from palaestra.runs.measures import check as check_measures
 from palaestra.runs.parts import EnvPart, EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
@@ -322,9 +324,14 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     for agent in setup.proof.agents or ():
         if agent not in setup.agents:
             raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, setup.agents)}")
+    coalitions.check(setup.proof, setup.agents)
     if setup.warm_start is not None:
         part = setup.warm_start
         scripted_team(part.teacher, part.options, setup.train, "warm_start.teacher")
+    if setup.training.budget is not None:
+        player, nobody = setup.executor(), scripted_team("random", {}, setup.train, "train.budget")
+        budgets.check(setup.training, setup.train, nobody, player)
+        player.close()
     try:
         check_episode(setup.train)
     except AssertionError as error:

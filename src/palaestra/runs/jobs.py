@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from palaestra.algebra.files import plain, write_json, write_text
 from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
+from palaestra.evaluation import trials
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
 from palaestra.learning.ranks import by_itself, world
 from palaestra.play.processes import follow_parent as _follow_parent
 from palaestra.runs import build
+from palaestra.runs.budget import UNBOUND, spending
+from palaestra.runs.budget import read as read_budget
 from palaestra.runs.policies import FROM_DISK
-from palaestra.runs.proof import pairs, summarise
+from palaestra.runs.proof import after_training, economics, pairs, summarise
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
-from palaestra.runs.recipe import Recipe, alone, load
+from palaestra.runs.recipe import Recipe, alone, load, override
 from palaestra.runs.seed import Clock, finished, run_seed
 from palaestra.runs.stored import admit
 
@@ -264,13 +267,18 @@ def compare(
     vary: str,
     seeds: int,
     directory: Path,
+    budget: str | None = None,
     jobs: int | None = None,
     console: Console | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Train every variant under the same budget and seeds, and say of each pair which is better.
+    """Train every variant with the same seeds, and say of each pair which is better.
 
-    What is there already is not done again.
+    budget: `tokens=200000`, `turns=5000` or `price=…`, what each may spend in training, see `palaestra.runs.budget`;
+    then `iterations` of the recipe is no limit. What is there already is not done again.
+
+    Raises:
+        RecipeError: besides what a recipe can have wrong, a budget that a variant cannot keep; said before it is spent.
     """
     if by_torchrun():
         raise RecipeError("palaestra compare trains variants side by side: not under torchrun; train each by itself")
@@ -279,8 +287,14 @@ def compare(
         value: alone(load(name, [*overrides, f"{field}={value}", f"seeds={seeds}"], trust=trust)) for value in values
     }
     folders = {value: f"variant-{number}" for number, value in enumerate(values)}
-    for recipe in recipes.values():
-        _check(recipe)
+    if budget is not None:
+        part = {"budget": dict(read_budget(budget)), "iterations": UNBOUND}
+        recipes = {value: override(recipe, {"train": part}) for value, recipe in recipes.items()}
+    for value, recipe in recipes.items():
+        try:
+            _check(recipe)
+        except RecipeError as error:
+            raise RecipeError(f"{field}={value}: {error}") from error
     with contextlib.ExitStack() as stack:
         for folder in (directory, *(directory / name for name in folders.values())):
             stack.enter_context(locked(folder))
@@ -320,6 +334,8 @@ def _compare(
         "vary": field,
         "seeds": seeds,
         "variants": folders,
+        **spending(first.train.budget, results),
+        "economy": economics(trials(after_training(directory, folders)), first.train.budget),
         "pairs": pairs(first, directory, folders, results),
     }
     write_json(directory / "comparison.json", comparison)

@@ -24,6 +24,7 @@ from palaestra.envs import find as find_env
 from palaestra.errors import InputError, nearest
 from palaestra.learning.protocol import LEARNERS
 from palaestra.play.executors import EXECUTORS
+from palaestra.runs import budget
 from palaestra.runs.old import OLD_FIELDS, as_terms
 from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.secrets import refuse_secrets
@@ -211,9 +212,22 @@ class TrainPart(Part):
     save_turns: Literal["none", "last", "all"] = Field("last", description="iterations whose turns are kept as Parquet")
     incomplete: Literal["drop", "keep"] = Field("drop", description="groups that lack episodes after the retries")
     threads: int = Field(1, ge=1, description="torch threads of one seed; results can depend on it in the last bits")
+    budget: dict[str, float] | None = Field(
+        None,
+        description="no further iteration that would spend more than this in play: {tokens: 2e5}, {turns: 5000}, or "
+        "{price: 2.5, input: 1e-6, output: 4e-6}",
+    )
     lag: int = Field(
         0, ge=0, description="play so many iterations ahead of learning: iteration i with the weights after i - 1 - lag"
     )
+
+    @model_validator(mode="after")
+    def _has_a_budget_to_keep(self) -> TrainPart:
+        if self.budget is not None:
+            checked(budget.checked, self.budget)
+            if self.lag:
+                raise ValueError("budget and lag: what is played ahead is spent already; write lag: 0")
+        return self
 
 
 class PlayPart(Part):
@@ -264,6 +278,10 @@ class EvaluationPart(Part):
     look_tasks: int = Field(100, ge=2, description="tasks of each look during training")
     look_trials: int = Field(2, ge=1, description="episodes per task of each look")
     agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
+    coalitions: int = Field(
+        0, ge=0, description="held-out tasks that every coalition of trained and untrained members plays, for exact "
+        "Shapley values of at most 12 members; 0: none"
+    )  # fmt: skip
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")

@@ -22,7 +22,9 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
+from palaestra.evaluation.teamwork import economy
 from palaestra.learning import seal
+from palaestra.runs.budget import Budget, cost, total, unit
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.recipe import Recipe, look
@@ -73,6 +75,11 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         sentence = f"the trained team against it: {verdict(against)}"
         note = f"{part.note}; {sentence}" if part.note else sentence
         controls[name] = {**_estimate(by_name[name], value), "difference": _difference(against), "note": note}
+    spent = _spent(results)
+    for name in spent.keys() & controls.keys():
+        controls[name]["note"] += (
+            f"; {spent[name]['tokens']:,} tokens of training, the team {spent['after']['tokens']:,}"
+        )
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -84,6 +91,13 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,
+        "spent": spent,
+        "economy": economics(table),
+        "shapley": {
+            agent: over_seeds(np.array([result["shapley"][agent] for result in results]))
+            for agent in results[0].get("shapley") or {}
+            if all(agent in (result.get("shapley") or {}) for result in results)
+        },
         "table": [row.to_dict() | {"verdict": verdict(row)} for row in rows],
         "per_seed": per_seed,
         "verdict": f"{recipe.name}: {_sentence(measure, by_name, results)}",
@@ -94,6 +108,14 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "cpu_seconds": sum(result["cpu_seconds"] for result in results),
         "seconds_to_proof": {str(result["seed"]): result["seconds_to_proof"] for result in results},
     }
+
+
+def _spent(results: Results) -> dict[str, dict[str, float]]:
+    """What each trained system was trained on, all seeds together; empty where nobody counted."""
+    every = [result.get("spent") or {} for result in results]
+    names = dict.fromkeys(name for each in every for name in each)
+    sums = {name: {key: sum(each[name][key] for each in every if name in each) for key in total([])} for name in names}
+    return {name: each | {"tokens": each["tokens_in"] + each["tokens_out"]} for name, each in sums.items()}
 
 
 def _met(results: Results) -> int | None:
@@ -190,7 +212,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
                   len(change), _seeds(change, alpha))
             for (a, b), change, p in zip(names, changes, corrected, strict=True)
         ]  # fmt: skip
-    table = trials(_after_training(directory, variants), where=judged(recipe.evaluation))
+    table = trials(after_training(directory, variants), where=judged(recipe.evaluation))
     value = value_of(measure, table)
     differences = [paired_difference(table, a, b, value=value, alpha=alpha) for a, b in names]
     corrected = holm([difference.p for difference in differences])
@@ -200,6 +222,21 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
         needed = difference.runs + difference.more_runs if difference.more_runs > 0 else None
         found.append(_pair(a, b, _difference(row), p, f": {verdict(row)}", difference.runs, needed))
     return found
+
+
+def economics(table: pl.DataFrame, budget: Budget | None = None) -> list[dict[str, Any]]:
+    """What a held-out trial of each system costs and brings: rows of `evaluation.teamwork.economy`, with their `unit`.
+
+    unit: that of the budget; without one tokens, or turns where nobody counts tokens. Empty without successes, or for
+    one task alone.
+    """
+    if table["task"].n_unique() < 2 or table["success"].null_count():
+        return []
+    counted = table["tokens_out"].null_count() == 0 and table["tokens_in"].null_count() == 0
+    named = unit(budget) if budget else "tokens" if counted else "turns"
+    each = table.select("turns", "tokens_in", "tokens_out").iter_rows(named=True)
+    spent = pl.Series("spent", [cost(budget or {named: 1.0}, row) for row in each])
+    return [row | {"unit": named} for row in economy(table.with_columns(spent), cost="spent").to_dicts()]
 
 
 def _pair(a: str, b: str, difference: Any, p: float, said: str, seeds: int, needed: int | None) -> dict[str, Any]:
@@ -231,7 +268,7 @@ def _p_value(change: np.ndarray) -> float:
     return float(stats.ttest_1samp(change, 0.0).pvalue)
 
 
-def _after_training(directory: Path, variants: Mapping[str, str]) -> Turns:
+def after_training(directory: Path, variants: Mapping[str, str]) -> Turns:
     """The trained teams of several runs as one table, each a system of its own."""
     trained = [
         (name, _evaluations(directory / folder).filter(pl.col("system") == "after"))
@@ -298,7 +335,7 @@ def evaluate(
             raise StorageError(
                 f"{path / 'comparison.json'}: damaged: it names no variants; run `palaestra compare` again"
             )
-        turns = _after_training(path, variants)
+        turns = after_training(path, variants)
         stored = path / next(iter(variants.values()), "") / "recipe.yaml"
         if stored.exists():
             recipe = look(stored)

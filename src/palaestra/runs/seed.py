@@ -30,7 +30,9 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
 from palaestra.learning.trackers import build as build_trackers
-from palaestra.play.executors import Executor, Plan
+from palaestra.play.executors import Executor, Local, Plan
+from palaestra.runs import budget as budgets
+from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_team, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.parts import EvaluationPart
@@ -72,6 +74,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     gc.collect()
     gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
     lines = trained.run()
+    spent = {"after": budgets.total(lines)}
     keep(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     for name in setup.proof.controls:
@@ -79,7 +82,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
             folder = directory / f"control-{name}"
             said = _of_control(name, progress)
             rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said)
-            rival.run()
+            spent[name] = budgets.total(rival.run())
             systems[name] = (rival.test, rival.team)
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
@@ -89,12 +92,18 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
         tables.append(Turns(played.frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
+    shapley = {}
+    if setup.proof.coalitions:
+        progress("proving", len(systems), len(systems), "playing every coalition of members")
+        shapley = coalitions.worth(setup.proof, Local(), trained.test, trained.start, trained.team, seed=FINAL)
     trained.executor.close()
     held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {
         "seed": seed,
         "metrics": trained.exact(),
         "seconds_to_proof": trained.seconds_to_proof(lines),
+        "spent": spent,
+        "shapley": shapley,
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
         "met_in_training": sorted(held_out & trained.met()),
         "errors": dict(sum((Counter(line["errors"]) for line in lines), Counter())),
@@ -238,6 +247,7 @@ class Training:
         learner = self.setup.learner(self.team)
         if not (self.resume and self._look(0).exists()):
             self._look_at(self.start, 0)
+            self._fits()
         trainer = Trainer(
             self.train,
             self.team,
@@ -255,6 +265,7 @@ class Training:
             evaluate_every=part.evaluate_every,
             after_iteration=self._measure,
             on_turns=self._meet,
+            enough=budgets.stopper(part.budget),
             directory=self.directory,
             checkpoint_every=part.checkpoint_every,
             files=SEALED,
@@ -269,6 +280,13 @@ class Training:
         self.tables.rewind(part.iterations)
         self.tasks.rewind(part.iterations)
         return lines
+
+    def _fits(self) -> None:
+        """Stop before anything is learned if the first iteration would spend more than the budget."""
+        part = self.setup.training
+        if part.budget is not None:
+            share = part.groups * part.group_size / (self.proof.look_tasks * self.proof.look_trials)
+            budgets.refuse(part.budget, share * budgets.cost(part.budget, self.looked), part)
 
     def _trackers(self, since: int) -> list[Tracker]:
         name = f"{self.setup.name} seed {self.seed}"
@@ -321,6 +339,7 @@ class Training:
         """Held-out play during training; the mean of each task goes to disk for `seconds_to_proof`."""
         played = evaluate(self.proof, self.executor, self.test, team, seed=LOOK, run=str(self.seed), look=True)
         table = trials(played, where=judged(self.proof))
+        self.looked = {name: table[name].sum() for name in ("turns", "tokens_in", "tokens_out")}
         value = value_of(self.proof.measure, table)
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")

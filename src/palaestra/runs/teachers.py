@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import operator
+import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -234,6 +235,14 @@ def toolbox(skill: float = 0.5) -> Play:
         return str(int(request.rng.integers(10, 100)))
 
     return play
+
+
+@teacher("cups")
+def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
+    """Follows the ball of `native/cups` through what it reads, right with this probability; `notes`: page by page."""
+    from palaestra.envs.worlds.cups import reader
+
+    return functools.partial(reader, cups=string.ascii_lowercase[:cups], accuracy=accuracy, notes=notes)
 
 
 @teacher("optimum")

@@ -12,13 +12,13 @@ several tasks at once, partial credit for messages (that is `palaestra.credit`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
-from palaestra.errors import EnvError, InputError
+from palaestra.errors import EnvError, InputError, nearest
 from palaestra.teams.graph import Graph
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said, Verdict
 
@@ -26,6 +26,7 @@ ACCEPT = "ok"
 SEPARATOR = " | "
 LONGEST = 200
 """Longer answers are cut where another role reads them; they are scored whole."""
+Reads = Literal["whole", "part"]
 DRAWS = 7_919
 """Joins the reset seed: rules draw from a stream of their own."""
 
@@ -42,9 +43,11 @@ class Deliberation:
         price: what each turn costs the team: `price` less for everybody, for each of them.
         accept: what a role says to repeat the last message that it heard, without one its own last answer.
         separator: stands between what a role reads. longest: of an answer that others read, in characters.
+        reads: of the question, everybody "whole", or the first role the first "part", the second one the second …
 
     Raises:
-        InputError: the env is no task with one answer, or an option is out of range.
+        InputError: the env is no task with one answer, or an option is out of range; when it is reset, a question that
+            has not as many parts as there are roles.
     """
 
     facts = {
@@ -62,7 +65,10 @@ class Deliberation:
         accept: str = ACCEPT,
         separator: str = SEPARATOR,
         longest: int = LONGEST,
+        reads: Reads = "whole",
     ) -> None:
+        if reads not in get_args(Reads):
+            raise InputError(f"workflow: reads={reads!r}{nearest(str(reads), get_args(Reads))}")
         if not accept.strip() or not separator.strip() or longest < 1 or not price >= 0:
             raise InputError(
                 f"workflow: accept={accept!r} and separator={separator!r} must not be blank, longest={longest} at "
@@ -72,7 +78,7 @@ class Deliberation:
         if not isinstance(inner, TaskEnv):
             raise InputError(f"workflow: {type(inner).__name__} is no task with one answer (a TaskEnv)")
         self.inner: TaskEnv = inner
-        self.graph, self.price = graph, price
+        self.graph, self.price, self.reads = graph, price, reads
         self.agents = tuple(graph.roles)
         self.task = ""
         self._accept, self._separator, self._longest = accept.strip().casefold(), separator, longest
@@ -96,6 +102,7 @@ class Deliberation:
         self.inner.reset(seed)
         self.task = self.inner.task
         self._seed, self._rng = seed, None
+        self._questions = self._read_by()
         self._said: dict[str, Said] = {}
         self._every: list[Said] = []
         self._round = self._step = self._turn = 0
@@ -130,6 +137,17 @@ class Deliberation:
         info["final"], info["final_role"], info["final_read"] = final.text, final.role, final.score is not None
         worth = (final.score or 0.0) - self.price * len(self._every)
         return StepResult({}, dict.fromkeys(self._said, worth), terminated=True, info=info)
+
+    def _read_by(self) -> dict[str, str]:
+        """What each role reads of the question."""
+        if self.reads == "whole":
+            return dict.fromkeys(self.agents, self.question)
+        parts = self.inner.current.parts
+        if len(parts) != len(self.agents):
+            raise InputError(
+                f"workflow: reads='part', but the question has {len(parts) or 'no'} parts for {len(self.agents)} roles"
+            )
+        return dict(zip(self.agents, parts, strict=True))
 
     def _read(self, role: str, text: str) -> Said:
         """What was said, as it counts: the word of acceptance is what it accepts."""
@@ -182,13 +200,13 @@ class Deliberation:
 
     def _observation(self, role: str, own: Said | None, heard: list[Said]) -> Observation:
         mark = self._separator.strip()
-        parts = [self.question] + [
+        parts = [self._questions[role]] + [
             said.text.replace(mark, " ")[: self._longest] for said in ([own] if own is not None else []) + heard
         ]
         text = self._separator.join(parts)
         if not self.graph.roles[role]:
             return Observation(text)
-        lines = [self.question]
+        lines = [self._questions[role]]
         lines += [f"You said: {own.text[: self._longest]}"] if own is not None else []
         lines += [f"{said.role}: {said.text[: self._longest]}" for said in heard]
         told = {"role": "system", "content": self.graph.roles[role]}

@@ -16,7 +16,7 @@ from palaestra.evaluation.teamwork.coordination import coordination, flips, turn
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
 from palaestra.evaluation.teamwork.modules import coalition_table, module_interactions, module_values
-from palaestra.evaluation.teamwork.price import cost_at_score, score_at_cost, workflow_cost
+from palaestra.evaluation.teamwork.price import cost_at_score, economy, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
     Synergy,
     averaging_floor,
@@ -46,6 +46,7 @@ __all__ = [
     "cosine_contribution",
     "cost_at_score",
     "decision_quality",
+    "economy",
     "effective_channels",
     "factor_reward",
     "fit_weights",

@@ -1,7 +1,8 @@
 """Prices of teams: what the best can do for so much, what so much costs, what a cache of prefixes saves.
 
 Who is on the frontier is `evaluation.frontier`, what a success costs is `evaluation.cost_per_success` ([54], arXiv
-2508.02694); here are the two readings of a frontier of [53] (arXiv 2601.14192), and the cost model of [140] (arXiv
+2508.02694); here are the two readings of a frontier of [53] (arXiv 2601.14192), all of these for systems that met the
+same tasks (`economy`), and the cost model of [140] (arXiv
 2601.12307), which says what the same workflow costs as one conversation. Left out: price lists (`evaluation.suite`).
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.evaluation.dominance import frontier
 
 
 def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
@@ -72,3 +75,64 @@ def _known(frame: pl.DataFrame, *names: str) -> None:
     for name in names:
         if name not in frame.columns:
             raise MissingColumnError(f"no column {name!r}{nearest(name, frame.columns)}")
+
+
+def economy(
+    trials: pl.DataFrame, *, cost: str = "cost", value: str = "success", resamples: int = 1000, seed: int = 0
+) -> pl.DataFrame:
+    """A row for each system: what a trial costs, what it brings, and whether anybody is better for as much.
+
+    trials: as `evaluation.trials` gives them, with what each cost in the column `cost` (tokens, dollars, turns).
+
+    Returns: system; cost, and value (mean of success or score) with low and high; cost_of_pass, cost / value ([54],
+        arXiv 2508.02694), null without a success, with pass_low and pass_high; score_at_cost and cost_at_score ([53],
+        arXiv 2601.14192), the best for as much and the least for as good; frontier; on_frontier, in what share of the
+        resamples. Intervals are 95 % percentiles of a bootstrap over tasks that all systems share: who is better is
+        told from the same tasks, and all trials of a task stay together.
+
+    Raises:
+        MissingColumnError, InputError: a column is not there, or systems share no task.
+    """
+    _known(trials, "system", "task", cost, value)
+    means = (
+        trials.select("system", "task", c=pl.col(cost).cast(pl.Float64), v=pl.col(value).cast(pl.Float64))
+        .drop_nulls()
+        .group_by("system", "task", maintain_order=True)
+        .agg(pl.col("c", "v").mean())
+    )
+    systems = means["system"].unique(maintain_order=True).to_list()
+    shared = means.group_by("task").len().filter(pl.col("len") == len(systems))["task"].sort()
+    if not len(shared):
+        raise InputError(
+            f"economy: {', '.join(map(str, systems)) or 'nobody'} have no task in common with a known {cost}"
+        )
+    at = {system: number for number, system in enumerate(systems)}
+    place = {task: number for number, task in enumerate(shared)}
+    table = np.zeros((2, len(systems), len(shared)))
+    for system, task, c, v in means.filter(pl.col("task").is_in(shared.implode())).iter_rows():
+        table[:, at[system], place[task]] = c, v
+    drawn = np.random.default_rng(seed).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), resamples)
+    costs, values = table @ drawn.T / len(shared)  # float64[systems, resamples]
+    with np.errstate(divide="ignore"):
+        passes = np.where(values > 0, costs / values, np.inf)
+    cheaper = (costs[None] <= costs[:, None]) & (values[None] >= values[:, None])
+    strictly = (costs[None] < costs[:, None]) | (values[None] > values[:, None])
+    best = ~(cheaper & strictly).any(1)
+    mean_cost, mean_value = table.mean(2)
+    points = frontier(pl.DataFrame({"system": systems, "cost": mean_cost, "score": mean_value}))
+    ends = [np.quantile(each, (0.025, 0.975), axis=1, method="nearest") for each in (costs, values, passes)]
+    found = pl.DataFrame(
+        {
+            "system": systems,
+            "cost": mean_cost, "cost_low": ends[0][0], "cost_high": ends[0][1],
+            "value": mean_value, "value_low": ends[1][0], "value_high": ends[1][1],
+            "cost_of_pass": [c / v if v > 0 else None for c, v in zip(mean_cost, mean_value)],
+            "pass_low": ends[2][0], "pass_high": ends[2][1],
+            "score_at_cost": [score_at_cost(points, c) for c in mean_cost],
+            "cost_at_score": [cost_at_score(points, v) for v in mean_value],
+            "on_frontier": best.mean(1),
+        }
+    )  # fmt: skip
+    finite = pl.col("pass_low", "pass_high")
+    found = found.with_columns(pl.when(finite.is_finite()).then(finite))
+    return found.join(points.select("system", "frontier", "hull"), on="system", how="left", maintain_order="left")

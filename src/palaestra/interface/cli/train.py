@@ -69,12 +69,18 @@ def compare(
     overrides: Overrides = None,
     vary: Annotated[str, typer.Option(metavar="FIELD=VALUE,VALUE…", help="e.g. credit=grpo,dr_mas,gigpo")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds of each variant")] = 3,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget", metavar="UNIT=NUMBER", help="what each may spend on training: tokens=2e5, turns=5000, price=2.5"
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="directory [default: runs/RECIPE-compare]")] = None,
     on: On = None,
     jobs: Jobs = None,
     trust: Trust = False,
 ) -> None:
-    """Train variants of a recipe under one budget and say which differences are real.
+    """Train variants of a recipe with the same seeds, or under the same budget, and say which differences are real.
 
     The same command again goes on where it was interrupted.
     """
@@ -89,8 +95,11 @@ def compare(
 
     directory = out or Path("runs") / f"{Path(recipe).stem}-compare"
     result = run_compare(
-        recipe, overrides, vary=vary, seeds=seeds, directory=directory, jobs=jobs, console=err, trust=trust
-    )
+        recipe, overrides, vary=vary, seeds=seeds, directory=directory, budget=budget, jobs=jobs, console=err,
+        trust=trust,
+    )  # fmt: skip
+    if said := result.get("budget_said"):
+        say(said)
     for pair in result["pairs"]:
         say(pair["verdict"])
     say(f"report: {directory / 'report.html'}")

@@ -28,8 +28,11 @@ class Priced:
     hull: bool
 
 
-def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -> Markup:
+def frontier_plot(
+    rows: Sequence[Priced], *, what: str, percent: bool = False, axis: str = "cost of a trial, $"
+) -> Markup:
     """Cost against success: filled is on the frontier, the line is its upper hull."""
+    sign = "$" if "$" in axis else ""
     with _figure(230) as (figure, axes):
         hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
         axes.plot(
@@ -45,11 +48,11 @@ def frontier_plot(rows: Sequence[Priced], *, what: str, percent: bool = False) -
             axes.annotate(_short(row.name, 18, lines=1), place, (7, -11), textcoords="offset points", color=tone)
         axes.margins(x=0.16, y=0.1)
         axes.grid(color=RULE, linewidth=0.8)
-        axes.set_xlabel("cost of a trial, $")
+        axes.set_xlabel(axis)
         _ticks(axes.yaxis, percent)
         _ticks(axes.xaxis, False)
         said = "; ".join(
-            f"{row.name}: cost ${number(row.cost)}, {number(row.value.mean, percent=percent)}"
+            f"{row.name}: cost {sign}{number(row.cost)}, {number(row.value.mean, percent=percent)}"
             + (", on the frontier" if row.best else "")
             for row in rows
         )
@@ -125,6 +128,64 @@ def rank_plot(rows: Sequence[tuple[str, int, int, int]], *, what: str) -> Markup
             axes.set_xticks(range(1, len(rows) + 1))
         said = "; ".join(f"{name}: {rank}, from {first} to {last}" for name, rank, first, last in rows)
         return _svg(figure, f"Intervals of ranks by {what}. {said}.")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A member. first: the turn in which it first speaks. worth: what it contributed."""
+
+    name: str
+    first: int
+    worth: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What was said from one member to another: `amount`, in tokens or messages of an episode."""
+
+    sender: str
+    receiver: str
+    amount: float
+
+
+def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str) -> Markup:
+    """Members from left to right as they first speak, those that speak at once below each other.
+
+    Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`).
+    """
+    columns = sorted({node.first for node in nodes})
+    tallest = max(sum(node.first == first for node in nodes) for first in columns)
+    at: dict[str, tuple[float, float]] = {}
+    for x, first in enumerate(columns):
+        names = [node.name for node in nodes if node.first == first]
+        at |= {name: (x, (len(names) - 1) / 2 - y) for y, name in enumerate(names)}
+    most = max((abs(node.worth) for node in nodes), default=0.0) or 1.0
+    strength = {node.name: 0.15 + 0.85 * max(node.worth, 0.0) / most for node in nodes}
+    widest = max((edge.amount for edge in edges), default=0.0) or 1.0
+    pairs = {(edge.sender, edge.receiver) for edge in edges}
+    with _figure(100 + 62 * (tallest - 1) + (30 if len(columns) > 4 else 0)) as (figure, axes):
+        for edge in edges:
+            (x, y), (x2, y2) = at[edge.sender], at[edge.receiver]
+            beside = abs(x2 - x) > 1 or x == x2 or (edge.receiver, edge.sender) in pairs
+            arrow = {
+                "arrowstyle": "-|>", "color": colour(0), "alpha": strength[edge.sender],
+                "linewidth": 0.8 + 4.2 * edge.amount / widest, "shrinkA": 13, "shrinkB": 13, "mutation_scale": 11,
+                "connectionstyle": f"arc3,rad={0.22 if beside else 0}",
+            }  # fmt: skip
+            axes.annotate("", (x2, y2), (x, y), arrowprops=arrow)
+        for node in nodes:
+            x, y = at[node.name]
+            axes.plot([x], [y], "o", markersize=19, color=PAPER, markeredgecolor=PAPER, zorder=3)
+            axes.plot([x], [y], "o", markersize=19, color=colour(0), alpha=strength[node.name], zorder=4)
+            drop = -20 - (13 if len(columns) > 4 and columns.index(node.first) % 2 else 0)
+            text = f"{_short(node.name, 12, lines=1)}\n{number(node.worth)}"
+            axes.annotate(text, (x, y), (0, drop), textcoords="offset points", ha="center", va="top", fontsize=10)
+        axes.set_xlim(-0.6, len(columns) - 0.4)
+        axes.set_ylim(-(tallest - 1) / 2 - 0.95, (tallest - 1) / 2 + 0.5)
+        axes.set_axis_off()
+        said = "; ".join(f"{edge.sender} to {edge.receiver}: {number(edge.amount)}" for edge in edges)
+        values = "; ".join(f"{node.name}: {number(node.worth)}" for node in nodes)
+        return _svg(figure, f"Graph of messages. Per episode: {said}. {worth}: {values}.")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
 from palaestra.interface.report.plots import intervals, legend
 from palaestra.interface.report.sections import Result, contributions, facts, result
+from palaestra.interface.report.team import frontier
 
 GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
 
@@ -64,6 +65,7 @@ def write_comparison(directory: Path) -> Path:
     measured = next((v.result for v in variants if v.result), None)
     percent = measured.percent if measured else True
     teams = [(v.name, v.run.seeds) for v in variants]
+    prices = [row for row in content.get("economy") or [] if isinstance(row, Mapping)]
     headline = _headline(variants, pairs)
     page = render(
         "comparison.html",
@@ -76,6 +78,9 @@ def write_comparison(directory: Path) -> Path:
         pairs=pairs,
         measure=measured.measure if measured else "success",
         percent=percent,
+        budget=str(content.get("budget_said") or ""),
+        prices=prices,
+        frontier=[frontier(prices)] if len(prices) > 1 else [],
         legend=legend([v.name for v in variants]),
         forests=_forests(variants, pairs, measured.measure if measured else "success", percent),
         progress=progress(teams),

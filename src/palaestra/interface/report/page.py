@@ -35,6 +35,7 @@ from palaestra.interface.report.sections import (
     shared_k,
     versions,
 )
+from palaestra.interface.report.team import team
 
 
 def write_report(run_dir: Path) -> Path:
@@ -66,6 +67,7 @@ def write_report(run_dir: Path) -> Path:
         optimiser=by_policy(run.seeds, OPTIMISER_PANELS),
         policy_legend=legend(policies(run.seeds)),
         comparison=_comparison_panels(outcome) if outcome else [],
+        team=team(run),
         shares=contributions(run.seeds),
         rewards=paid,
         rewards_legend=legend(paid.labels) if paid else "",

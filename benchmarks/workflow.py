@@ -1,0 +1,89 @@
+"""What the engine of workflows costs beside the policies: CPU time per message, 256 episodes at once.
+
+Debates of five in three rounds and a star of eight, on a task of one line, with policies that say the same at once; the
+time of the policies alone is subtracted. Beside it: the table of messages from a table of turns, per message.
+
+Run: python benchmarks/workflow.py
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+from collections.abc import Sequence
+from time import process_time
+
+from palaestra.agents import Team
+from palaestra.agents.base import Decision, Request
+from palaestra.algebra.messages import messages
+from palaestra.envs.base import EnvFactory
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.play.executors import Local, Plan
+from palaestra.teams import shapes
+
+EPISODES = 256
+MOST_MICROSECONDS = 25
+
+
+class Heads(TaskEnv):
+    """Heads or tails."""
+
+    def draw(self, seed: int) -> Task:
+        """The question."""
+        return Task(str(seed), f"heads or tails? {seed}", lambda text: float(text == "heads"), "heads")
+
+
+class Constant:
+    """Says one word, and counts its own time."""
+
+    name = "constant"
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """The same for all."""
+        began = process_time()
+        said = [Decision("heads") for _ in requests]
+        self.seconds += process_time() - began
+        return said
+
+
+def once(env: EnvFactory) -> tuple[float, float, int, int]:
+    """CPU microseconds per message of play, and of the table of messages; messages and turns."""
+    policy = Constant()
+    team = Team(dict.fromkeys(env().agents, policy))
+    gc.collect()
+    began = process_time()
+    turns = Local(concurrency=EPISODES, timeout=None).play(env, team, Plan(groups=EPISODES, seed=1))
+    played = process_time() - began - policy.seconds
+    began = process_time()
+    sent = messages(turns)
+    told = process_time() - began
+    return 1e6 * played / len(sent), 1e6 * told / len(sent), len(sent), len(turns)
+
+
+def main() -> int:
+    """Print the table; 1 if a criterion is not met."""
+    holds = True
+    teams = {
+        "debate(5, rounds=3)": shapes.debate(Heads, 5, rounds=3),
+        "debate(5, rounds=3, gate='top(2)')": shapes.debate(Heads, 5, rounds=3, gate="top(2)"),
+        "star(8, rounds=2)": shapes.star(Heads, 8, rounds=2),
+    }
+    print(f"{'workflow':<36} {'messages':>9} {'turns':>7} {'µs a message':>13} {'of a turn':>10} {'table, µs':>10}")
+    for name, env in teams.items():
+        once(env)  # warm
+        found = [once(env) for _ in range(5)]
+        each, table = statistics.median(row[0] for row in found), statistics.median(row[1] for row in found)
+        sent, turns = found[0][2:]
+        print(f"{name:<36} {sent:>9,} {turns:>7,} {each:>13.1f} {each * sent / turns:>10.1f} {table:>10.2f}")
+        holds &= each <= MOST_MICROSECONDS
+    verdict = "met" if holds else "NOT met"
+    print(f"at most {MOST_MICROSECONDS} µs of CPU for a message, {EPISODES} episodes at once: {verdict}")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""`Cups`: a ball under one of some cups, pages of swaps, and the question where it is in the end.
+
+Each page is easy, one swap after the other; all of them at once are a product of permutations, which a network of a
+fixed depth cannot follow in general (for five cups and more: Barrington 1989; Merrill and Sabharwal, arXiv 2207.00729).
+So it is a task for several readers of one page each, or for somebody who writes down where the ball is.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.registry import ENVS
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import InputError
+
+PAGE = " / "
+PATTER = ("look", "now", "here", "slowly", "watch", "again")
+
+
+@ENVS.register("native/cups")
+class Cups(TaskEnv):
+    """Where is the ball? `c ab de / be / ad ac`: it starts under c, then a and b are swapped, d and e, and so on.
+
+    The parts of the question are its pages, each of 1 to `swaps` swaps and up to `patter` words that mean nothing; the
+    first says where the ball is. The last word of an answer counts, so that one may note where the ball is after each
+    page. cups: 3 to 26.
+    """
+
+    def __init__(self, *, cups: int = 5, pages: int = 6, swaps: int = 1, patter: int = 2) -> None:
+        if not 3 <= cups <= 26 or pages < 1 or swaps < 1 or patter < 0:
+            raise InputError(
+                f"Cups: 3 <= cups={cups} <= 26, pages={pages} and swaps={swaps} of at least 1, patter={patter} of 0"
+            )
+        self.pages, self.swaps, self.patter = pages, swaps, patter
+        self.cups = string.ascii_lowercase[:cups]
+
+    def draw(self, seed: int) -> Task:
+        """Pages of swaps that are drawn from `seed`."""
+        rng = np.random.default_rng(seed)
+        start = self.cups[int(rng.integers(len(self.cups)))]
+        swaps = [[self._swap(rng) for _ in range(rng.integers(self.swaps) + 1)] for _ in range(self.pages)]
+        pages = [self._page(page, rng) for page in swaps]
+        parts = (f"{start} {pages[0]}", *pages[1:])
+        question, answer = PAGE.join(parts), follow(start, (swap for page in swaps for swap in page))
+        return Task(question, question, lambda text: float(text.split()[-1] == answer), answer, parts)
+
+    def _page(self, swaps: list[str], rng: np.random.Generator) -> str:
+        """The swaps in their order, with talk between them."""
+        words = list(swaps)
+        for _ in range(rng.integers(self.patter + 1)):
+            words.insert(int(rng.integers(len(words) + 1)), PATTER[int(rng.integers(len(PATTER)))])
+        return " ".join(words)
+
+    def _swap(self, rng: np.random.Generator) -> str:
+        one, other = sorted(rng.choice(len(self.cups), 2, replace=False).tolist())
+        return self.cups[one] + self.cups[other]
+
+
+def follow(ball: str, swaps: Iterable[str]) -> str:
+    """Where the ball is after the swaps.
+
+    >>> follow("c", ["ab", "bc", "ab"])
+    'a'
+    """
+    for one, other in swaps:
+        ball = other if ball == one else one if ball == other else ball
+    return ball
+
+
+def reader(request: Any, *, cups: str, accuracy: float, notes: bool) -> str:
+    """Who reads what is there, pages or the only one, and what was heard, and is right with this probability each time.
+
+    notes: says where the ball is after each page, each right if the one before was; else where it is in the end.
+    """
+    text, _, heard = request.observation.text.partition(" | ")
+    pages = [[word for word in page.split() if word not in PATTER] for page in text.split(PAGE)]
+    ball = pages[0].pop(0) if len(pages[0][0]) == 1 else heard.split()[-1] if heard.split() else cups[0]
+    said = []
+    for page in pages if notes else [[swap for each in pages for swap in each]]:
+        ball = follow(ball, page)
+        if request.rng.random() >= accuracy:
+            ball = cups[int(request.rng.integers(len(cups)))]
+        said.append(ball)
+    return " ".join(said)

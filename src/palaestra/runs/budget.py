@@ -1,0 +1,141 @@
+"""Matched budgets: variants that may spend as much as each other on training, and what they spent.
+
+A budget is of what is played in training: tokens (read and written), their price, or turns. An iteration that would
+not fit is not begun, so a variant that talks more learns fewer times. Left out: held-out play, which is the same tasks
+for all, and whose price is the other axis (`evaluation.teamwork.economy`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palaestra.agents import Team
+from palaestra.envs.base import EnvFactory
+from palaestra.errors import InputError, RecipeError, nearest
+from palaestra.play.executors import Executor, Plan
+
+if TYPE_CHECKING:
+    from palaestra.runs.parts import TrainPart
+
+UNITS = ("tokens", "price", "turns")
+PRICES = {"input": 1.0, "output": 4.0}
+"""Of a token that is read, and of one that is written: [140] (arXiv 2601.12307) counts so."""
+UNBOUND = 1_000_000
+"""Iterations of a training that ends when its budget does."""
+Budget = Mapping[str, float]
+"""{"tokens": 200000}, or {"price": 2.5, "input": 1e-6, "output": 4e-6}."""
+
+
+def checked(budget: Budget) -> Budget:
+    """The same.
+
+    Raises:
+        InputError: it does not name one unit, or a number is not above 0.
+    """
+    for name, value in budget.items():
+        if name not in (*UNITS, *PRICES):
+            raise InputError(f"budget: {name!r}{nearest(name, (*UNITS, *PRICES))}")
+        if value < 0 or (name in UNITS and not value > 0):
+            raise InputError(f"budget: {name}={value}, expected more than 0")
+    if sum(name in UNITS for name in budget) != 1 or ("price" not in budget and len(budget) > 1):
+        raise InputError(f"budget: {dict(budget)}: one of {', '.join(UNITS)}; input and output are prices of a token")
+    return budget
+
+
+def read(text: str) -> Budget:
+    """From `tokens=200000`, or `price=2.5,input=1e-6,output=4e-6`.
+
+    >>> read("tokens=2e5")
+    {'tokens': 200000.0}
+    """
+    found = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--budget {text!r}: write tokens=200000, turns=5000 or price=2.5") from None
+    return checked(found)
+
+
+def unit(budget: Budget) -> str:
+    """What is counted."""
+    return next(name for name in budget if name in UNITS)
+
+
+def cost(budget: Budget, line: Mapping[str, Any]) -> float:
+    """What was spent, from something with turns, tokens_in and tokens_out: a line of metrics."""
+    if unit(budget) == "turns":
+        return float(line["turns"])
+    prices = {name: budget.get(name, price) for name, price in PRICES.items()} if "price" in budget else {}
+    columns = {"input": "tokens_in", "output": "tokens_out"}
+    return sum(prices.get(name, 1.0) * (line.get(column) or 0) for name, column in columns.items())
+
+
+def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
+    """In all of them."""
+    return sum(cost(budget, line) for line in lines)
+
+
+def enough(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an iteration like the dearest so far would not fit any more."""
+    each = [cost(budget, line) for line in lines]
+    return sum(each) + max(each, default=0.0) > budget[unit(budget)]
+
+
+def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
+    """What `Trainer(enough=…)` takes."""
+    return None if budget is None else functools.partial(enough, budget)
+
+
+def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:
+    """See whether an iteration can fit at all, from two episodes of a team without a model.
+
+    A turn reads a token at least, and writes one.
+
+    Raises:
+        RecipeError: it cannot; says how much it takes at least.
+    """
+    if part.budget is None:
+        return
+    played = executor.play(env, team, Plan(groups=2, retries=0)).frame
+    turns = min(played.group_by("group").len()["len"]) * part.groups * part.group_size
+    least = cost(part.budget, {"turns": turns, "tokens_in": turns, "tokens_out": turns})
+    refuse(part.budget, least, part, name, "at least ")
+
+
+def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about: str = "about ") -> None:
+    """Say that not one iteration fits, if none does."""
+    most = budget[unit(budget)]
+    if least > most:
+        raise RecipeError(
+            f"train.budget: {unit(budget)}={most:g} cannot be kept{f' by {name}' if name else ''}: one iteration of "
+            f"{part.groups} x {part.group_size} episodes takes {about}{least:g}; give more, or lower train.groups"
+        )
+
+
+def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """What each variant spent on training, mean over seeds, and a sentence that says it; from `result.json` of each."""
+    if budget is None:
+        return {}
+    each = {
+        name: {
+            "spent": sum(cost(budget, result["spent"]["after"]) for result in own) / len(own),
+            "iterations": sum(result["spent"]["after"]["iterations"] for result in own) / len(own),
+        }
+        for name, own in results.items()
+    }
+    told = "; ".join(f"{name} spent {use['spent']:,.0f} in {use['iterations']:,.0f}" for name, use in each.items())
+    most = (
+        f"{budget[unit(budget)]:,g} {unit(budget)}" if unit(budget) != "price" else f"a price of {budget['price']:,g}"
+    )
+    said = f"the same budget for all, {most} of play in training: {told} iterations"
+    return {"budget": dict(budget), "spent": each, "budget_said": said}
+
+
+def total(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What was played in training: iterations, episodes, turns and tokens."""
+    names = ("episodes", "turns", "tokens_in", "tokens_out")
+    return {"iterations": len(lines)} | {name: sum(line.get(name) or 0 for line in lines) for name in names}

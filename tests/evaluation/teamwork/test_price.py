@@ -1,0 +1,55 @@
+"""What systems cost and bring, on the tasks that all of them met."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.teamwork import economy
+
+
+def trials(**systems: list[tuple[float, bool]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {"system": system, "task": str(task), "cost": cost, "success": success}
+            for system, rows in systems.items()
+            for task, (cost, success) in enumerate(rows)
+        ]
+    )
+
+
+def test_worked_numbers() -> None:
+    half = [(10.0, True), (10.0, False)] * 20
+    most = [(30.0, True), (30.0, True), (30.0, True), (30.0, False)] * 10
+    wasteful = [(40.0, True), (40.0, False)] * 20
+    found = {row["system"]: row for row in economy(trials(one=half, team=most, waste=wasteful)).to_dicts()}
+    assert [found[s]["cost_of_pass"] for s in ("one", "team", "waste")] == [20.0, 40.0, 80.0]
+    assert [found[s]["frontier"] for s in ("one", "team", "waste")] == [True, True, False]
+    assert found["waste"]["score_at_cost"] == 0.75, "somebody is better for as much"
+    assert found["waste"]["cost_at_score"] == 10.0, "and as good for less"
+    assert found["waste"]["on_frontier"] == 0.0
+    assert found["one"]["on_frontier"] == 1.0
+    assert found["one"]["value_low"] < 0.5 < found["one"]["value_high"]
+    assert found["one"]["pass_low"] < 20 < found["one"]["pass_high"]
+    assert found["one"]["cost_low"] == found["one"]["cost_high"] == 10.0, "all trials cost the same"
+
+
+def test_who_never_succeeds_has_no_price_of_a_success() -> None:
+    row = economy(trials(never=[(5.0, False)] * 4, once=[(5.0, True)] + [(5.0, False)] * 3)).to_dicts()[0]
+    assert (row["cost_of_pass"], row["pass_low"], row["pass_high"]) == (None, None, None)
+    assert not row["frontier"]
+    assert row["value"] == 0.0
+
+
+def test_only_tasks_that_all_met_count_and_unknown_costs_are_not_free() -> None:
+    table = trials(a=[(1.0, True), (9.0, False)], b=[(2.0, True)])
+    found = economy(table)
+    assert found["value"].to_list() == [1.0, 1.0]
+    assert found["cost"].to_list() == [1.0, 2.0]
+    with pytest.raises(InputError, match="no task in common with a known cost"):
+        economy(table.with_columns(task=pl.col("system") + pl.col("task")))
+    unknown = table.with_columns(cost=pl.when(pl.col("task") == "1").then(None).otherwise("cost"))
+    assert economy(unknown)["cost"].to_list() == [1.0, 2.0]
+    with pytest.raises(MissingColumnError, match="no column 'dollars'"):
+        economy(table, cost="dollars")
