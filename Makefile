@@ -9,7 +9,7 @@ VLLM := $(VENV)/vllm
 .PHONY: demo test install lint types unit fuzz bench parity scale-test clean
 
 demo: $(INSTALLED)
-	$(BIN)/palaestra train solver-checker --out runs/demo
+	$(BIN)/palaestra train cups --out runs/demo
 
 test: lint types unit
 

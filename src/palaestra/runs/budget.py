@@ -65,13 +65,14 @@ def unit(budget: Budget) -> str:
     return next(name for name in budget if name in UNITS)
 
 
-def cost(budget: Budget, line: Mapping[str, Any]) -> float:
-    """What was spent, from something with turns, tokens_in and tokens_out: a line of metrics."""
+def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
+    """What was spent, from something with turns, tokens_in and tokens_out, numbers or columns: a line of metrics."""
     if unit(budget) == "turns":
-        return float(line["turns"])
+        return line["turns"]
     prices = {name: budget.get(name, price) for name, price in PRICES.items()} if "price" in budget else {}
     columns = {"input": "tokens_in", "output": "tokens_out"}
-    return sum(prices.get(name, 1.0) * (line.get(column) or 0) for name, column in columns.items())
+    known = {name: line[column] for name, column in columns.items() if line.get(column) is not None}
+    return sum(prices.get(name, 1.0) * value for name, value in known.items())
 
 
 def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:

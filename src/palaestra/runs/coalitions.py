@@ -1,21 +1,19 @@
 """What each member of a trained team is worth: every coalition of trained and untrained members plays the same tasks.
 
 v(S) is what the team achieves with the members of S as they are after training and the others as they were before; the
-Shapley values of it add up to what training gained on these tasks (`credit.shapley_values`; [88], arXiv 2502.00510).
-Left out: more than 12 members.
+Shapley values of it add up to what training gained on these tasks ([88], arXiv 2502.00510).
 """
 
 from __future__ import annotations
+
+import polars as pl
 
 from palaestra.agents import Team
 from palaestra.credit.teams import EXACT, shapley_values
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import RecipeError
-from palaestra.evaluation import trials
-from palaestra.play.executors import Executor
-from palaestra.play.plan import Plan
+from palaestra.play.coalitions import play_coalitions
 from palaestra.runs.parts import EvaluationPart
-from palaestra.runs.proof import judged, value_of
 
 
 def check(proof: EvaluationPart, agents: tuple[str, ...]) -> None:
@@ -27,19 +25,16 @@ def check(proof: EvaluationPart, agents: tuple[str, ...]) -> None:
         )
 
 
-def worth(
-    proof: EvaluationPart, executor: Executor, env: EnvFactory, start: Team, end: Team, *, seed: int
-) -> dict[str, float]:
-    """The Shapley value of each agent, from `proof.coalitions` held-out tasks, one episode each."""
+def worth(tasks: int, env: EnvFactory, start: Team, end: Team, *, seed: int) -> dict[str, float]:
+    """The Shapley value of each agent in the share of held-out tasks that are solved, one episode each."""
     untrained = start.frozen_copy()
     for policy in untrained.learnable.values():
         policy.name = f"{policy.name} before training"
     agents = list(end)
+    played = play_coalitions(env, end, untrained, groups=tasks, seed=seed)
+    values = dict(played.group_by("coalition").agg(pl.col("success").mean()).iter_rows())
 
     def value(members: frozenset[str]) -> float:
-        team = Team({agent: (end if agent in members else untrained)[agent] for agent in agents})
-        played = trials(executor.play(env, team, Plan(proof.coalitions, seed=seed, stream="eval", retries=0)),
-                        where=judged(proof))  # fmt: skip
-        return float(played[value_of(proof.measure, played)].cast(float).mean() or 0.0)  # type: ignore[arg-type]
+        return float(values["+".join(agent for agent in agents if agent in members)])
 
     return dict(zip(agents, shapley_values(value, agents).tolist(), strict=True))

@@ -32,6 +32,9 @@ from palaestra.runs.recipe import Recipe, look
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
 
+COUNTED = ("turns", "tokens_in", "tokens_out")
+"""What a trial takes."""
+
 ALPHA = 0.05
 
 RESULT = frozenset({"seed", "metrics", "seconds_to_proof", "errors", "cpu_seconds", "wall_seconds", "versions"})
@@ -92,7 +95,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         **_three(by_name, measure, results),
         "controls": controls,
         "spent": spent,
-        "economy": economics(table),
+        "economy": economics(table.filter(pl.col("system") != "before")),
         "shapley": {
             agent: over_seeds(np.array([result["shapley"][agent] for result in results]))
             for agent in results[0].get("shapley") or {}
@@ -234,9 +237,8 @@ def economics(table: pl.DataFrame, budget: Budget | None = None) -> list[dict[st
         return []
     counted = table["tokens_out"].null_count() == 0 and table["tokens_in"].null_count() == 0
     named = unit(budget) if budget else "tokens" if counted else "turns"
-    each = table.select("turns", "tokens_in", "tokens_out").iter_rows(named=True)
-    spent = pl.Series("spent", [cost(budget or {named: 1.0}, row) for row in each])
-    return [row | {"unit": named} for row in economy(table.with_columns(spent), cost="spent").to_dicts()]
+    spent = cost(budget or {named: 1.0}, {name: table[name].cast(pl.Float64) for name in COUNTED})
+    return [row | {"unit": named} for row in economy(table.with_columns(spent=spent), cost="spent").to_dicts()]
 
 
 def _pair(a: str, b: str, difference: Any, p: float, said: str, seeds: int, needed: int | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
 from palaestra.learning.trackers import build as build_trackers
-from palaestra.play.executors import Executor, Local, Plan
+from palaestra.play.executors import Executor, Plan
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_team, versions
@@ -95,7 +95,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     shapley = {}
     if setup.proof.coalitions:
         progress("proving", len(systems), len(systems), "playing every coalition of members")
-        shapley = coalitions.worth(setup.proof, Local(), trained.test, trained.start, trained.team, seed=FINAL)
+        shapley = coalitions.worth(setup.proof.coalitions, trained.test, trained.start, trained.team, seed=FINAL)
     trained.executor.close()
     held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {

@@ -66,8 +66,9 @@ def follow(ball: str, swaps: Iterable[str]) -> str:
     >>> follow("c", ["ab", "bc", "ab"])
     'a'
     """
-    for one, other in swaps:
-        ball = other if ball == one else one if ball == other else ball
+    for swap in swaps:
+        if ball in swap:
+            ball = swap[1] if ball == swap[0] else swap[0]
     return ball
 
 

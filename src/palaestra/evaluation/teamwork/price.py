@@ -106,11 +106,11 @@ def economy(
         raise InputError(
             f"economy: {', '.join(map(str, systems)) or 'nobody'} have no task in common with a known {cost}"
         )
-    at = {system: number for number, system in enumerate(systems)}
-    place = {task: number for number, task in enumerate(shared)}
+    rows = means.filter(pl.col("task").is_in(shared.implode()))
+    at = (rows[name].replace_strict(each, range(len(each))).to_numpy() for name, each in
+          (("system", systems), ("task", shared.to_list())))  # fmt: skip
     table = np.zeros((2, len(systems), len(shared)))
-    for system, task, c, v in means.filter(pl.col("task").is_in(shared.implode())).iter_rows():
-        table[:, at[system], place[task]] = c, v
+    table[:, *at] = rows["c", "v"].to_numpy().T
     drawn = np.random.default_rng(seed).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), resamples)
     costs, values = table @ drawn.T / len(shared)  # float64[systems, resamples]
     with np.errstate(divide="ignore"):

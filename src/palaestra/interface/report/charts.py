@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from palaestra.interface.report.formatting import number
+from palaestra.interface.report.formatting import number, points
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.plots import INK, MUTED, PAPER, RULE, _figure, _short, _svg, _tall, _ticks, colour
 
@@ -148,17 +148,21 @@ class Edge:
     amount: float
 
 
-def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str) -> Markup:
+def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
     """Members from left to right as they first speak, those that speak at once below each other.
 
-    Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`).
+    Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`; percent: in points).
     """
+
+    def show(value: float) -> str:
+        return points(value) if percent else number(value)
+
     columns = sorted({node.first for node in nodes})
     tallest = max(sum(node.first == first for node in nodes) for first in columns)
     at: dict[str, tuple[float, float]] = {}
-    for x, first in enumerate(columns):
+    for column, first in enumerate(columns):
         names = [node.name for node in nodes if node.first == first]
-        at |= {name: (x, (len(names) - 1) / 2 - y) for y, name in enumerate(names)}
+        at |= {name: (column, (len(names) - 1) / 2 - row) for row, name in enumerate(names)}
     most = max((abs(node.worth) for node in nodes), default=0.0) or 1.0
     strength = {node.name: 0.15 + 0.85 * max(node.worth, 0.0) / most for node in nodes}
     widest = max((edge.amount for edge in edges), default=0.0) or 1.0
@@ -174,17 +178,17 @@ def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str) -> M
             }  # fmt: skip
             axes.annotate("", (x2, y2), (x, y), arrowprops=arrow)
         for node in nodes:
-            x, y = at[node.name]
-            axes.plot([x], [y], "o", markersize=19, color=PAPER, markeredgecolor=PAPER, zorder=3)
-            axes.plot([x], [y], "o", markersize=19, color=colour(0), alpha=strength[node.name], zorder=4)
+            place = at[node.name]
+            axes.plot(*place, "o", markersize=19, color=PAPER, markeredgecolor=PAPER, zorder=3)
+            axes.plot(*place, "o", markersize=19, color=colour(0), alpha=strength[node.name], zorder=4)
             drop = -20 - (13 if len(columns) > 4 and columns.index(node.first) % 2 else 0)
-            text = f"{_short(node.name, 12, lines=1)}\n{number(node.worth)}"
-            axes.annotate(text, (x, y), (0, drop), textcoords="offset points", ha="center", va="top", fontsize=10)
+            text = f"{_short(node.name, 12, lines=1)}\n{show(node.worth)}"
+            axes.annotate(text, place, (0, drop), textcoords="offset points", ha="center", va="top", fontsize=10)
         axes.set_xlim(-0.6, len(columns) - 0.4)
         axes.set_ylim(-(tallest - 1) / 2 - 0.95, (tallest - 1) / 2 + 0.5)
         axes.set_axis_off()
         said = "; ".join(f"{edge.sender} to {edge.receiver}: {number(edge.amount)}" for edge in edges)
-        values = "; ".join(f"{node.name}: {number(node.worth)}" for node in nodes)
+        values = "; ".join(f"{node.name}: {show(node.worth)}" for node in nodes)
         return _svg(figure, f"Graph of messages. Per episode: {said}. {worth}: {values}.")
 
 

@@ -156,7 +156,7 @@ def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Panel
     edges = [Edge(s, r, amount / episodes) for s, r, amount in over.iter_rows() if s in by and r in by]
     what = "Shapley value" if any(m.shapley for m in members) else "importance"
     note = f"thick: {'tokens' if sent['tokens'].null_count() == 0 else 'messages'}; dark: {what} of who speaks"
-    return Panel("Who hears whom", note, graph_plot(nodes, edges, worth=what))
+    return Panel("Who hears whom", note, graph_plot(nodes, edges, worth=what, percent=what != "importance"))
 
 
 def frontier(economy: Sequence[Mapping[str, Any]]) -> Panel:
