@@ -151,7 +151,7 @@ class Edge:
 def graph_plot(nodes: Sequence[Node], edges: Sequence[Edge], *, worth: str, percent: bool = False) -> Markup:
     """Members from left to right as they first speak, those that speak at once below each other.
 
-    Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`; percent: in points).
+    Edges: as thick as what was said. Colour: the darker, the more its speaker contributed (`worth`, or points).
     """
 
     def show(value: float) -> str:
