@@ -11,6 +11,7 @@ from palaestra.judges.judged import Judged, PolicyAsker, judged
 from palaestra.judges.language_server import LanguageServer, bundle_id
 from palaestra.judges.ledger import Ledger
 from palaestra.judges.messages import MessageLabels
+from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vote, reflux
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
@@ -24,6 +25,9 @@ __all__ = [
     "AnswerCache",
     "Budget",
     "Bundles",
+    "Correct",
+    "CorrectingPanel",
+    "Debate",
     "Endpoint",
     "Ensemble",
     "Item",
@@ -33,12 +37,14 @@ __all__ = [
     "LanguageServer",
     "Ledger",
     "MessageLabels",
+    "Panel",
     "PolicyAsker",
     "Progress",
     "PythonSyntax",
     "Scorer",
     "StubJudge",
     "Verifier",
+    "Vote",
     "aggregate",
     "ask",
     "asking",
@@ -52,6 +58,7 @@ __all__ = [
     "labels",
     "order_balance",
     "read_rubric",
+    "reflux",
     "swap_consistent",
     "verifier",
     "vote_columns",

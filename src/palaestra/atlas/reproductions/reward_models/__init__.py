@@ -1,0 +1,1 @@
+"""Reproductions of the family of reward models, preferences and judges."""
