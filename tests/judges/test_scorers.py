@@ -24,6 +24,7 @@ from palaestra.judges import (
     order_balance,
 )  # fmt: skip
 from palaestra.judges.rubric import items_of
+from palaestra.judges.scorers import build
 
 ROWS = pl.DataFrame({"prompt": ["Say hello."] * 3, "response": ["hello", "hello there", "no"], "truth": [1, 1, 0]})
 ITEMS = items_of({"kind": "Is it kind?", "brief": {"question": "Is it brief?", "weight": 0.5}})
@@ -150,7 +151,15 @@ def test_an_ensemble_is_a_scorer_and_its_members_errors_stay_apart() -> None:
     both = Ensemble([right, Verifier("col('truth')", name="rule")])
     table = both.verdicts(ROWS)
     assert table["judge"].to_list() == ["right"] * 3 + ["rule"] * 3
-    assert SCORERS.build("ensemble(['stub(right=1)', 'stub(right=0)'], how='min')").score(ROWS).to_list() == [0] * 3
+    for text in (
+        "ensemble(['stub(right=1)', 'stub(right=0)'], how='min')",
+        "ensemble([stub(right=1), stub(right=0)], 'min')",
+    ):
+        assert build(text).score(ROWS).to_list() == [0] * 3
+    with pytest.raises(ExpressionError, match=r"unknown scorer 'stbu'.*'stub'"):
+        build("ensemble([stbu()])")
+    with pytest.raises(ExpressionError, match=r"howe.*ensemble\(members"):
+        build("ensemble([stub()], howe='min')")
 
 
 def test_all_have_the_signature() -> None:

@@ -23,6 +23,7 @@ from palaestra.judges.pairs import (
     siblings,
     verified_vs_corrupted,
 )
+from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vote, reflux
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
@@ -37,6 +38,9 @@ __all__ = [
     "AnswerCache",
     "Budget",
     "Bundles",
+    "Correct",
+    "CorrectingPanel",
+    "Debate",
     "Endpoint",
     "Ensemble",
     "Item",
@@ -47,12 +51,14 @@ __all__ = [
     "Ledger",
     "MessageLabels",
     "Pairing",
+    "Panel",
     "PolicyAsker",
     "Progress",
     "PythonSyntax",
     "Scorer",
     "StubJudge",
     "Verifier",
+    "Vote",
     "aggregate",
     "ask",
     "asking",
@@ -72,6 +78,7 @@ __all__ = [
     "order_balance",
     "pairs",
     "read_rubric",
+    "reflux",
     "replayed",
     "siblings",
     "swap_consistent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.parse import parse
+from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
-from palaestra.errors import DamagedFileError, InputError, MissingColumnError, nearest
+from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
 from palaestra.judges.aggregate import HOW, How, Ties, aggregate
 from palaestra.judges.base import SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.judged import Asker
@@ -179,12 +181,53 @@ class Ensemble:
 
 
 def build(scorer: str | Scorer) -> Scorer:
-    """A scorer from recipe text; objects stay what they are.
+    """A scorer from recipe text, in which scorers may stand inside of scorers; objects stay what they are.
 
     Raises:
         ExpressionError: the text names none, or gives it options that it does not take.
+
+    >>> build("vote(stub(right=1), n=3)").name
+    'vote of 3 by stub'
     """
-    return SCORERS.build(scorer) if isinstance(scorer, str) else scorer
+    if not isinstance(scorer, str):
+        return scorer
+    try:
+        call = ast.parse(scorer.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return SCORERS.build(scorer)  # says what is wrong; or module:name(…), which is no Python
+    inner: dict[str, Scorer] = {}
+    outer = _Inner(inner).visit(call) if isinstance(call, ast.Call) else call
+    if not inner:
+        return SCORERS.build(scorer)
+    name, values, options = read_call(ast.unparse(outer), SCORERS.example)
+    try:
+        return SCORERS.find(name)(*_put(values, inner), **_put(options, inner))
+    except TypeError as error:
+        raise ExpressionError(f"{scorer!r}: {error}; it is {SCORERS.signature(name)}") from error
+
+
+class _Inner(ast.NodeTransformer):
+    """Puts a mark where a call stands inside of the outermost one, and makes what it calls."""
+
+    def __init__(self, made: dict[str, Scorer]) -> None:
+        self.made, self.depth = made, 0
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Marks are text that nobody writes."""
+        if self.depth:
+            mark = f"\0{len(self.made)}"
+            self.made[mark] = build(ast.unparse(node))
+            return ast.Constant(mark)
+        self.depth += 1
+        return self.generic_visit(node)
+
+
+def _put(value: Any, made: Mapping[str, Scorer]) -> Any:
+    if isinstance(value, str):
+        return made.get(value, value)
+    if isinstance(value, list | tuple):
+        return type(value)(_put(each, made) for each in value)
+    return {name: _put(each, made) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 @SCORERS.register()
@@ -201,5 +244,5 @@ def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value"
 
 @SCORERS.register()
 def ensemble(members: Sequence[str | Any], how: How = "mean", **options: Any) -> Ensemble:
-    """Several scorers as one: `ensemble(["verifier('reward')", "stub()"], how="median", ties="first")`."""
+    """Several scorers as one: `ensemble([verifier('reward'), stub()], how="median", ties="first")`."""
     return Ensemble([build(member) for member in members], how, **options)

@@ -1,0 +1,87 @@
+"""Any scorer between play and reward: a judge, a verifier, a reward model, an ensemble, labels. Fills `score.NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.keys import is_last
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.judges.base import Scorer
+from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.rubric import cases
+from palaestra.judges.scorers import build, numbers
+from palaestra.learning.stages.asking import Adviser
+from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.rewards.judged.criteria import EPISODE, onto
+
+
+@stage
+class score(Stage):
+    """`score.NAME`: what a scorer gives to every turn or episode, null where it gives nothing.
+
+    At level "episode" the value stands on each agent's last turn, 0 before it, so that a reward is paid once;
+    `everywhere` puts it on every turn. A judge's policy is one of the recipe (`judged("rubric.yaml", policy="judge")`);
+    its answers are part of the checkpoint or, with `cache`, in a file.
+
+    Args:
+        name: of the column. scorer: text (`palaestra names scorer`) or object; it sees `judges.cases`: the turns'
+            columns, the task as `prompt` and the transcript as `response`.
+        budget: most calls of policies in the run; what is asked beyond it has no value. cache: a file of answers.
+
+    Raises:
+        InputError: the level is unknown.
+        ExpressionError: the text names no scorer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scorer: str | Scorer,
+        *,
+        level: Literal["turn", "episode"] = "episode",
+        everywhere: bool = False,
+        budget: int | None = None,
+        cache: str | None = None,
+    ) -> None:
+        if level not in ("turn", "episode"):
+            raise InputError(f"score: level={level!r} is 'turn' or 'episode'")
+        self.scorer = build(scorer)
+        self.column, self.level, self.everywhere = f"score.{name}", level, everywhere
+        self.asks: Sequence[str] = tuple(getattr(self.scorer, "asks", ()))
+        self.advisers = {policy: Adviser(policy, budget=budget, cache=cache) for policy in self.asks}
+        self.needs = {"episode", "turn", "action"}
+        self.adds = {self.column: f"what {self.scorer.name} gives"}
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with the scores."""
+        if self.advisers:
+
+            def find(policy: str) -> PolicyAsker:
+                adviser = self.advisers[policy]
+                return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
+
+            self.scorer.bind(find)  # type: ignore[attr-defined]
+        rows = cases(turns, self.level)
+        values = numbers(self.scorer.score(rows), len(rows), f"scorer {self.scorer.name}")
+        by = (*EPISODE, "turn") if self.level == "turn" else EPISODE
+        keys = [name for name in by if name in rows.columns]
+        result = onto(turns, rows.select(keys).with_columns(values.alias(self.column)))
+        if self.level == "turn" or self.everywhere:
+            return result
+        last = pl.Series(np.asarray(is_last().evaluate(result))).cast(pl.Boolean)
+        once = pl.when(pl.col(self.column).is_null() | last).then(pl.col(self.column)).otherwise(0.0)
+        return result.with_column(**{self.column: result.frame.select(once.alias("x"))["x"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the policies were asked, and how often."""
+        return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        for policy, adviser in self.advisers.items():
+            adviser.load_state_dict(state[policy])

@@ -1,0 +1,75 @@
+"""Any scorer fills a column that a reward reads; judges ask the recipe's policies, within a budget, once."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from stage_play import context, talk
+
+from palaestra.errors import InputError, RecipeError
+from palaestra.judges import StubJudge
+from palaestra.learning.stages.score import score
+from palaestra.runs.build import check, resolve
+from palaestra.runs.inline import learn
+from palaestra.runs.recipe import load
+
+PLAY = talk([["good", "good"], ["bad", "good"], ["bad", "bad", "bad"]])
+JUDGED = 'score("fits", \'judged(question="Did the clerk do what it was time for?", policy="judge")\', level="turn")'
+
+PAID = ('reward=col("score.fits")', "credit=grpo()")
+
+
+def test_an_expression_is_paid_once_an_episode_or_given_to_every_turn() -> None:
+    last = "verifier('1.0 * (turn == 1)')"
+    assert score("x", last)(PLAY, context())["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 0]
+    assert score("x", last, everywhere=True)(PLAY, context())["score.x"].to_list() == [1, 1, 1, 1, 0, 0, 0]
+    assert score("x", last, level="turn")(PLAY, context())["score.x"].to_list() == [0, 1, 0, 1, 0, 1, 0]
+
+
+def test_what_has_no_value_is_missing_and_never_zero() -> None:
+    play = PLAY.with_column(truth=pl.Series([0] * 7))
+    made = score("x", StubJudge([[1, 0], [0, 1]], parse_failure=1.0))(play, context())
+    assert made["score.x"].to_list() == [None] * 7
+
+
+def test_a_recipe_trains_on_a_judge_of_its_own_and_pays_for_each_question_once() -> None:
+    learned = learn(
+        load("talk", [f"stages={JUDGED}", 'reward=col("score.fits")', "credit=grpo()", "train.iterations=3"])
+    )
+    assert len(learned.lines) == 3
+    spent = [line["stages"]["score"]["calls"] for line in learned.lines]
+    assert spent[0] > 0
+    short = JUDGED.replace(", level", ", budget=5, level")
+    learned = learn(
+        load("talk", [f"stages={short}", 'reward=col("score.fits")', "credit=grpo()", "train.iterations=2"])
+    )
+    assert sum(line["stages"]["score"]["calls"] for line in learned.lines) == 5
+
+
+def test_its_answers_are_part_of_the_checkpoint() -> None:
+    first = score("x", 'judged(question="?", policy="judge")')
+    asked: list[str] = []
+
+    class Grader:
+        name = "judge"
+
+        def act(self, requests: list) -> list:  # type: ignore[type-arg]
+            from palaestra.agents import Decision
+
+            asked.extend(request.observation.text for request in requests)
+            return [Decision("VERDICT: yes") for _ in requests]
+
+    here = context()
+    here.advisers = {"judge": Grader()}  # type: ignore[dict-item]
+    first(PLAY, here)
+    again = score("x", 'judged(question="?", policy="judge")')
+    again.load_state_dict(first.state_dict())
+    assert again(PLAY, here)["score.x"].to_list() == [0, 1, 0, 1, 0, 0, 1]
+    assert len(asked) == 3
+
+
+def test_what_a_recipe_lacks_is_named() -> None:
+    with pytest.raises(RecipeError, match="asks the policy 'grader'"):
+        check(resolve(load("talk", [f"stages={JUDGED}".replace('"judge"', '"grader"')])))
+    with pytest.raises(InputError, match="level='word'"):
+        score("x", "stub()", level="word")  # type: ignore[arg-type]
