@@ -26,6 +26,7 @@ from palaestra.judges.pairs import (
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
+from palaestra.judges.tooled import Cascade, ToolScorer
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
 from palaestra.judges.writer import asking
 
@@ -37,6 +38,7 @@ __all__ = [
     "AnswerCache",
     "Budget",
     "Bundles",
+    "Cascade",
     "Endpoint",
     "Ensemble",
     "Item",
@@ -52,6 +54,7 @@ __all__ = [
     "PythonSyntax",
     "Scorer",
     "StubJudge",
+    "ToolScorer",
     "Verifier",
     "aggregate",
     "ask",
