@@ -21,8 +21,10 @@ from palaestra.credit import (
     minmax,
     mix,
     modulate,
+    outlier_filter,
     phase,
     ratio,
+    stable_reinforce,
 )
 from palaestra.errors import ExpressionError, MissingColumnError
 
@@ -210,3 +212,16 @@ def test_duration_weight_is_one_on_average() -> None:
 def test_mas_host_worked_numbers() -> None:
     turns = single([1.0, 0.0, 1.0, 1.0], action_reward=[None, None, -0.2, None])
     np.testing.assert_allclose(values(mas_host(), turns), [0.5, -1.5, 0.3, 0.5], atol=1e-5)
+
+
+def test_one_bad_reward_among_256_is_taken_out() -> None:
+    rewards = [1.0] * 255 + [0.0]
+    turns = Turns({"episode": range(256), "agent": ["a"] * 256, "turn": [0] * 256, "reward": rewards})
+    raw = np.asarray(outlier_filter(k=99).evaluate(turns))
+    np.testing.assert_allclose(raw[[0, -1]], [255**-0.5, -(255**0.5)], atol=1e-6)
+    kept = np.asarray(stable_reinforce().evaluate(turns))
+    np.testing.assert_allclose(kept[[0, -1]], [255**-0.5, 0.0], atol=1e-6)
+    np.testing.assert_allclose(kept.mean(), 0.0624, atol=1e-4)  # no longer 0
+    np.testing.assert_allclose(np.asarray(outlier_filter(action="clip").evaluate(turns))[-1], -3.0)
+    with pytest.raises(ExpressionError, match="k=0"):
+        outlier_filter(k=0)

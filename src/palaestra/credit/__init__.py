@@ -110,6 +110,8 @@ from palaestra.credit.weights import (
     minmax,
     mix,
     modulate,
+    outlier_filter,
+    stable_reinforce,
     within,
 )
 
@@ -192,6 +194,7 @@ __all__ = [
     "on_last_token",
     "opponent",
     "oprl",
+    "outlier_filter",
     "pairwise",
     "pairwise_logistic",
     "per_token",
@@ -240,6 +243,7 @@ __all__ = [
     "spo_tokens",
     "spo_tree",
     "spread",
+    "stable_reinforce",
     "standardise",
     "std",
     "stratified_grpo",

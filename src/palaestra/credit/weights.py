@@ -13,11 +13,12 @@ import numpy as np
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import is_first, is_scored
-from palaestra.algebra.returns import episode_score
+from palaestra.algebra.returns import agent_return, as_reward, episode_score, return_to_go
 from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
+    absolute,
     as_signal,
     centre,
     clip,
@@ -123,6 +124,39 @@ def minmax(x: SignalLike, *, over: Keys = ()) -> Signal:
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------
+
+
+@register()
+def outlier_filter(
+    advantage: SignalLike | None = None, *, k: float = 3.0, action: Literal["zero", "clip"] = "zero"
+) -> Signal:
+    """StableReinforce's filter (arXiv 2505.02835): an advantage beyond ± k becomes 0, not ± k.
+
+    advantage: standardised over the batch by default, (x - mean) / std of every turn's return, ddof 0. What is left is
+    not centred again. action="clip": cut at ± k instead. The text is followed: the released code's bounds are the raw
+    mean ± 3, and beyond ± 10 it is 0 once more. One bad reward among 256 stands at ∓16 standard deviations:
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> outlier_filter(centre("x", over=()) / 2.0, k=1).evaluate(Turns({"x": [1.0, 1, 1, 9]}))
+    array([-1., -1., -1.,  0.])
+    """
+    _known("outlier_filter", action, ("zero", "clip"))
+    if not k > 0:
+        raise ExpressionError(f"outlier_filter: k={k!r} standard deviations must be above 0")
+    raw = standardise(agent_return(), over=(), ddof=0, eps=1e-12) if advantage is None else as_signal(advantage)
+    if action == "clip":
+        return clip(raw, low=-k, high=k)
+    return pick(absolute(raw) > k, 0.0, raw)
+
+
+@register()
+def stable_reinforce(reward: SignalLike = "reward", *, k: float = 3.0) -> Signal:
+    """[31] StableReinforce (arXiv 2505.02835): the return to go, standardised over the batch, 0 beyond ± k.
+
+    The other half is the term `stable()`. KL and baseline: none.
+    """
+    returns = return_to_go(as_reward("stable_reinforce", reward))
+    return outlier_filter(standardise(returns, over=(), ddof=0, eps=1e-12), k=k)
 
 
 @register()

@@ -27,6 +27,7 @@ from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vot
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
+from palaestra.judges.tooled import Cascade, ToolScorer
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
 from palaestra.judges.writer import asking
 
@@ -38,6 +39,7 @@ __all__ = [
     "AnswerCache",
     "Budget",
     "Bundles",
+    "Cascade",
     "Correct",
     "CorrectingPanel",
     "Debate",
@@ -57,6 +59,7 @@ __all__ = [
     "PythonSyntax",
     "Scorer",
     "StubJudge",
+    "ToolScorer",
     "Verifier",
     "Vote",
     "aggregate",

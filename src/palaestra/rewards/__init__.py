@@ -29,6 +29,7 @@ from palaestra.rewards.judged.pairs import (
     pairs,
     reward_of,
 )
+from palaestra.rewards.judged.verdicts import r1_reward, verdict_reward
 from palaestra.rewards.judged.votes import co_reward, cross_label, judge_votes, vote
 from palaestra.rewards.match.calls import (
     MatchReport,
@@ -198,6 +199,7 @@ __all__ = [
     "pressure",
     "product",
     "projected_similarity",
+    "r1_reward",
     "recurrence",
     "reseek_reward",
     "reward_of",
@@ -230,6 +232,7 @@ __all__ = [
     "ui_venus_navigation",
     "utility",
     "value_label",
+    "verdict_reward",
     "voc",
     "vote",
     "weighted",

@@ -32,6 +32,7 @@ from palaestra.envs.worlds.halves import Halves
 from palaestra.envs.worlds.inquiry import Inquiry
 from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
+from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
 from palaestra.envs.worlds.layers import Layers
 from palaestra.envs.worlds.levels import Levels
@@ -43,6 +44,7 @@ from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
+from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.queue import Queue
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.sieve import Sieve
@@ -95,6 +97,7 @@ __all__ = [
     "Inquiry",
     "Investigation",
     "Jobs",
+    "Judging",
     "Kitchen",
     "Layers",
     "Levels",
@@ -107,6 +110,7 @@ __all__ = [
     "Persuasion",
     "Plan",
     "Pointing",
+    "Proactive",
     "Queue",
     "Routing",
     "Sieve",

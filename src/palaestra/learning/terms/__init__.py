@@ -5,6 +5,7 @@ Write your own as a function that returns a `Term`, and register it with `TERMS.
 
 from palaestra.learning.terms.base import TERMS, Piece, Step, Term, objective
 from palaestra.learning.terms.correction import corrected
+from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
 from palaestra.learning.terms.imitation import clone, cpo, dpo, ipo, kto, orpo, simpo
 from palaestra.learning.terms.regularisers import corridor, entropy, kl
@@ -56,6 +57,7 @@ __all__ = [
     "rloo",
     "sapo",
     "simpo",
+    "stable",
     "surrogate",
     "value",
     "vespo",

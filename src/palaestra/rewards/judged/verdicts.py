@@ -1,0 +1,56 @@
+"""What a judge earns who is trained: right, consistent and in form; and the verdict that its text ends with."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, register
+from palaestra.rewards.match.words import text_of
+
+
+@register()
+def r1_reward(
+    result: SignalLike = "result",
+    consistent: SignalLike = "consistent",
+    formatted: SignalLike = "formatted",
+    *,
+    weight: float = 0.5,
+    form: float = 0.5,
+) -> Signal:
+    """[31] R1-Reward (arXiv 2505.02835): result·(1 + weight·consistent) + form·formatted.
+
+    Consistency of the rationale with the verdict multiplies, so it cannot pay for a wrong one. consistent in {0, 1} as
+    the text reads; the code's judge says -1, 0 or 1. A result that could not be checked is missing and so is the
+    reward; the code pays 1 for it.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> turns = Turns({"result": [1, 1, 0, None], "consistent": [1, 0, 1, 1], "formatted": [1, 1, 1, 1]})
+    >>> r1_reward().evaluate(turns)
+    array([2. , 1.5, 0.5, nan])
+    """
+    return as_signal(result) * (1.0 + weight * as_signal(consistent)) + form * as_signal(formatted)
+
+
+@register()
+def verdict_reward(
+    text: str = "action",
+    label: str = "label",
+    *,
+    last: int = 80,
+    a: str = "<answer>[[A]]</answer>",
+    b: str = "<answer>[[B]]</answer>",
+) -> Signal:
+    """[213] RM-R1 (arXiv 2505.02387): 1 if the last characters hold the right verdict and not the other one, else -1.
+
+    label: "A" or "B", the right one. No tag, both, or one that is followed by more than `last` characters earn -1, as
+    does an empty text; without a label the reward is missing.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> texts = ["… <answer>[[A]]</answer>", "<answer>[[A]]</answer> <answer>[[B]]</answer>", "A"]
+    >>> verdict_reward().evaluate(Turns({"action": texts, "label": ["A", "A", "A"]}))
+    array([ 1., -1., -1.])
+    """
+    end = text_of(text).fill_null("").str.tail(last)
+    said_a, said_b = (end.str.contains(tag, literal=True) for tag in (a, b))
+    right = pl.when(pl.col(label) == "A").then(said_a & ~said_b).when(pl.col(label) == "B").then(said_b & ~said_a)
+    return as_signal(pl.when(right).then(1.0).when(~right).then(-1.0))
