@@ -127,9 +127,9 @@ class AuditedDeliberation(Deliberation):
                      self._told.items()}  # fmt: skip
             shown = {
                 "round": self._round, "expected": self.inner.answer, **facts, **told,
-                "valid": {role: said.score is not None for role, said in latest.items()},
+                "valid": {role: self._true[said.text] is not None for role, said in latest.items()},
                 "answer": {role: said.text for role, said in latest.items()},
-                "score": {role: said.score for role, said in latest.items()},
+                "score": {role: self._true[said.text] for role, said in latest.items()},
             }  # fmt: skip
             return StepResult(again, info=shown)
         result = super().step(dict.fromkeys(self._acting, ""))

@@ -20,7 +20,7 @@ from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, nearest
 from palaestra.teams.graph import Graph
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said, Verdict
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Said, Verdict
 
 ACCEPT = "ok"
 SEPARATOR = " | "
@@ -42,6 +42,7 @@ class Deliberation:
         tasks: makes the `TaskEnv`. graph: who works with whom.
         price: what each turn costs the team: `price` less for everybody, for each of them.
         accept: what a role says to repeat the last message that it heard, without one its own last answer.
+        verifier: what rules see of the score. improve: a role's answer replaces its last one only if it scores higher.
         separator: stands between what a role reads. longest: of an answer that others read, in characters.
         reads: of the question, everybody "whole", or the first role the first "part", the second one the second …
 
@@ -66,6 +67,8 @@ class Deliberation:
         separator: str = SEPARATOR,
         longest: int = LONGEST,
         reads: Reads = "whole",
+        verifier: str = "exact()",
+        improve: bool = False,
     ) -> None:
         if reads not in get_args(Reads):
             raise InputError(f"workflow: reads={reads!r}{nearest(str(reads), get_args(Reads))}")
@@ -83,6 +86,7 @@ class Deliberation:
         self.task = ""
         self._accept, self._separator, self._longest = accept.strip().casefold(), separator, longest
         self._gate, self._route = GATES.build(graph.gate), ROUTES.build(graph.route)
+        self._verifier, self._improve = VERIFIERS.build(verifier), improve
         self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
         self._acting: dict[str, list[Said]] = {}
         self._rng: np.random.Generator | None = None
@@ -104,6 +108,7 @@ class Deliberation:
         self._seed, self._rng = seed, None
         self._questions = self._read_by()
         self._said: dict[str, Said] = {}
+        self._true: dict[str, float | None] = {}
         self._every: list[Said] = []
         self._round = self._step = self._turn = 0
         return self._ask()
@@ -116,11 +121,12 @@ class Deliberation:
         valid, answers, scores, spoken = {}, {}, {}, []
         for role, action in actions.items():
             said = self._read(role, read_answer(action))
-            valid[role], answers[role], scores[role] = said.score is not None, said.text, said.score
+            score = self._true[said.text]
+            valid[role], answers[role], scores[role] = score is not None, said.text, score
             spoken.append(said)
         for said in spoken:  # only now, since those who speak at once do not hear each other
-            self._said.pop(said.role, None)
-            self._said[said.role] = said
+            before = self._said.pop(said.role, None)
+            self._said[said.role] = before if before and self._improve and not _better(said, before) else said
             self._every.append(said)
         self._turn += 1
         latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
@@ -133,9 +139,10 @@ class Deliberation:
                 return StepResult(self._ask(), info=info)
         self._acting = {}
         final = self._aggregate(latest, self._draw)
-        info["success"] = self.inner.solved(final.score)
-        info["final"], info["final_role"], info["final_read"] = final.text, final.role, final.score is not None
-        worth = (final.score or 0.0) - self.price * len(self._every)
+        score = self._true[final.text]
+        info["success"] = self.inner.solved(score)
+        info["final"], info["final_role"], info["final_read"] = final.text, final.role, score is not None
+        worth = (score or 0.0) - self.price * len(self._every)
         return StepResult({}, dict.fromkeys(self._said, worth), terminated=True, info=info)
 
     def _read_by(self) -> dict[str, str]:
@@ -156,7 +163,8 @@ class Deliberation:
             accepted = heard[-1] if heard else self._said.get(role)
             if accepted is not None:
                 return Said(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
-        return Said(role, text, self.inner.score(text), self._turn, self._round)
+        score = self._true[text] = self.inner.score(text)
+        return Said(role, text, self._verifier(score, self._draw), self._turn, self._round)
 
     def _draw(self) -> np.random.Generator:
         if self._rng is None:
@@ -211,3 +219,7 @@ class Deliberation:
         lines += [f"{said.role}: {said.text[: self._longest]}" for said in heard]
         told = {"role": "system", "content": self.graph.roles[role]}
         return Observation(text, messages=(told, {"role": "user", "content": "\n".join(lines)}))
+
+
+def _better(said: Said, before: Said) -> bool:
+    return said.score is not None and (before.score is None or said.score > before.score)

@@ -49,10 +49,13 @@ Aggregate = Callable[[Sequence[Said], Draw], Said]
 """(what everybody said last, the latest last; stream) -> whose answer is the team's."""
 Stop = Callable[[Sequence[Said]], bool]
 """What was said last by everybody -> whether nothing more needs to be said; asked after each turn."""
+Verifier = Callable[[float | None, Draw], float | None]
+"""The task's own score of an answer -> the score that rules see; what the team is paid for is the task's own."""
 
 GATES: Registry[Gate] = Registry("gate", home=_HOME, example="top(2)")
 ROUTES: Registry[Route] = Registry("route", home=_HOME, example="sampled(2)")
 AGGREGATES: Registry[Aggregate] = Registry("aggregate", home=_HOME, example="vote()")
+VERIFIERS: Registry[Verifier] = Registry("verifier", home=_HOME, example="noisy(0.1)")
 STOPS: Registry[Stop] = Registry("stop", home=_HOME, example="agree(share=0.67)")
 
 
@@ -288,6 +291,31 @@ def verified(least: float = 1.0) -> Stop:
 def accepted(by: str) -> Stop:
     """As soon as this role accepts what it heard."""
     return lambda said: any(each.role == by and each.accepts for each in said)
+
+
+# -- verifiers --------------------------------------------------------------------------------------------------------
+
+
+@VERIFIERS.register("exact")
+def exact() -> Verifier:
+    """The task's own score."""
+    return lambda score, draw: score
+
+
+@VERIFIERS.register("noisy")
+def noisy(deviation: float) -> Verifier:
+    """The score with normal noise, drawn anew for each answer; what cannot be read stays so."""
+    if not deviation >= 0:
+        raise InputError(f"noisy: deviation={deviation} must be at least 0")
+    return lambda score, draw: None if score is None else score + deviation * float(draw().normal())
+
+
+@VERIFIERS.register("accepts")
+def accepts(tpr: float = 1.0, fpr: float = 0.0, *, least: float = 1.0) -> Verifier:
+    """1 or 0: answers that score `least` are taken with `tpr`, others with `fpr`."""
+    if not 0 <= tpr <= 1 or not 0 <= fpr <= 1:
+        raise InputError(f"accepts: tpr={tpr} and fpr={fpr} must be from 0 to 1")
+    return lambda score, draw: float(draw().random() < (tpr if score is not None and score >= least else fpr))
 
 
 # -- what rules share -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.envs.base import EnvFactory
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Edges, Graph, Memory
 
@@ -143,10 +143,19 @@ def strategy_auction(
     return deliberation(tasks, made, **options)
 
 
-def refine(tasks: EnvFactory, attempts: int = 3, **options: Any) -> EnvFactory:
-    """Tries again, knowing its last answer, until the task's own test passes ([116], arXiv 2504.01931)."""
-    made = Graph.of(["solver"], rounds=attempts, stop="verified()", aggregate="last()")
-    return deliberation(tasks, made, **options)
+def refine(
+    tasks: EnvFactory, attempts: int = 3, *, condition: str = "last", stop: str = "verified()", **options: Any
+) -> EnvFactory:
+    """Tries again until the verifier is satisfied ([116], arXiv 2504.01931).
+
+    condition: what it knows: its last answer, whatever came of it ("last", self-refinement); the best one, which the
+    next replaces only if it scores higher ("best", iterative decoding); or nothing, and the best counts ("none",
+    best-of-n). The verifier is the task's own score, or an option: verifier="noisy(.1)".
+    """
+    if condition not in (known := ("last", "best", "none")):
+        raise InputError(f"refine: condition={condition!r}{nearest(str(condition), known)}")
+    made = Graph.of(["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none")
+    return deliberation(tasks, made, improve=condition != "last", **options)
 
 
 def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:

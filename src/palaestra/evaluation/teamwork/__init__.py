@@ -16,7 +16,14 @@ from palaestra.evaluation.teamwork.coordination import coordination, flips, turn
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
 from palaestra.evaluation.teamwork.modules import coalition_table, module_interactions, module_values
-from palaestra.evaluation.teamwork.price import cost_at_score, economy, score_at_cost, workflow_cost
+from palaestra.evaluation.teamwork.personas import (
+    contains_any,
+    persona_turns,
+    scored_personas,
+    set_recall,
+    transcript,
+)
+from palaestra.evaluation.teamwork.price import best_of_n, cost_at_score, economy, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
     Synergy,
     averaging_floor,
@@ -34,12 +41,14 @@ __all__ = [
     "allocate",
     "averaging_floor",
     "award",
+    "best_of_n",
     "best_tree",
     "channels",
     "coalition_table",
     "collaboration_gap",
     "competitive_ratio",
     "compose",
+    "contains_any",
     "contest",
     "contrast",
     "coordination",
@@ -57,12 +66,16 @@ __all__ = [
     "module_interactions",
     "module_values",
     "offline",
+    "persona_turns",
     "recent_scores",
     "retrieve",
     "score_at_cost",
+    "scored_personas",
+    "set_recall",
     "synergy",
     "threshold",
     "threshold_knapsack",
+    "transcript",
     "tree_signal",
     "tree_step",
     "turn_law",

@@ -89,6 +89,20 @@ def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) ->
     return answer
 
 
+@STUDIES.register("best_of")
+def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Study:
+    """What do more tries bring with a verifier like that? No file: how often best-of-n is right, n = 1 to 64."""
+    return lambda: pl.DataFrame(
+        [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
+    )
+
+
+@STUDIES.register("personas")
+def personas() -> Study:
+    """How good are completions in which one model plays several people (SPP)? TABLE with method, text and right."""
+    return lambda rows: teamwork.scored_personas(table(rows, "text", "right"))
+
+
 @STUDIES.register("budget")
 def budget(cost: float | None = None, score: float | None = None) -> Study:
     """What is the best for so much, what does so much cost? POINTS with `system`, `cost` and `score`."""
