@@ -45,6 +45,9 @@ RUNS: dict[str, tuple[str, ...]] = {
         "cooper", "env.options={largest: 1, free: false}", "warm_start=null",
         "policies.pupil={kind: tabular, options: {capacity: 16}}",
     ),
+    "rubric_game": (
+        "world", "env.make=native/stories", "stages=rubric_game(rules=[0, 11])", "reward=col('verdict')",
+    ),
     "bilevel": ("maze", *LINE, "stages=bilevel(first=2)", "reward=col('aligned')"),
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ class Denoise(NativeEnv):
     agents: tuple[str, ...] = ("sampler",)
     facts = {"sample": float}
 
-    def __init__(self, *, steps: int = 10, noise: float = 0.1, push: float = 0.1) -> None:
+    def __init__(self, *, steps: int = 10, noise: float = 0.1, push: float = 0.2) -> None:
         if steps < 1 or not noise >= 0 or not push > 0:
             raise InputError(f"Denoise: steps={steps} at least 1, noise={noise} not negative, push={push} above 0")
         self.steps, self.noise, self.push = steps, float(noise), float(push)

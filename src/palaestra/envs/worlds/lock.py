@@ -34,8 +34,8 @@ class Lock(NativeEnv):
     facts = {"reference": list[str], "right": bool}
 
     def __init__(
-        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0, draw: int = 0,
-        shown: bool = False,
+        self, *, locks: int = 1, steps: int = 8, numbers: int = 4, ends: bool = False, gamma: float = 0.0,
+        draw: int = 0, shown: bool = False,
     ) -> None:  # fmt: skip
         if locks < 1 or steps < 1 or numbers < 2 or not 0 <= gamma <= 1:
             raise InputError(

@@ -17,8 +17,8 @@ from palaestra.learning.stages.base import Context, Stage, stage
 class references(Stage):
     """`reference_row`: a row for each group that says what a column holds, beside what the policy said (adds rows).
 
-    PRefLexOR [105] (arXiv 2410.12375): with `preferences("current_vs_reference('reference_row')")` and
-    `dpo(loss="exo_pair", smoothing=0.005)` every iteration's pairs are fresh, the rejected side being the policy of now.
+    PRefLexOR [105] (arXiv 2410.12375): with `preferences("current_vs_reference('reference_row')", unit="turn")` and
+    `dpo(loss="exo_pair", smoothing=.005)` every iteration's pairs are fresh: the rejected side is the policy of now.
     The rows are tokenised as the policy that answered would say them, have no log-probabilities and no reward, and are
     episodes of their own. For groups of one turn per episode.
 

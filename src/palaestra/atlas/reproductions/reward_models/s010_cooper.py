@@ -33,8 +33,8 @@ def last(learned: Learned) -> dict[str, float]:
     claim="Trained against a frozen reward model, a policy earns nearly all that it pays and is right nearly never; if "
     "the model is refitted each iteration on verified answers against corrupted ones, both rise together.",
     baseline="the same reward model, frozen; and the rule alone as reward",
-    criterion="of every seed, mean of the last ten iterations: frozen is paid > .8 at a true accuracy < .1; co-trained is "
-    "right > .75, and not .1 less often than with the rule on average",
+    criterion="of every seed, mean of the last ten iterations: frozen is paid > .8 at a true accuracy < .1; co-trained "
+    "is right > .75, and not .1 less often than with the rule on average",
     seeds=(0, 1),
     slow=True,
 )

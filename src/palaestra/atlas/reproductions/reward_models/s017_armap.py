@@ -59,11 +59,11 @@ def planned(seed: int) -> dict[str, float]:
 
 @reproduction(
     17,
-    claim="Random play and intents written after it are enough to learn a reward by which the best of ten is chosen, and "
-    "a policy is trained that never sees the env's own.",
+    claim="Random play and intents written after it are enough to learn a reward by which the best of ten is chosen, "
+    "and a policy is trained that never sees the env's own.",
     baseline="one random walk; and the same training with a reward model that learned nothing",
-    criterion="best of ten by the learned score at least 95 % of any of ten and 5 times the single walk; success over the "
-    "last ten iterations of training > .7, and < .2 with the model that learned nothing, in every seed",
+    criterion="best of ten by the learned score at least 95 % of any of ten and 5 times the single walk; success over "
+    "the last ten iterations of training > .7, and < .2 with the model that learned nothing, in every seed",
     seeds=(0, 1, 2),
     slow=True,
 )

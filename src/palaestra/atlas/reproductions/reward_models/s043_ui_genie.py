@@ -27,13 +27,13 @@ LABELLED: dict[str, Any] = {
     "credit": 'standardise(potential_label(), over=("group", "turn"))',
 }
 WORLD: dict[str, Any] = {
-    "env": {"options": {"steps": 6, "actions": 3, "decisive": 6}},
+    "env": {"options": {"steps": 4, "actions": 3, "decisive": 4}},
     "train": {"iterations": 40, "group_size": 16},
 }
 
 
 class Noisy:
-    """σ(±gap + N(0, 1)) of whether a number is right and all before it were; the same candidate always looks the same."""
+    """σ(±gap + N(0, 1)) of whether a number is right and all before it were; a candidate always looks the same."""
 
     name = "noisy"
 

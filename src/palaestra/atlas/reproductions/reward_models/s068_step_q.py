@@ -78,11 +78,11 @@ def success(env: EnvFactory, scorer: Any, seed: int) -> float:
 
 @reproduction(
     68,
-    claim="Step-level DPO on values of continuations makes a log-ratio that ranks a state's actions: an agent that is not "
-    "trained executes the best of three by it.",
+    claim="Step-level DPO on values of continuations makes a log-ratio that ranks a state's actions: an agent that is "
+    "not trained executes the best of three by it.",
     baseline="the uniform agent alone; the same training with each step's label moved to the next step",
-    criterion="mean success more than twice the uniform agent's and above 75 % of that with exact Q; less than 1.5 times "
-    "the uniform agent's with misplaced labels; a constant per state changes no decision",
+    criterion="mean success more than twice the uniform agent's and above 75 % of that with exact Q; less than 1.5 "
+    "times the uniform agent's with misplaced labels; a constant per state changes no decision",
     seeds=(0, 1, 2),
     slow=True,
 )
