@@ -46,6 +46,7 @@ SETTINGS = [
     ("corridor", {}, False),
     ("dial", {"horizon": 6}, False),
     ("dilemma", {"rounds": 3}, False),
+    ("errands", {"experts": [[0.9, 0.1, 0.5]]}, False),
     ("grounding", {}, True),
     ("guardians", {}, True),
     ("inquiry", {"values": True, "doubt": 0.5}, False),

@@ -18,6 +18,7 @@ from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
 from palaestra.envs.worlds.dilemma import Dilemma
+from palaestra.envs.worlds.errands import Errands
 from palaestra.envs.worlds.evidence import Cases, EvidenceDebate
 from palaestra.envs.worlds.exam import Exam
 from palaestra.envs.worlds.experiment import Experiment
@@ -81,6 +82,7 @@ __all__ = [
     "Desktop",
     "Dial",
     "Dilemma",
+    "Errands",
     "EvidenceDebate",
     "Exam",
     "Experiment",

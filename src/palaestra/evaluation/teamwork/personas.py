@@ -28,7 +28,7 @@ _END = re.compile(r"finish collaboration", re.IGNORECASE)
 
 
 class Transcript(NamedTuple):
-    """said: (persona, text) in order. participants: as listed. answer: after "Final answer:", the whole text without it.
+    """said: (persona, text) in order. participants: as listed. answer: after "Final answer:", all without it.
 
     unparsed: that marker is missing.
     """

@@ -54,8 +54,8 @@ def played(condition: str, fidelity: float, noise: float, seed: int) -> float:
     claim="With faithful feedback and an exact verifier, to change the best answer so far beats changing the last one, "
     "and both beat best-of-n; with a verifier that is mostly noise, choosing by it loses to just going on.",
     baseline="best-of-n with as many tries; self-refinement without selection",
-    criterion="mean over seeds, 16 tries: at fidelity .8 best > last > none by 0.02 each, exactly verified; at noise .3 "
-    "last > best by 0.02; without feedback best > last by 0.1; worked curves of best-of-n to 0.003",
+    criterion="mean over seeds, 16 tries: at fidelity .8 best > last > none by 0.02 each, exactly verified; at noise "
+    ".3 last > best by 0.02; without feedback best > last by 0.1; worked curves of best-of-n to 0.003",
     seeds=(0, 1),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
