@@ -1,7 +1,8 @@
 """`Cups`: a ball under one of some cups, pages of swaps, and the question where it is in the end.
 
 Each page is easy, one swap after the other; all of them at once are a product of permutations, which a network of a
-fixed depth cannot follow in general (for five cups and more: Barrington 1989; Merrill and Sabharwal, arXiv 2207.00729).
+fixed depth cannot follow for any number of pages (five cups and more, unless TC0 = NC1: Barrington 1989; Merrill and
+Sabharwal, arXiv 2207.00729).
 So it is a task for several readers of one page each, or for somebody who writes down where the ball is.
 """
 
