@@ -73,7 +73,8 @@ def _weights(verdicts: pl.DataFrame, weights: Mapping[str, float] | None) -> pl.
     for judge in judges:
         if judge not in (weights or {}):
             raise InputError(f"aggregate: judge {judge!r} has no weight{nearest(judge, weights or {})}")
-    return pl.col("judge").cast(pl.String).replace_strict(dict(weights or {}), return_dtype=pl.Float64)
+    table = {judge: float(weight) for judge, weight in (weights or {}).items()}
+    return pl.col("judge").cast(pl.String).replace_strict(table, return_dtype=pl.Float64)
 
 
 def _candidates(read: pl.DataFrame, keys: list[str], how: str) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from palaestra.agents.backends import endpoint as rules
 from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.backends.wire import NotSentError, Response, Wire
 from palaestra.algebra.turns import clean
-from palaestra.errors import InputError
+from palaestra.errors import InputError, StorageError
 from palaestra.judges.asking import Reply
 from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, Spent, State
 
@@ -240,6 +240,7 @@ class Endpoint:
         finally:
             for each in workers:
                 each.cancel()
+            self.ledger.commit()
             await wire.close()
 
     async def _try(self, wire: Wire, gate: _Gate, job: _Job, secret: str) -> float | None:
@@ -249,6 +250,7 @@ class Endpoint:
             whole.error = whole.error or "the budget is spent"
             return None
         number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
+        await gate.committed()
         state, reply, asked = await self._attempt(wire, job.body, job.most)
         if secret:
             reply.error = reply.error and rules.without(secret, reply.error)
@@ -269,8 +271,7 @@ class Endpoint:
         state: State = LOST
         pause = None
         try:
-            async with asyncio.timeout(self.timeout):
-                response = await wire.post("/chat/completions", body)
+            response = await wire.post("/chat/completions", body, self.timeout)
             if response.status == 200:
                 self._read(response, reply, most)
                 state = SAID
@@ -334,10 +335,11 @@ class _Gate:
     def __init__(self, budget: Budget, ledger: Ledger) -> None:
         self.budget, self.ledger, self.under_way, self.silent_until = budget, ledger, 0, 0.0
         self._changed = asyncio.Event()
+        self._commit: asyncio.Future[None] | None = None
 
     async def enter(self, most: Spent) -> bool:
         """False if there will be no room."""
-        while (silence := self.silent_until - time.perf_counter()) > 0:
+        while self.silent_until and (silence := self.silent_until - time.perf_counter()) > 0:
             await asyncio.sleep(silence)
         while not self.budget.allows(self.ledger.spent, most):
             if not self.under_way:
@@ -350,8 +352,25 @@ class _Gate:
     def leave(self, silence: float) -> None:
         """One is done; nobody enters for so many seconds."""
         self.under_way -= 1
-        self.silent_until = max(self.silent_until, time.perf_counter() + silence)
+        if silence:
+            self.silent_until = max(self.silent_until, time.perf_counter() + silence)
         self._changed.set()
+
+    async def committed(self) -> None:
+        """Returns when the ledger holds all that was written so far: one transaction for all who are here at once."""
+        if self._commit is None:
+            loop = asyncio.get_running_loop()
+            self._commit = loop.create_future()
+            loop.call_soon(self._write, self._commit)
+        await self._commit
+
+    def _write(self, done: asyncio.Future[None]) -> None:
+        self._commit = None
+        try:
+            self.ledger.commit()
+            done.set_result(None)
+        except StorageError as error:
+            done.set_exception(error)
 
 
 def _key(body: bytes) -> str:

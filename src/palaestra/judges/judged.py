@@ -93,8 +93,8 @@ class Judged:
             if item not in names:
                 raise InputError(f"judged: weights has {item!r}, which is no item{nearest(item, names)}")
         self.items, self.asker, self.policy, self.votes = list(items), asker, policy, votes
-        self.how, self.ties, self.weights = how, ties, weights_of(items) | dict(weights or {})
-        self.name = name or (asker.name if asker else str(policy or "judge"))
+        self.how, self.ties = how, ties
+        self.weights = {item: float(weight) for item, weight in (weights_of(items) | dict(weights or {})).items()}
         self.calls = Turns(pl.DataFrame())
         """The calls of the last `verdicts`, a row each: role `judge`, what it saw and said, tokens, cost, error."""
         if isinstance(policy, str) and ":" in policy:
@@ -103,6 +103,7 @@ class Judged:
             self.asker = PolicyAsker(ScriptedPolicy(load_object(policy, "policy"), name=policy))
         elif policy is not None and not isinstance(policy, str):
             self.asker = PolicyAsker(policy)
+        self.name = name or (self.asker.name if self.asker else str(policy or "judge"))
 
     @property
     def asks(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class Ledger:
         return found
 
     def send(self, key: str, most_in: int, most_out: int, cost: float) -> int:
-        """Write that a call is under way and what it can take at most; its number. Call this before sending."""
+        """Write that a call is under way and what it can take at most; its number. Call this and `commit` before."""
         self._add(1, most_in + most_out, cost)
         query = "INSERT INTO calls (key, state, tokens_in, tokens_out, cost) VALUES (?, ?, ?, ?, ?)"
         return int(self._write(query, (key, SENT, most_in, most_out, cost)).lastrowid or 0)
@@ -96,16 +96,24 @@ class Ledger:
         query = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"
         self._write(query, (state, reply.duration, reply.text, reply.error, *took, number))
 
+    def commit(self) -> None:
+        """Make sure of all that was written; a call that `send` wrote down may be sent now."""
+        if self._base.in_transaction:
+            self._write("COMMIT")
+
     def close(self) -> None:
         """Let others have the file."""
+        self.commit()
         self._base.close()
 
     def _add(self, calls: int, tokens: int, cost: float) -> None:
         self.spent.calls, self.spent.tokens = self.spent.calls + calls, self.spent.tokens + tokens
         self.spent.cost += cost
 
-    def _write(self, query: str, values: tuple[object, ...]) -> sqlite3.Cursor:
+    def _write(self, query: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         try:
+            if not self._base.in_transaction:
+                self._base.execute("BEGIN")
             return self._base.execute(query, values)
         except sqlite3.Error as error:
             raise StorageError(f"{self.path}: cannot write the ledger of calls ({error})") from error

@@ -114,7 +114,10 @@ def read_rubric(path: str | Path) -> list[Item]:
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path}: cannot be read ({error}); expected a rubric in YAML") from error
     except yaml.YAMLError as error:
-        raise DamagedFileError(f"{path}: not YAML ({str(error).splitlines()[0]})") from error
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        why = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise DamagedFileError(f"{path}{where}: not YAML ({why}); a text with ? or : stands in quotes") from error
     if not isinstance(found, list | dict):
         raise DamagedFileError(f"{path}: expected a rubric, a list of items with name and question")
     try:

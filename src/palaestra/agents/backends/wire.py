@@ -53,58 +53,69 @@ class Wire:
         self.headers += f"authorization: Bearer {key}\r\n" if key else ""
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def post(self, path: str, body: bytes) -> Response:
-        """Send, and read to the end of the answer.
+    async def post(self, path: str, body: bytes, timeout: float) -> Response:
+        """Send, and read to the end of the answer, within so many seconds each for the connection and the rest.
 
         Raises:
             NotSentError: no connection could be made.
+            TimeoutError: it was made, but there was no whole answer in time.
             OSError: it broke before the answer was whole: the request may have been seen.
             UnusableAnswerError: what came is no HTTP, or longer than 8 MiB.
         """
-        reader, writer = await self._connection()
+        reader, writer = await self._connection(timeout)
         target = f"{self.path}{path}"
         if self.proxy and not self.tls:
             target = f"http://{self.where}{target}"
         head = f"POST {target} HTTP/1.1\r\n{self.headers}content-length: {len(body)}\r\n\r\n"
-        kept = False
+        kept = late = False
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            writer.transport.abort()
+
+        watch = asyncio.get_running_loop().call_later(timeout, end)  # a third of what asyncio.timeout costs
         try:
             writer.write(head.encode("latin-1") + body)
             response, kept = await _read(reader)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, OSError):
+            if late:
+                raise TimeoutError from None
             raise ConnectionResetError("the connection broke before the answer was whole") from None
         except (asyncio.LimitOverrunError, ValueError) as error:
             raise UnusableAnswerError(f"the answer is no HTTP: {error}") from None
         finally:
+            watch.cancel()
             if kept:
                 self._idle.append((reader, writer))
             else:
                 writer.close()
         return response
 
-    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connection(self, timeout: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while self._idle:
             reader, writer = self._idle.pop()
             if not reader.at_eof() and not writer.is_closing():
                 return reader, writer
             writer.close()
         try:
-            if self.proxy is None:
-                return await asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_HEAD)
-            reader, writer = await asyncio.open_connection(self.proxy.hostname, self.proxy.port or 80, limit=_HEAD)
-            if self.tls:
-                user = (
-                    f"{unquote(self.proxy.username)}:{unquote(self.proxy.password or '')}"
-                    if self.proxy.username
-                    else ""
-                )
-                said = f"proxy-authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n" if user else ""
-                writer.write(f"CONNECT {self.host}:{self.port} HTTP/1.1\r\nhost: {self.where}\r\n{said}\r\n".encode())
-                if b" 200" not in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]:
-                    raise NotSentError("the proxy refused the connection")
-                await writer.start_tls(self.tls, server_hostname=self.host)
-            return reader, writer
+            async with asyncio.timeout(timeout):
+                return await self._open()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise NotSentError(f"no connection: {error}") from error
+            raise NotSentError(f"no connection: {error or 'not in time'}") from error
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self.proxy is None:
+            return await asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_HEAD)
+        reader, writer = await asyncio.open_connection(self.proxy.hostname, self.proxy.port or 80, limit=_HEAD)
+        if self.tls:
+            user = f"{unquote(self.proxy.username or '')}:{unquote(self.proxy.password or '')}".encode()
+            said = f"proxy-authorization: Basic {base64.b64encode(user).decode()}\r\n" if user != b":" else ""
+            writer.write(f"CONNECT {self.host}:{self.port} HTTP/1.1\r\nhost: {self.where}\r\n{said}\r\n".encode())
+            if b" 200" not in (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0]:
+                raise NotSentError("the proxy refused the connection")
+            await writer.start_tls(self.tls, server_hostname=self.host)
+        return reader, writer
 
     async def close(self) -> None:
         """Close what is open."""
