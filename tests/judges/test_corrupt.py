@@ -12,7 +12,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Lock
 from palaestra.errors import InputError
 from palaestra.judges import corrupt, replayed
-from palaestra.judges.corrupt import KINDS
+from palaestra.judges.corrupt import KINDS, Kind
 
 
 def script(request: object) -> str:
@@ -28,7 +28,7 @@ TEXT = Turns({
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_of_an_answer_are_changed_as_the_kind_says(kind: str) -> None:
+def test_words_of_an_answer_are_changed_as_the_kind_says(kind: Kind) -> None:
     for seed in range(8):
         made = corrupt(TEXT, [kind], seed=seed, attempts=20).frame
         assert made["corrupted"].to_list() == [kind] * 2
@@ -63,7 +63,7 @@ def test_a_share_of_the_episodes_and_the_same_ones_for_the_same_seed() -> None:
     assert 5 <= len(made) <= 25
     assert made.frame.equals(corrupt(many, ["extend"], rate=0.3, seed=4).frame)
     assert made["episode"].n_unique() == len(made)
-    assert made["episode"].min() > 0
+    assert made["episode"].to_numpy().min() > 0
 
 
 def test_every_corrupted_copy_of_a_scripted_success_is_judged_failed_by_the_env() -> None:

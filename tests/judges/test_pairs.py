@@ -55,7 +55,7 @@ def test_what_must_match_cannot_decide() -> None:
 
 def test_a_judge_of_both_sides_may_decide() -> None:
     def shorter(first: pl.DataFrame, second: pl.DataFrame) -> np.ndarray:
-        return np.sign((second["length"] - first["length"]).to_numpy())
+        return np.asarray(np.sign((second["length"] - first["length"]).to_numpy()))
 
     assert sides(pairs(GROUPS, shorter)) == [(0, 1), (2, 1)]
     with pytest.raises(InputError, match="1, 0 or -1"):

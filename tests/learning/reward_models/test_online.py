@@ -25,7 +25,7 @@ def pairs(chosen: object, rejected: object, **more: object) -> Preferences:
 def test_a_fit_is_the_minimum_that_scipy_finds_and_zero_is_half_way() -> None:
     rng = np.random.default_rng(0)
     x, old, weight = rng.normal(size=(40, 3)), np.array([1.0, -1.0, 0.5]), rng.random(20)
-    model = OnlineLinearReward(weights=old, inertia=0.3)
+    model = OnlineLinearReward(weights=old.tolist(), inertia=0.3)
     told = model.fit(pairs(x[:20], x[20:], weight=weight))
     gap, weight = x[:20] - x[20:], weight / weight.sum()
     best = minimize(lambda w: weight @ np.logaddexp(0, -gap @ w) + 0.15 * ((w - old) ** 2).sum(), old, tol=1e-12).x
@@ -88,8 +88,8 @@ def test_worked_solutions_against_bare_wrong_answers_make_the_model_that_the_rec
     chosen = [f"{a} + {b} = {a + b}" for a, b in sums]
     wrong = [str((a + b + 1) % 5) for a, b in sums]
     model = OnlineLinearReward(overlap, inertia=0.02)
-    sides = [pl.DataFrame({"response": each}) for each in (chosen, wrong)]
-    model.fit(Preferences(*sides, reference=pl.DataFrame({"response": answers})))
+    one, other = (pl.DataFrame({"response": each}) for each in (chosen, wrong))
+    model.fit(Preferences(one, other, reference=pl.DataFrame({"response": answers})))
     stage = Stages(load("cooper").stages)[0]
     assert stage.model.weights == pytest.approx(model.weights, abs=0.01)
     assert stage.model.bias == pytest.approx(model.bias, abs=0.01)

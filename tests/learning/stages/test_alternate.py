@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Exam
 from palaestra.errors import InputError
+from palaestra.judges.corrupt import KINDS
+from palaestra.learning.reward_models import OnlineLinearReward
 from palaestra.learning.stages.alternate import alternate, preferences
 from palaestra.learning.stages.base import Context
 from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
 
 MODEL = 'online_linear("palaestra.learning.reward_models.online:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
-KINDS = ("truncate", "splice", "extend", "mutate")
 
 
 def env() -> Exam:
@@ -39,6 +41,12 @@ def play(answers: tuple[str, ...], groups: int = 6) -> Turns:
 
 def context(iteration: int = 1, seed: int = 0) -> Context:
     return Context(np.random.default_rng(seed), iteration, env, None, Local())  # type: ignore[arg-type]
+
+
+def weights_of(made: alternate) -> list[float]:
+    assert isinstance(made.model, OnlineLinearReward)
+    assert made.model.weights is not None
+    return list(made.model.weights)
 
 
 def cooper(**options: Any) -> alternate:
@@ -67,7 +75,7 @@ def test_every_other_iteration_and_only_what_is_recent() -> None:
     for iteration in range(1, 7):
         told = context(iteration)
         made(turns, told)
-        weights.append(tuple(made.model.weights))
+        weights.append(tuple(weights_of(made)))
         assert ("pairs" in told.told) == (iteration % 2 == 1)
     assert weights[0] == weights[1] != weights[2] == weights[3] != weights[4]
     assert [each.height for each in made.past] == [6, 6]
@@ -78,11 +86,11 @@ def test_without_a_verified_answer_the_model_stays_and_what_the_rule_misses_is_n
     made = cooper()
     told = context()
     made(play(words), told)
-    right = play(words).filter(play(words)["success"])
+    right = play(words).filter(pl.col("success"))
     assert len(right)  # right, and refused by the rule
     assert not right["rule"].any()
     assert told.told["pairs"] == 0
-    assert made.model.weights.tolist() == [2.0, 0.67, 1.38]
+    assert weights_of(made) == [2.0, 0.67, 1.38]
 
 
 def test_what_is_remembered_is_found_again() -> None:

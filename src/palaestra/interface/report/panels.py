@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from palaestra.algebra.registry import Registry
 from palaestra.interface.report.load import Run, Seed, load_metrics
-from palaestra.interface.report.plots import curves, legend, over_seeds
+from palaestra.interface.report.plots import Series, curves, legend, over_seeds
 
 Row = dict[str, Any]
 Source = tuple[str, Sequence[Seed], Callable[[Row], Any]]
@@ -180,7 +180,8 @@ def model_and_truth(run: Run) -> Panel | None:
     for path in sorted(run.path.glob("seed-*/control-*/metrics.jsonl")):
         name = f"{path.parent.name.removeprefix('control-')}: "
         trained.setdefault(name, []).append(load_metrics(path)[0])
-    lines, labels = [], []
+    lines: list[Series] = []
+    labels: list[str] = []
     for name, seeds in trained.items():
         for field, label in (("model_reward", "model reward"), ("truth", "success")):
             line = over_seeds(f"{name}{label}", len(labels), [curve(metrics, field) for metrics in seeds])

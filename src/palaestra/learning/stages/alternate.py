@@ -129,7 +129,7 @@ class alternate(Stage):
             every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
             for side in ("chosen", "rejected")
         )
-        given = self._given(one)
+        given: dict[str, Any] = dict(self._given(one))
         if every["criterion"].null_count() < every.height:
             given["condition"] = every.select("criterion")
         weight = every["weight"].fill_null(1.0).to_numpy()
@@ -182,7 +182,7 @@ def _last(turns: Turns) -> np.ndarray:
     order = np.lexsort((turns["turn"].to_numpy(), ids)) if "turn" in turns.columns else np.argsort(ids, kind="stable")
     last = np.zeros(ids.max(initial=-1) + 1, np.int64)
     last[ids[order]] = order
-    return last[ids]
+    return np.asarray(last[ids])
 
 
 def _bytes(path: Path) -> np.ndarray:

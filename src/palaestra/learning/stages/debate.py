@@ -55,6 +55,7 @@ class debate(Stage):
         if self.play == "random":
             return at_random(rows[case], self.length, rng)
         if self.play == "one_sided":
-            return one_sided(rows, self.length)[case]
+            return np.asarray(one_sided(rows, self.length)[case])
         solve = minimax if self.play == "minimax" else greedy
-        return np.where(first, *(solve(rows, self.length, first=begins)[case] for begins in (True, False)))
+        mine, theirs = (solve(rows, self.length, first=begins)[case] for begins in (True, False))
+        return np.asarray(np.where(first, mine, theirs))

@@ -63,7 +63,7 @@ def corrupted_fail(seed: int) -> float:
     world = env()
 
     def opens(request: Any) -> str:
-        return world.choices[world.right[0][int(request.observation.text.split()[-1])]]
+        return str(world.choices[world.right[0][int(request.observation.text.split()[-1])]])
 
     played = Local().play(
         env, Team(opener=ScriptedPolicy(opens, name="opens")), Plan(groups=8, group_size=2, seed=seed)

@@ -68,9 +68,9 @@ def measure(seeds: Sequence[int]) -> Outcome:
                  "one_sided": arm(seed, 0.25, "one_sided")}  # fmt: skip
         for name, values in train_arms("world", cases, [seed], held_out).values.items():
             found.setdefault(name, []).append(dict(values))
-    for name, values in found.items():
+    for name, by_seed in found.items():
         for number in ("justified", "paid"):
-            measured[f"{number}_{name}"] = float(np.mean([one[number] for one in values]))
+            measured[f"{number}_{name}"] = float(np.mean([one[number] for one in by_seed]))
     exact = (
         measured["debate_4"] > measured["random_4"] > measured["one_sided_4"]
         and abs(measured["one_sided_4"] - 0.5) < 0.05
