@@ -79,6 +79,11 @@ class Archive:
                 found.append(self.entries[at])
         return found
 
+    def best(self, k: int, where: Callable[[Entry], bool] | None = None) -> list[Entry]:
+        """The k entries with the highest scores, of those for which `where` is true; equal ones, older first."""
+        found = [entry for entry in self.entries if where is None or where(entry)]
+        return sorted(found, key=lambda entry: -entry.score)[:k]
+
     def _unit(self, vector: np.ndarray | list[float]) -> np.ndarray:
         given = np.asarray(vector, float)
         size = self._vectors.shape[1] if self.entries else len(given) if given.ndim else 0

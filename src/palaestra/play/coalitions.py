@@ -8,6 +8,7 @@ are drawn (`credit.shapley_values` with a function that plays).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import polars as pl
 
@@ -23,23 +24,27 @@ from palaestra.play.plan import Plan
 def play_coalitions(
     env: EnvFactory,
     team: Team,
-    defaults: Mapping[str, Policy],
+    defaults: Mapping[str, Policy | Mapping[str, Policy]],
     *,
     groups: int,
     group_size: int = 1,
     seed: int = 0,
     executor: Executor | None = None,
     score: str = "success",
+    which: Literal["all", "removed"] = "all",
 ) -> pl.DataFrame:
-    """A row for each coalition and episode: coalition (seats joined by `+`), task (reset seed), episode, `score`.
+    """A row for each coalition and episode: coalition (modules joined by `+`), task (reset seed), episode, `score`.
 
-    team: whose seats are judged. defaults: seat -> who sits there when its policy is not in the coalition; seats that
-    are not named keep theirs. Every coalition plays the same tasks with the same draws, so that differences are paired.
+    team: whose seats are judged. defaults: seat -> who sits there when its policy is not in the coalition; or module ->
+    {seat: policy} where a module is several seats. Seats that are not named keep theirs. which: all coalitions, or the
+    whole team and it without each module. Every coalition plays the same tasks with the same draws, so that differences
+    are paired.
 
     Raises:
-        InputError: no seat, more than 12, a seat that the team does not have, or a name with `+` in it.
+        InputError: no module, more than 12, a seat that the team does not have, or a name with `+` in it.
     """
-    seats = list(defaults)
+    others = {name: each if isinstance(each, Mapping) else {name: each} for name, each in defaults.items()}
+    seats, whole = list(others), 2 ** len(others) - 1
     if not 1 <= len(seats) <= EXACT:
         raise InputError(f"play_coalitions: {len(seats)} seats; 1 to {EXACT} have a table of all coalitions")
     for seat in seats:
@@ -49,9 +54,11 @@ def play_coalitions(
             )
     plays, parts = executor or Local(), []
     plan = Plan(groups, group_size, seed, stream="eval")
-    for place in range(2 ** len(seats)):
-        own = [seat for bit, seat in enumerate(seats) if place >> bit & 1]
-        filled = Team({**team, **{seat: policy for seat, policy in defaults.items() if seat not in own}})
+    removed = [whole, *(whole - 2**bit for bit in range(len(seats)))]
+    for place in removed if which == "removed" else range(whole + 1):
+        own = [name for bit, name in enumerate(seats) if place >> bit & 1]
+        instead = {seat: policy for name, each in others.items() if name not in own for seat, policy in each.items()}
+        filled = Team({**team, **instead})
         frame = plays.play(env, filled, plan).frame
         episodes = frame.group_by("group", "episode", maintain_order=True).agg(
             pl.col(score).cast(pl.Float64).max(), task=pl.col("seed").first() if "seed" in frame.columns else "group"

@@ -54,8 +54,8 @@ WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",)
 for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
     shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.strategy_auction,
-    shapes.refine, shapes.plan_act_check, shapes.search, audited, conducted, handover, orchestrated, pipeline,
-    self_summary, window,
+    shapes.refine, shapes.plan_act_check, shapes.search, shapes.checked_chain, audited, conducted, handover,
+    orchestrated, pipeline, self_summary, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -131,12 +131,8 @@ class Deliberation:
         self._turn += 1
         latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
         info = facts | {"valid": valid, "answer": answers, "score": scores}
-        if not self._stop(latest):
-            self._step += 1
-            if self._step == len(self.graph.steps):
-                self._round, self._step = self._round + 1, 0
-            if self._round < self.graph.rounds:
-                return StepResult(self._ask(), info=info)
+        if not self._stop(latest) and (observations := self._next()):
+            return StepResult(observations, info=info)
         self._acting = {}
         final = self._aggregate(latest, self._draw)
         score = self._true[final.text]
@@ -170,6 +166,17 @@ class Deliberation:
         if self._rng is None:
             self._rng = np.random.default_rng([self._seed, DRAWS])
         return self._rng
+
+    def _next(self) -> dict[str, Observation]:
+        """The next step in which a route lets somebody act; nobody after the last round."""
+        while True:
+            self._step += 1
+            if self._step == len(self.graph.steps):
+                self._round, self._step = self._round + 1, 0
+            if self._round == self.graph.rounds:
+                return {}
+            if observations := self._ask():
+                return observations
 
     def _ask(self) -> dict[str, Observation]:
         """Whose turn it is, and what they hear."""

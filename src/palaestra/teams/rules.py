@@ -193,6 +193,23 @@ def winner() -> Route:
     return route
 
 
+@ROUTES.register("refused")
+def refused(checker: str = "check-") -> Route:
+    """Who has spoken acts again only if its checker, the role of this prefix and its name, did not accept what it said.
+
+    A step in which nobody acts is passed over.
+    """
+
+    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+        last = {each.role: each for each in said}
+        return [
+            role for role in roles
+            if role not in last or checker + role not in last or not last[checker + role].accepts
+        ]  # fmt: skip
+
+    return route
+
+
 @ROUTES.register("awarded")
 def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> Route:
     """SALE's auction [85] (arXiv 2602.02751): once all bidders have a plan and others marked them, the best one acts.

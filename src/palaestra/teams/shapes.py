@@ -168,6 +168,26 @@ def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFac
     return deliberation(tasks, made, **options)
 
 
+def checked_chain(
+    tasks: EnvFactory,
+    stages: Sequence[str] = ("intent", "discovery", "analysis", "report"),
+    retries: int = 1,
+    **options: Any,
+) -> EnvFactory:
+    """Each stage hears the one before; a checker accepts what it says, or it tries again ([58], arXiv 2511.03023)."""
+    if retries < 0:
+        raise InputError(f"checked_chain: retries={retries}, expected at least 0")
+    checks = [f"check-{stage}" for stage in stages]
+    edges = {check: [stage] for check, stage in zip(checks, stages, strict=True)}
+    edges |= {stage: [*stages[at - 1 : at], checks[at]] for at, stage in enumerate(stages)}
+    steps = [name for stage, check in zip(stages, checks, strict=True) for name in (stage, *[check, stage] * retries)]
+    roles = [*stages, *checks] if retries else list(stages)
+    if not retries:
+        edges = {stage: stages[at - 1 : at] for at, stage in enumerate(stages)}
+    made = Graph.of(roles, edges=edges, steps=steps, route="refused()", aggregate="last()")
+    return deliberation(tasks, made, **options)
+
+
 def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) -> EnvFactory:
     """Several proposals at each depth, each from the best one so far by the task's own test."""
     names = _names("proposer", width)

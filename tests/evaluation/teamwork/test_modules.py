@@ -11,7 +11,13 @@ import pytest
 from palaestra.atlas.reproductions.teams.s088_capabench import GAME, MODULES
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.studies import study
-from palaestra.evaluation.teamwork import coalition_table, module_interactions, module_values
+from palaestra.evaluation.teamwork import (
+    coalition_table,
+    module_interactions,
+    module_utility,
+    module_values,
+    removals,
+)
 
 DATA = Path(__file__).parents[2] / "atlas" / "data"
 NAMES = ["+".join(MODULES[bit] for bit in range(4) if place >> bit & 1) for place in range(16)]
@@ -55,3 +61,23 @@ def test_a_task_without_all_coalitions_is_left_out_and_a_missing_score_is_no_fai
 def test_a_file_of_runs():
     assert study("modules", DATA / "coalitions.csv")["module"].to_list() == list(MODULES)
     assert len(study("modules(pairs=True)", DATA / "coalitions.csv")) == 6
+
+
+def test_a_module_that_some_models_do_not_need_is_conditional():
+    found = {row["module"]: row for row in study("specialists", DATA / "removed.csv").iter_rows(named=True)}
+    assert list(found) == ["discovery", "report", "analysis"]  # by what it costs to lose them
+    assert found["discovery"]["loss"] == 1
+    assert {name: row["kind"] for name, row in found.items()} == {
+        "discovery": "universal", "report": "universal", "analysis": "conditional",
+    }  # fmt: skip
+    table = removals(pl.read_csv(DATA / "removed.csv"))
+    wins = {(row["model"], row["module"]): row["win"] for row in table.iter_rows(named=True)}
+    assert wins["large", "analysis"] == 0.5  # ties
+    assert wins["small", "report"] == pytest.approx(0.5 + 0.5 * 5 / 6)
+    assert table.filter(model="small", module="report")["failures"].to_list() == [5]
+    alone = module_utility(removals(pl.read_csv(DATA / "removed.csv").drop("model").filter(pl.col("task") == "t1")))
+    assert alone["kind"].to_list() == [None] * 3  # one model says nothing of others
+    with pytest.raises(InputError, match="no run is of the whole system"):
+        removals(
+            pl.read_csv(DATA / "removed.csv").filter(~pl.col("coalition").str.contains("discovery.analysis.report"))
+        )

@@ -43,6 +43,7 @@ from palaestra.envs.worlds.market import Market
 from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
+from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
@@ -109,6 +110,7 @@ __all__ = [
     "Maze",
     "MemoryTeam",
     "Negotiation",
+    "Papers",
     "Persuasion",
     "Plan",
     "Pointing",

@@ -39,10 +39,10 @@ def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:
     for r, c in front:  # grows
         for down, right in list(MOVES.values())[:4]:
             near = (r + down, c + right)
-            if 0 <= near[0] < len(rows) and 0 <= near[1] < len(rows[0]) and near not in far:
-                if rows[near[0]][near[1]] != "#":
-                    far[near] = far[r, c] + 1
-                    front.append(near)
+            inside = 0 <= near[0] < len(rows) and 0 <= near[1] < len(rows[0])
+            if inside and near not in far and rows[near[0]][near[1]] != "#":
+                far[near] = far[r, c] + 1
+                front.append(near)
     return far
 
 
@@ -52,7 +52,8 @@ class Halves(NativeEnv):
 
     An action is a move (up, down, left, right, wait) and, after a space, what is said to the other; without `talk` it
     is a choice of moves. Moves that differ are not made. Read: where they are, the goal, one's map (? is hidden) and
-    what was said last. facts: agreed; distance, steps to the goal after the move. Success: the goal, which pays everybody 1.
+    what was said last. facts: agreed; distance, steps to the goal after the move. Success: the
+    goal, which pays everybody 1.
 
     Args:
         n: rows and columns. density: share of walls. least: steps that the shortest path has at least.

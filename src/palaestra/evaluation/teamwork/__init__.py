@@ -14,8 +14,16 @@ from palaestra.evaluation.teamwork.composition import (
 from palaestra.evaluation.teamwork.contest import allocate, contest, factor_reward, recent_scores
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
+from palaestra.evaluation.teamwork.designs import Surrogate, guided_search, propose
 from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
-from palaestra.evaluation.teamwork.modules import coalition_table, module_interactions, module_values
+from palaestra.evaluation.teamwork.edges import EdgeScores
+from palaestra.evaluation.teamwork.modules import (
+    coalition_table,
+    module_interactions,
+    module_utility,
+    module_values,
+    removals,
+)
 from palaestra.evaluation.teamwork.personas import (
     contains_any,
     persona_turns,
@@ -35,6 +43,8 @@ from palaestra.evaluation.teamwork.synergy import (
 )
 
 __all__ = [
+    "EdgeScores",
+    "Surrogate",
     "Synergy",
     "Weights",
     "action_quality",
@@ -60,14 +70,18 @@ __all__ = [
     "factor_reward",
     "fit_weights",
     "flips",
+    "guided_search",
     "hindsight_credit",
     "importance_flow",
     "majority_gain",
     "module_interactions",
+    "module_utility",
     "module_values",
     "offline",
     "persona_turns",
+    "propose",
     "recent_scores",
+    "removals",
     "retrieve",
     "score_at_cost",
     "scored_personas",

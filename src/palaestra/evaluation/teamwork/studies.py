@@ -5,13 +5,16 @@ TURNS are what a run or a rollout wrote (Parquet), or a table of somebody else's
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from palaestra.algebra.messages import messages
+from palaestra.algebra.search import Child, confidence_uct, search
 from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
 from palaestra.evaluation import teamwork
 from palaestra.evaluation.studies import STUDIES, Study, table
 from palaestra.evaluation.teamwork.contest import Allocation
@@ -182,3 +185,62 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Stu
 def gap(by: str = "pair") -> Study:
     """What is lost by working together? RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
     return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
+
+
+@STUDIES.register("specialists")
+def specialists(score: str = "success", spread: float = 0.165) -> Study:
+    """Does a module help every model, or some? RUNS of the whole and without each: model, coalition, task, `score`."""
+    return lambda runs: teamwork.module_utility(
+        teamwork.removals(table(runs, "model", "coalition", "task", score), score=score), spread=spread
+    )
+
+
+@STUDIES.register("edges")
+def edges(keep: int = 2, eta: float = 0.2) -> Study:
+    """Who should be heard by whom (OPTAGENT)? MESSAGES: sender, receiver, quality, in the order of the exchanges."""
+
+    def answer(messages: Path) -> pl.DataFrame:
+        frame = table(messages, "sender", "receiver", "quality")
+        members = sorted({str(name) for column in ("sender", "receiver") for name in frame[column]})
+        scores = teamwork.EdgeScores(members, eta)
+        scores.update(frame)
+        return scores.table(keep)
+
+    return answer
+
+
+@STUDIES.register("designs")
+def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Study:
+    """Which design of an agent should be tried next (AgentSwift)? DESIGNS: a column for each slot, and `score`."""
+    return lambda tried: teamwork.propose(table(tried, score), score, most=most, kappa=kappa)
+
+
+@STUDIES.register("tree_search")
+def tree_search(budget: int, c: float = 0.3, trust: float = 2.0) -> Study:
+    """How does MASTER go through a tree? NODES: node, parent (none: the root), reward, confidence, terminal, valid."""
+
+    def answer(nodes: Path) -> pl.DataFrame:
+        frame = table(nodes, "node", "parent", "reward", "confidence", "terminal", "valid")
+        roots = frame.filter(pl.col("parent").is_null())
+        if len(roots) != 1:
+            raise InputError(f"{nodes}: {len(roots)} nodes have no parent; one is the root")
+        below = {key: part.to_dicts() for (key,), part in frame.group_by("parent", maintain_order=True)}
+        valid = dict(frame.select("node", "valid").iter_rows())
+        steps: list[dict[str, object]] = []
+
+        def expand(node: str) -> list[Child]:
+            steps.append({"node": node, "done": "expanded"})
+            return [
+                Child(row["node"], float(row["reward"]), float(row["confidence"]), bool(row["terminal"]))
+                for row in below.get(node, ())
+            ]
+
+        def validate(node: str) -> bool:
+            steps.append({"node": node, "done": "passed" if valid[node] else "failed"})
+            return bool(valid[node])
+
+        select = functools.partial(confidence_uct, c=c, trust=trust)
+        found = search(roots["node"][0], expand, validate, budget=budget, select=select)
+        return pl.DataFrame([*steps, {"node": found.item, "done": "answer"}])
+
+    return answer

@@ -1,0 +1,118 @@
+"""`Papers`: labs search one landscape by writing papers, and build on those that they can see.
+
+What sharing an archive brings ([63] AgentRxiv, arXiv 2503.18102): a paper is a string of bits, its result its
+fitness in an NK landscape. Left out: reading papers; a lab that builds on one changes a bit or two of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from palaestra.algebra.archive import Archive, Entry
+from palaestra.envs.base import Observation
+from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.errors import InputError, nearest
+
+Sharing = Literal["shared", "own", "none"]
+CHOICES = ("build", "fresh")
+
+
+@dataclass
+class _State:
+    tables: np.ndarray
+    archive: Archive = field(default_factory=Archive)
+    best: dict[str, float] = field(default_factory=dict)
+    round: int = 0
+
+
+@ENVS.register("native/papers")
+class Papers(NativeEnv):
+    """Each round every lab writes a paper: it builds on one of the `top` best that it sees, or begins afresh.
+
+    sharing: whose papers a lab sees: everybody's of earlier rounds, its own, or none, so that it always begins afresh.
+    A paper's reward is by how much it is above the lab's best. facts: fitness, best of the lab, bits.
+    Success: a lab's best is at least `goal`.
+
+    Args:
+        labs, papers: how many, and of each how many. bits, links: N and K of the landscape. top: how many are seen.
+
+    Raises:
+        InputError: an option is out of range.
+    """
+
+    facts = {"fitness": float, "best": float, "bits": list[float]}
+
+    def __init__(
+        self,
+        *,
+        labs: int = 3,
+        papers: int = 30,
+        bits: int = 12,
+        links: int = 3,
+        top: int = 5,
+        sharing: Sharing = "shared",
+        goal: float = 0.7,
+    ) -> None:
+        if labs < 1 or papers < 1 or not 1 <= links < bits <= 60 or top < 1:
+            raise InputError(f"Papers: {labs=}, {papers=}, {top=} of at least 1, 1 <= {links=} < {bits=} <= 60")
+        if sharing not in get_args(Sharing):
+            raise InputError(f"Papers: {sharing=}{nearest(str(sharing), get_args(Sharing))}")
+        self.papers, self.bits, self.links, self.top, self.sharing, self.goal = papers, bits, links, top, sharing, goal
+        self.agents = tuple(f"lab-{number}" for number in range(1, labs + 1))
+
+    def begin(self) -> tuple[str, _State]:
+        """A landscape, and no papers."""
+        tables = self.rng.random((self.bits, 2 ** (self.links + 1)))
+        return f"papers:{int(self.rng.integers(2**40))}", _State(tables)
+
+    def look(self) -> dict[str, Observation]:
+        """How far it is, and its best."""
+        state = self.state
+        if state.round >= self.papers:
+            return {}
+        return {
+            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}", CHOICES)
+            for lab in self.agents
+        }
+
+    def fitness(self, bits: np.ndarray) -> float:
+        """Mean over bits of a number that depends on it and the `links` after it."""
+        ring = np.stack([np.roll(bits, -shift) for shift in range(self.links + 1)])
+        index = (ring * 2 ** np.arange(self.links + 1)[:, None]).sum(0)
+        return float(self.state.tables[np.arange(self.bits), index].mean())
+
+    def visible(self, lab: str) -> list[Entry]:
+        """The best papers that a lab sees."""
+        if self.sharing == "none":
+            return []
+        return self.state.archive.best(self.top, None if self.sharing == "shared" else lambda each: each.owner == lab)
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """All write, then all publish."""
+        state, written = self.state, {}
+        for lab, choice in chosen.items():
+            known = self.visible(lab) if choice == 0 else []
+            if known:
+                bits = np.array(known[int(self.rng.integers(len(known)))].content)
+                bits[self.rng.permutation(self.bits)[: 1 + int(self.rng.integers(2))]] ^= 1
+            else:
+                bits = self.rng.integers(2, size=self.bits)
+            written[lab] = bits
+        state.round += 1
+        rewards, found = {}, {lab: self.fitness(bits) for lab, bits in written.items()}
+        for lab, bits in written.items():
+            entry = Entry(f"{lab}:{state.round}", bits.tolist(), found[lab], lab, float(state.round))
+            state.archive.add(entry, (2 * bits - 1).tolist())
+            rewards[lab] = max(found[lab] - state.best.get(lab, 0.0), 0.0)
+            state.best[lab] = max(found[lab], state.best.get(lab, 0.0))
+        info: dict[str, Any] = {
+            "fitness": found, "best": dict(state.best),
+            "bits": {lab: (2.0 * bits - 1).tolist() for lab, bits in written.items()},
+        }  # fmt: skip
+        if state.round >= self.papers:
+            info["success"] = {lab: best >= self.goal for lab, best in state.best.items()}
+        return rewards, info

@@ -1,0 +1,155 @@
+"""Search over designs of agents with a surrogate ([70] AgentSwift, arXiv 2506.06017).
+
+A design fills slots (workflow, memory, tools, planning) with one of their options; a kernel of equal slots and pairs of
+them stands for what was not evaluated. Left out: the paper's language model as surrogate and as mutator, its covering
+array and its sampling of the first designs, which are drawn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.search import SearchTree, soft_mixed
+from palaestra.errors import InputError, MissingColumnError, nearest
+
+Slots = Mapping[str, Sequence[Any]]
+
+
+class Surrogate:
+    """Ridge regression on options and pairs of options, by its kernel: two designs with m equal slots share
+    m + m(m - 1)/2 features. noise: variance of a score, beside a variance of 1 of the weights' prior."""
+
+    def __init__(self, noise: float = 0.3) -> None:
+        self.noise = noise
+        self._designs, self._inverse = np.zeros((0, 0), int), np.zeros((0, 0))
+        self._mean, self._scale, self._weights = 0.0, 1.0, np.zeros(0)
+
+    @staticmethod
+    def kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Shared features over all features of a design, float64[n, m], of int[n, slots] and int[m, slots]."""
+        equal = (one[:, None, :] == other[None, :, :]).sum(-1)
+        slots = one.shape[1]
+        return np.asarray(equal * (equal + 1) / (slots * (slots + 1)))
+
+    def fit(self, designs: np.ndarray, scores: np.ndarray) -> Surrogate:
+        """Of int[n, slots] and float64[n]."""
+        self._designs = np.asarray(designs)
+        scores = np.asarray(scores, float)
+        self._mean, self._scale = float(scores.mean()), float(scores.std()) or 1.0
+        self._inverse = np.linalg.inv(self.kernel(self._designs, self._designs) + self.noise * np.eye(len(scores)))
+        self._weights = self._inverse @ ((scores - self._mean) / self._scale)
+        return self
+
+    def predict(self, designs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation, float64[n] each."""
+        cross = self.kernel(np.asarray(designs), self._designs)
+        variance = 1 - np.einsum("ij,jk,ik->i", cross, self._inverse, cross)
+        return self._mean + self._scale * cross @ self._weights, self._scale * np.sqrt(np.maximum(variance, 0))
+
+
+def guided_search(
+    slots: Slots,
+    evaluate: Callable[[dict[str, Any]], float],
+    *,
+    budget: int,
+    rng: np.random.Generator,
+    start: int = 10,
+    surrogate: Surrogate | None = None,
+    guided: bool = True,
+    alpha: float = 10.0,
+    beta: float = 0.3,
+    mix: float = 0.2,
+) -> pl.DataFrame:
+    """A row for each evaluated design: step, parent (its step), the slots, predicted, score; in order.
+
+    `start` drawn designs, then one evaluation a step: a node is drawn by `soft_mixed` of what came of it and below it,
+    and changed three times: an option that another evaluated design has, any option of any slot, and any again; of each
+    the one that the surrogate likes best goes on. guided=False takes any of them instead. beta: weight of surprise.
+
+    Raises:
+        InputError: there are fewer than two slots or designs, or the budget is not above `start`.
+    """
+    names, sizes = list(slots), [len(each) for each in slots.values()]
+    if len(names) < 2 or min(sizes) < 1 or not 1 <= start < budget or np.prod(sizes) < budget:
+        raise InputError(
+            f"guided_search: {len(names)} slots of {sizes} options, budget={budget}: two slots at least, as many "
+            f"designs as the budget, and 1 <= start={start} < budget"
+        )
+    model, tree, known = surrogate or Surrogate(), SearchTree(None), dict[tuple[int, ...], float]()
+    surprise, rows = np.zeros(1), []
+
+    def add(design: np.ndarray, parent: int, predicted: float | None) -> None:
+        nonlocal surprise
+        chosen = {name: slots[name][at] for name, at in zip(names, design.tolist(), strict=True)}
+        score = float(evaluate(chosen))
+        known[tuple(design.tolist())] = score
+        node = tree.add(design, parent)
+        tree.back(node, score)
+        surprise = np.append(surprise, 0.0)
+        surprise[[node, *tree.ancestors(node)]] += abs(score - predicted) if predicted is not None else 0.0
+        rows.append({"step": node, "parent": parent or None, **chosen, "predicted": predicted, "score": score})
+
+    while len(tree) <= start:
+        design = np.array([rng.integers(size) for size in sizes])
+        if tuple(design.tolist()) not in known:
+            add(design, 0, None)
+    while len(tree) <= budget:
+        designs = np.array(list(known))
+        model.fit(designs, np.array(list(known.values())))
+        mean, unforeseen = tree.total[1:] / tree.visits[1:], surprise[1:] / tree.visits[1:]
+        parent = 1 + int(rng.choice(len(mean), p=soft_mixed(mean, unforeseen, alpha=alpha, beta=beta, mix=mix)))
+        design = np.asarray(tree.items[parent])
+        pool = [sorted(set(designs[:, at].tolist())) for at in range(len(names))]
+        for options in (pool, [list(range(size)) for size in sizes], [list(range(size)) for size in sizes]):
+            near = _changed(design, options)
+            new = np.array([each for each in near if tuple(each.tolist()) not in known])
+            near = new if len(new) else near
+            at = int(model.predict(near)[0].argmax()) if guided else int(rng.integers(len(near)))
+            design = near[at]
+        while tuple(design.tolist()) in known:
+            design = np.array([rng.integers(size) for size in sizes])
+        add(design, parent, float(model.predict(design[None])[0][0]))
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: float = 1.0) -> pl.DataFrame:
+    """The designs that should be tried next: slots, predicted, deviation; by predicted + kappa · deviation.
+
+    frame: a row per evaluated design, its slots as columns, and `score`; equal designs are repetitions.
+
+    Raises:
+        MissingColumnError, InputError: no such column, fewer than two slots, or more than 100,000 designs.
+    """
+    if score not in frame.columns:
+        raise MissingColumnError(f"propose: no column {score!r}{nearest(score, frame.columns)}")
+    names = [name for name in frame.columns if name != score]
+    given = frame.drop_nulls(score).select(pl.col(names).cast(pl.String).fill_null(""), pl.col(score).cast(pl.Float64))
+    options = [sorted(set(given[name])) for name in names]
+    total = int(np.prod([len(each) for each in options], dtype=float)) if names else 0
+    if len(names) < 2 or not len(given) or total > 100_000:
+        raise InputError(
+            f"propose: {len(names)} slots with {total:,} designs; 2 slots at least, 100,000 designs at most"
+        )
+    codes = np.stack([np.searchsorted(each, given[name].to_list()) for name, each in zip(names, options)], axis=1)
+    every = np.stack([axis.ravel() for axis in np.meshgrid(*map(np.arange, map(len, options)), indexing="ij")], axis=1)
+    seen = {tuple(row) for row in codes.tolist()}
+    new = np.array([row for row in every.tolist() if tuple(row) not in seen], int).reshape(-1, len(names))
+    if not len(new):
+        return given.select(names).clear().with_columns(predicted=pl.lit(0.0), deviation=pl.lit(0.0))
+    mean, deviation = Surrogate().fit(codes, given[score].to_numpy()).predict(new)
+    best = np.argsort(-(mean + kappa * deviation), kind="stable")[:most]
+    columns = {name: [options[at][code] for code in new[best, at]] for at, name in enumerate(names)}
+    return pl.DataFrame({**columns, "predicted": mean[best], "deviation": deviation[best]})
+
+
+def _changed(design: np.ndarray, options: Sequence[Sequence[int]]) -> np.ndarray:
+    """The design with one slot changed, in every way, int[n, slots]; itself if there is none."""
+    rows = [
+        np.concatenate([design[:at], [option], design[at + 1 :]])
+        for at, own in enumerate(options) for option in own if option != design[at]
+    ]  # fmt: skip
+    return np.array(rows) if rows else design[None]

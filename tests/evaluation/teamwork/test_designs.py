@@ -1,0 +1,85 @@
+"""Designs: the surrogate beside plain ridge regression, and what is proposed."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.studies import study
+from palaestra.evaluation.teamwork import Surrogate, guided_search, propose
+
+DATA = Path(__file__).parents[2] / "atlas" / "data" / "designs.csv"
+
+
+def features(designs: np.ndarray, options: int) -> np.ndarray:
+    """One-hot of options and of pairs, scaled to length 1."""
+    rows = []
+    for row in designs:
+        one = np.zeros((len(row), options))
+        one[np.arange(len(row)), row] = 1
+        pairs = [np.outer(one[i], one[j]).ravel() for i, j in combinations(range(len(row)), 2)]
+        rows.append(np.concatenate([one.ravel(), *pairs]))
+    found = np.array(rows)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def test_the_kernel_is_ridge_regression_on_options_and_pairs():
+    rng = np.random.default_rng(0)
+    designs, new = rng.integers(3, size=(15, 4)), rng.integers(3, size=(6, 4))
+    scores = rng.normal(size=15)
+    x, z = features(designs, 3), features(new, 3)
+    np.testing.assert_allclose(Surrogate.kernel(designs, new), x @ z.T, atol=1e-12)
+    y = (scores - scores.mean()) / scores.std()
+    weights = np.linalg.solve(x.T @ x + 0.3 * np.eye(x.shape[1]), x.T @ y)
+    mean, deviation = Surrogate(0.3).fit(designs, scores).predict(new)
+    np.testing.assert_allclose(mean, scores.mean() + scores.std() * z @ weights)
+    covariance = 0.3 * np.linalg.inv(x.T @ x + 0.3 * np.eye(x.shape[1]))
+    np.testing.assert_allclose(deviation, scores.std() * np.sqrt(np.einsum("ij,jk,ik->i", z, covariance, z)))
+
+
+def test_a_search_evaluates_each_design_once_and_finds_the_best_where_slots_add_up():
+    seen = []
+
+    def evaluate(chosen):
+        seen.append(tuple(chosen.values()))
+        return sum(chosen.values())
+
+    slots = {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3], "c": [0, 1, 2, 3]}
+    found = guided_search(slots, evaluate, budget=25, rng=np.random.default_rng(0), start=6)
+    assert len(seen) == len(set(seen)) == len(found) == 25
+    assert found["score"].max() == 9
+    assert found["predicted"].null_count() == 6
+    assert (found["parent"].drop_nulls() < found.filter(pl.col("parent").is_not_null())["step"]).all()
+    with pytest.raises(InputError, match="budget=65"):
+        guided_search(slots, evaluate, budget=65, rng=np.random.default_rng(0))
+
+
+def test_what_should_be_tried_next():
+    found = study("designs(most=2)", DATA)
+    assert found.columns == ["workflow", "memory", "planning", "predicted", "deviation"]
+    assert len(found) == 2
+    assert found.row(0)[:2] == ("debate", "notes")  # both were better wherever they were tried
+    tried = pl.read_csv(DATA)
+    assert not found.join(tried, on=["workflow", "memory", "planning"]).height
+    with pytest.raises(MissingColumnError, match="score"):
+        propose(tried.drop("score"))
+    with pytest.raises(InputError, match="1 slots"):
+        propose(tried.select("workflow", "score"))
+
+
+def test_a_written_tree_is_gone_through_as_it_would_be(tmp_path):
+    found = study("tree_search(6)", DATA.parent / "tree.csv")
+    assert found.rows()[0] == ("root", "expanded")
+    assert found.rows()[-2:] == [("answer b1", "passed"), ("answer b1", "answer")]
+    tried = found["node"].to_list()
+    assert "answer a1" in tried  # the best opinion of itself comes first, and its failure sends the search elsewhere
+    assert study("tree_search(4)", DATA.parent / "tree.csv").rows()[-1] == ("answer a1", "answer")
+    rootless = tmp_path / "tree.csv"
+    pl.read_csv(DATA.parent / "tree.csv").filter(pl.col("parent").is_not_null()).write_csv(rootless)
+    with pytest.raises(InputError, match="0 nodes have no parent"):
+        study("tree_search(4)", rootless)
