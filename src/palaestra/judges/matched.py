@@ -7,6 +7,7 @@ is what `palaestra fit-reward` reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,8 +19,8 @@ from palaestra.judges.base import PAIRS
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:
     """Pairs of row numbers, of weight 1, without margins or ties, and the columns beside."""
     count = len(chosen)
-    found = {"chosen": chosen, "rejected": rejected, "weight": np.ones(count), "source": [source] * count,
-             "tie": np.zeros(count, bool)}  # fmt: skip
+    plain: dict[str, Any] = {"weight": np.ones(count), "source": [source] * count, "tie": np.zeros(count, bool)}
+    found = {"chosen": chosen, "rejected": rejected} | plain
     blank = {name: pl.Series(name, [None] * count, kind) for name, kind in PAIRS.items() if name not in found}
     typed = {name: pl.Series(name, value, PAIRS[name]) for name, value in found.items()}
     return pl.DataFrame({name: (typed | blank)[name] for name in PAIRS} | more)

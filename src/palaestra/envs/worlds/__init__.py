@@ -64,6 +64,7 @@ from palaestra.envs.worlds.verdict import Verdict
 from palaestra.envs.worlds.voxels import Voxels
 from palaestra.envs.worlds.walk import Walk
 from palaestra.envs.worlds.widgets import Widgets
+from palaestra.envs.worlds.wishes import Wishes
 from palaestra.envs.worlds.working import Working
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
     "Voxels",
     "Walk",
     "Widgets",
+    "Wishes",
     "Working",
     "forced",
     "suite",
