@@ -52,5 +52,6 @@ def verdict_reward(
     """
     end = text_of(text).fill_null("").str.tail(last)
     said_a, said_b = (end.str.contains(tag, literal=True) for tag in (a, b))
-    right = pl.when(pl.col(label) == "A").then(said_a & ~said_b).when(pl.col(label) == "B").then(said_b & ~said_a)
+    better = pl.col(label).cast(pl.String)
+    right = pl.when(better == "A").then(said_a & ~said_b).when(better == "B").then(said_b & ~said_a)
     return as_signal(pl.when(right).then(1.0).when(~right).then(-1.0))

@@ -123,7 +123,7 @@ def error_correlation(
         return Finding("errors", "cannot tell", f"{len(names)} members make no errors that could be correlated")
     low, high = ends(_mean_correlation(grid, bootstrap(grid.shape[1], resamples, seed)), level)
     n = len(names)
-    sizes = [n / max(1 + (n - 1) * r, 1 / n) for r in (rho, high, low)]
+    sizes = [float(n / max(1 + (n - 1) * r, 1 / n)) for r in (rho, high, low)]
     numbers = {"correlation": float(rho), "low": low, "high": high, "members": float(n), "items": float(grid.shape[1])}
     numbers |= {"effective": sizes[0], "effective_low": sizes[1], "effective_high": sizes[2]}
     said = "pass" if high <= least else "fail" if low > 0.5 else "warn" if rho > least else "cannot tell"
