@@ -77,12 +77,12 @@ def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
 
 def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
     """In all of them."""
-    return sum(cost(budget, line) for line in lines)
+    return float(sum(cost(budget, line) for line in lines))
 
 
 def enough(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an iteration like the dearest so far would not fit any more."""
-    each = [cost(budget, line) for line in lines]
+    each: list[float] = [cost(budget, line) for line in lines]
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 

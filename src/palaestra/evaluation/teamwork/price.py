@@ -124,10 +124,10 @@ def economy(
             f"economy: {', '.join(map(str, systems)) or 'nobody'} have no task in common with a known {cost}"
         )
     rows = means.filter(pl.col("task").is_in(shared.implode()))
-    at = (rows[name].replace_strict(each, range(len(each))).to_numpy() for name, each in
-          (("system", systems), ("task", shared.to_list())))  # fmt: skip
+    who = rows["system"].replace_strict(systems, range(len(systems))).to_numpy()
+    what = rows["task"].replace_strict(shared, range(len(shared))).to_numpy()
     table = np.zeros((2, len(systems), len(shared)))
-    table[:, *at] = rows["c", "v"].to_numpy().T
+    table[:, who, what] = rows["c", "v"].to_numpy().T
     drawn = np.random.default_rng(seed).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), resamples)
     costs, values = table @ drawn.T / len(shared)  # float64[systems, resamples]
     with np.errstate(divide="ignore"):
