@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.agents.base import Request
 from palaestra.envs.base import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.base import Chosen, NativeEnv
@@ -139,7 +138,7 @@ class Errands(NativeEnv):
         return dict.fromkeys(self.agents, worth), told | {"success": success}
 
 
-def planner(when: str = "after_each") -> Callable[[Request], str]:
+def planner(when: str = "after_each") -> Callable[[Any], str]:
     """A manager that replans never, on_failure, or after_each sub-goal."""
     replan = {"never": (), "on_failure": ("failed",), "after_each": ("failed", "done")}
     if when not in replan:

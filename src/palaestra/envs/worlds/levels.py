@@ -7,10 +7,10 @@ the tasks are about.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from palaestra.agents.base import Request
 from palaestra.envs.base import Action
 from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv
@@ -31,13 +31,13 @@ class Levels(TaskEnv):
         return Task(f"levels:{level}:{seed}", level, lambda text: float(text == RIGHT), RIGHT)
 
 
-def worker(templates: Sequence[str] = ()) -> Callable[[Request], Action]:
+def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
     """Solves as often as `LEVELS` says; who hears a right answer takes it over `RECOGNISED` of the time.
 
     templates: what it says, any of them, in a seat that is asked for a team: a warm start for one that writes.
     """
 
-    def play(request: Request) -> Action:
+    def play(request: Any) -> Action:
         seen, rng = request.observation, request.rng
         if request.agent == "orchestrator":
             known = seen.legal or tuple(templates)
@@ -52,6 +52,6 @@ def worker(templates: Sequence[str] = ()) -> Callable[[Request], Action]:
     return play
 
 
-def always(plan: str) -> Callable[[Request], Action]:
+def always(plan: str) -> Callable[[Any], Action]:
     """An orchestrator that writes the same team for every task."""
     return lambda request: plan

@@ -62,7 +62,7 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
     kept = messages.filter(pl.col("kept")) if "kept" in messages.columns else messages
     spoken = turns.frame.select(*keys, pl.col("agent").cast(pl.String), pl.col("turn").cast(pl.Int64))
     names = pl.Enum(spoken["agent"].unique().sort())
-    longest = int(spoken["turn"].max() or 0) + 1  # type: ignore[call-overload]
+    longest = int(spoken["turn"].fill_null(0).to_numpy().max(initial=0)) + 1
     episodes = spoken.select(keys).unique(maintain_order=True).with_row_index("_episode")
 
     def place(agent: str, turn: str) -> pl.Expr:

@@ -51,6 +51,7 @@ def learned(found: Learned) -> dict[str, float]:
     "in .67 and the fitting one in .915 (exact); the router that learned asks the fitting expert in 0.9, and succeeds "
     "0.3 more often than one expert alone",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Rules, experts, learning."""

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.envs import make
+from palaestra.envs.worlds.errands import EXPERTS, KINDS, planner
+from palaestra.errors import InputError
+from palaestra.play.rollout import rollout
+
+
+def play(when, groups=100, **options):
+    env = make("native/errands", **options)
+    team = {"manager": ScriptedPolicy(planner(when), name="m")}
+    team["router"] = ScriptedPolicy(lambda request: KINDS.index(request.observation.text), name="r")
+    return rollout(env, Team({name: team[name] for name in env().agents}), groups=groups, seed=0).frame
+
+
+def test_plans_are_counted_and_paid_for():
+    turns = play("after_each", price=0.05, drift=0.0)
+    last = turns.sort("turn").group_by("group", maintain_order=True).last()
+    expected = last["success"].cast(float) - 0.05 * (last["plans"] - 1)
+    assert last["reward"].to_numpy() == pytest.approx(expected.to_numpy())
+    assert last["plans"].min() == 5
+    assert set(play("never")["plans"]) == {1}
+
+
+def test_a_rule_in_the_world_is_the_managers_rule():
+    for when in ("never", "on_failure", "after_each"):
+        own = play(when, drift=0.6, experts=EXPERTS, groups=300)
+        ruled = play(when, drift=0.6, experts=EXPERTS, groups=300, replan=when)
+        assert set(ruled["agent"]) == {"router"}
+        means = [each.unique(["group"])["success"].mean() for each in (own, ruled)]
+        assert means[0] == pytest.approx(means[1], abs=0.12)
+
+
+def test_what_cannot_be_played_is_named():
+    for options in ({"replan": "nver"}, {"replan": "never"}, {"goals": 9}, {"experts": [[1.0]]}, {"drift": 2.0}):
+        with pytest.raises(InputError, match="Errands"):
+            make("native/errands", **options)()
+    with pytest.raises(InputError, match="did you mean 'never'"):
+        planner("nevr")
+
+
+def test_experts_are_as_good_as_their_table():
+    assert (np.array(EXPERTS).argmax(0) == np.arange(3)).all()
