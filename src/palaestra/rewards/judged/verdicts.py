@@ -43,7 +43,7 @@ def verdict_reward(
     """[213] RM-R1 (arXiv 2505.02387): 1 if the last characters hold the right verdict and not the other one, else -1.
 
     label: "A" or "B", the right one. No tag, both, or one that is followed by more than `last` characters earn -1, as
-    does an empty text; without a label the reward is missing.
+    does an empty text, or anything where the label is another one; without a label the reward is missing.
 
     >>> from palaestra.algebra.turns import Turns
     >>> texts = ["… <answer>[[A]]</answer>", "<answer>[[A]]</answer> <answer>[[B]]</answer>", "A"]
@@ -53,5 +53,5 @@ def verdict_reward(
     end = text_of(text).fill_null("").str.tail(last)
     said_a, said_b = (end.str.contains(tag, literal=True) for tag in (a, b))
     better = pl.col(label).cast(pl.String)
-    right = pl.when(better == "A").then(said_a & ~said_b).when(better == "B").then(said_b & ~said_a)
-    return as_signal(pl.when(right).then(1.0).when(~right).then(-1.0))
+    right = ((better == "A") & said_a & ~said_b) | ((better == "B") & said_b & ~said_a)
+    return as_signal(pl.when(better.is_not_null()).then(pl.when(right).then(1.0).otherwise(-1.0)))

@@ -23,8 +23,8 @@ def worked_error() -> float:
     """Largest deviation from the credits of five prompts, and from the score of two pairs of ties, .650994."""
     found = []
     for scores, credit in CREDITS.items():
-        rows = {"group": [0] * 4, "score": scores, "correct": [True, False, False, False]}
-        found.append(best_of_k_accuracy(pl.DataFrame(rows)).mean - credit)
+        one = pl.DataFrame({"group": [0] * 4, "score": scores, "correct": [True, False, False, False]})
+        found.append(best_of_k_accuracy(one).mean - credit)
     rows = [
         {"prompt": i, "kind": kind, "score": float(s), "correct": j < right}
         for i, pair in enumerate(TIES)
