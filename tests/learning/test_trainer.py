@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,6 +170,32 @@ def test_a_run_that_is_over_is_not_run_again(matching: ModuleType, tmp_path: Pat
     assert len(again.run(resume=True)) == 2
     assert equal(parameters(first), parameters(again))
     assert len(matching.trainer(tmp_path, iterations=3).run(resume=True)) == 3
+
+
+def test_a_run_ends_with_the_iteration_that_is_enough(
+    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+) -> None:
+    """It is looked at, kept, and not gone on from; what was learned until then is the same."""
+    seen: list[int] = []
+
+    def enough(told: Sequence[dict[str, Any]]) -> bool:
+        return sum(line["turns"] for line in told) >= 4 * told[0]["turns"]
+
+    def start(**options: Any) -> Trainer:
+        return matching.trainer(
+            tmp_path / "run", enough=enough, evaluate=lambda team, iteration: seen.append(iteration),
+            evaluate_every=3, **options,
+        )  # fmt: skip
+
+    assert len(start().run()) == 4
+    assert seen == [3, 4]
+    assert checkpoints.iteration_of(checkpoints.latest(tmp_path / "run" / "checkpoints")) == 4
+    assert [line["success"] for line in lines(tmp_path / "run")] == [
+        line["success"] for line in lines(uninterrupted[0])[:4]
+    ]
+    assert len(start().run(resume=True)) == 4, "it was enough before"
+    with pytest.raises(InputError, match="take lag=0"):
+        start(lag=1)
 
 
 def test_directories_with_another_run_are_refused(matching: ModuleType, tmp_path: Path) -> None:
