@@ -183,7 +183,7 @@ def checked_chain(
     steps = [name for stage, check in zip(stages, checks, strict=True) for name in (stage, *[check, stage] * retries)]
     roles = [*stages, *checks] if retries else list(stages)
     if not retries:
-        edges = {stage: stages[at - 1 : at] for at, stage in enumerate(stages)}
+        edges = {stage: [*stages[at - 1 : at]] for at, stage in enumerate(stages)}
     made = Graph.of(roles, edges=edges, steps=steps, route="refused()", aggregate="last()")
     return deliberation(tasks, made, **options)
 

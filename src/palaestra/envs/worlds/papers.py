@@ -89,7 +89,8 @@ class Papers(NativeEnv):
         """The best papers that a lab sees."""
         if self.sharing == "none":
             return []
-        return self.state.archive.best(self.top, None if self.sharing == "shared" else lambda each: each.owner == lab)
+        archive: Archive = self.state.archive
+        return archive.best(self.top, None if self.sharing == "shared" else lambda each: each.owner == lab)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """All write, then all publish."""

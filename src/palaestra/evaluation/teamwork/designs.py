@@ -25,7 +25,8 @@ class Surrogate:
 
     def __init__(self, noise: float = 0.3) -> None:
         self.noise = noise
-        self._designs, self._inverse = np.zeros((0, 0), int), np.zeros((0, 0))
+        self._designs: np.ndarray = np.zeros((0, 0), int)
+        self._inverse: np.ndarray = np.zeros((0, 0))
         self._mean, self._scale, self._weights = 0.0, 1.0, np.zeros(0)
 
     @staticmethod

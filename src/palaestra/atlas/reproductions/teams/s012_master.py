@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palaestra.algebra.search import Child, SearchTree, confidence_uct, search
+from palaestra.algebra.search import Child, SearchTree, Select, confidence_uct, search
 from palaestra.atlas.harness import Outcome, reproduction
 
 DEPTH, TREES, VALIDATOR, BUDGETS = 3, 700, 0.85, (8, 14)
@@ -53,7 +53,7 @@ class World:
 
     def validate(self, step: Step) -> bool:
         """Whether it passes."""
-        return self.right(step) == (self.luck[step.place] < VALIDATOR)
+        return self.right(step) == bool(self.luck[step.place] < VALIDATOR)
 
 
 def opinion(tree: SearchTree) -> np.ndarray:
@@ -71,8 +71,10 @@ def solved(how: str, budget: int, seed: int) -> float:
     right = 0
     for number in range(TREES):
         world, rng = World(1_000_000 * (seed + 1) + number), np.random.default_rng([seed, number])
-        select = {"master": confidence_uct, "greedy": opinion, "random": functools.partial(chance, rng)}[how]
-        found = search(Step(0, 0, 0.0), world.expand, world.validate, budget=budget, select=select)
+        ways: dict[str, Select] = {
+            "master": confidence_uct, "greedy": opinion, "random": functools.partial(chance, rng),
+        }  # fmt: skip
+        found = search(Step(0, 0, 0.0), world.expand, world.validate, budget=budget, select=ways[how])
         right += world.right(found.item)
     return right / TREES
 

@@ -44,8 +44,8 @@ def debated(how: str, noise: float, rng: np.random.Generator) -> float:
         adjacency = np.full((6, 6), how == "all") & ~np.eye(6, dtype=bool)
         if how in ("drawn", "learned"):
             route = (scores if how == "learned" else EdgeScores(MEMBERS)).route(HEARD, rng)
-            for receiver, senders in route.items():
-                adjacency[[NAMES[each] for each in senders], NAMES[receiver]] = True
+            for to, senders in route.items():
+                adjacency[[NAMES[each] for each in senders], NAMES[to]] = True
         if how == "learned":
             sender, receiver = np.nonzero(adjacency)
             grades = (said[:, sender] == 0) + noise * rng.normal(size=(BLOCK, len(sender)))

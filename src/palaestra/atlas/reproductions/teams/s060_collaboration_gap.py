@@ -20,7 +20,7 @@ from palaestra.agents.base import Request
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.envs.base import Observation
 from palaestra.envs.worlds.base import Chosen, NativeEnv
-from palaestra.envs.worlds.halves import MOVES, Halves, distances
+from palaestra.envs.worlds.halves import MOVES, Condition, Halves, distances
 from palaestra.evaluation.teamwork import collaboration_gap
 from palaestra.play.rollout import rollout
 from palaestra.teams import handover
@@ -36,7 +36,7 @@ def walk(how: str, request: Request) -> str:
     parts = request.observation.text.split(" | ")
     place, *maps = parts[0].split(" map ")
     _, at, _, to = place.split()
-    here, goal = (tuple(int(n) for n in each.split(",")) for each in (at, to))
+    here, goal = ((int(row), int(column)) for row, column in (each.split(",") for each in (at, to)))
     heard = parts[1].removeprefix("map ") if len(parts) > 1 else None
     if how != "alone":
         if heard is None and how != "silent":
@@ -56,7 +56,7 @@ def walk(how: str, request: Request) -> str:
     return str(request.rng.choice(found)) if how == "silent" else found[0]
 
 
-def maze(seats: dict[str, str], condition: str, seed: int) -> pl.DataFrame:
+def maze(seats: dict[str, str], condition: Condition, seed: int) -> pl.DataFrame:
     """Success by task, and the steps of those that were solved beyond the shortest way."""
     policies = {how: ScriptedPolicy(functools.partial(walk, how), name=how) for how in set(seats.values())}
     env = functools.partial(Halves, condition=condition)
@@ -74,7 +74,7 @@ class _State:
 class Convention(NativeEnv):
     """`speaker` makes twelve moves, `right` or `wrong`, and may say `schema`, once."""
 
-    agents = ("speaker",)
+    agents: tuple[str, ...] = ("speaker",)
 
     def begin(self) -> tuple[str, Any]:
         """Nothing is agreed."""
@@ -135,7 +135,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
         )  # fmt: skip
         gap = dict(collaboration_gap(table).select("pair", "gap").iter_rows())
         relay = {k: relayed(k, seed) for k in CARD}
-        holds &= gap["telling"] == 0 and (told["steps_joint"] - told["steps"]).max() <= 2  # type: ignore[operator]
+        holds &= gap["telling"] == 0 and bool(((told["steps_joint"] - told["steps"]) <= 2).all())
         holds &= min(gap["silent"], gap["swapping"]) >= 0.2
         holds &= all(abs(relay[k] - CARD[k]) <= 0.06 for k in CARD) and relay[0] < relay[1] < relay[2]
         holds &= relay[1] - relay[0] > (0.995 - relay[0]) / 2

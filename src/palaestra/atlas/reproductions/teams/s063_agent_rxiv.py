@@ -15,15 +15,15 @@ import polars as pl
 
 from palaestra.agents import Team, from_choices
 from palaestra.atlas.harness import Outcome, reproduction
-from palaestra.envs.worlds.papers import Papers
+from palaestra.envs.worlds.papers import Papers, Sharing
 from palaestra.evaluation.teamwork import effective_channels
 from palaestra.play.rollout import rollout
 
 LANDSCAPES, REACHED = 30, 0.66
-WAYS = ("none", "own", "shared")
+WAYS: tuple[Sharing, ...] = ("none", "own", "shared")
 
 
-def written(sharing: str, seed: int) -> tuple[np.ndarray, float, float]:
+def written(sharing: Sharing, seed: int) -> tuple[np.ndarray, float, float]:
     """Mean best of the labs by landscape, papers until one reached a level, effective number of different papers."""
     env = functools.partial(Papers, sharing=sharing)
     team = Team(dict.fromkeys(env().agents, from_choices({"build": 0.9, "fresh": 0.1})))
