@@ -85,7 +85,7 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
             "learn.terms=surrogate(ratio='tokn')",
             "learn.terms: surrogate: ratio='tokn' is unknown; did you mean 'token'?",
         ),
-        ("policies.guide.kind=tabula", "policies.guide.kind: no 'tabula' here; did you mean 'tabular'?"),
+        ("policies.guide.kind=tabula", "policies.guide.kind: no 'tabula' here; did you mean 'tabular'"),
         ("policies.guide.kind=lm", "policies.guide: kind 'lm' needs options.model"),
         ("policies.guide.kind=script", "policies.guide: kind 'script' needs options.teacher"),
         ("credit=grop", "credit: 'grop': unknown name 'grop'; did you mean"),

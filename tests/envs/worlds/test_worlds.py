@@ -60,6 +60,19 @@ SETTINGS = [
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("subagents", {"size": 5, "good": [1]}, False),
     ("team_builder", {}, True),
+    ("cases", {}, True),
+    ("cups", {}, True),
+    ("denoise", {}, True),
+    ("evidence_debate", {}, True),
+    ("exam", {}, True),
+    ("halves", {}, True),
+    ("judging", {}, True),
+    ("layers", {}, True),
+    ("papers", {}, True),
+    ("proactive", {}, True),
+    ("stories", {}, False),
+    ("walk", {}, True),
+    ("wishes", {}, True),
 ]
 
 

@@ -39,7 +39,8 @@ class Denoise(NativeEnv):
 
     def begin(self) -> tuple[str, _State]:
         """Noise; drawn anew for every episode of a group, which begin alike otherwise."""
-        return "denoise", _State(float(self.rng.normal()))
+        start = float(self.rng.normal())
+        return f"denoise {start!r}", _State(start)
 
     def look(self) -> dict[str, Observation]:
         """The step, and about where x is."""

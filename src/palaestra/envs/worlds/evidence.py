@@ -43,7 +43,8 @@ class EvidenceDebate(NativeEnv):
     def begin(self) -> tuple[str, _Debate]:
         """Draw what each piece weighs, a whole number up to `levels` for or against, and who begins."""
         lead = self.rng.integers(-self.levels, self.levels + 1, size=self.pieces).astype(float)
-        return "debate", _Debate(lead, bool(self.rng.integers(2)))
+        first = bool(self.rng.integers(2))
+        return f"debate {lead.astype(int).tolist()}, {int(first)} begins", _Debate(lead, first)
 
     def look(self) -> dict[str, Observation]:
         """Who is next sees all weights, in its own favour, and what is revealed."""

@@ -41,7 +41,7 @@ def worker(templates: Sequence[str] = ()) -> Callable[[Any], Action]:
         seen, rng = request.observation, request.rng
         if request.agent == "orchestrator":
             known = seen.legal or tuple(templates)
-            return known[int(rng.integers(len(known)))]
+            return str(known[int(rng.integers(len(known)))])
         level, *heard = seen.text.split(" | ")
         if RIGHT in heard and rng.random() < RECOGNISED:
             return RIGHT
