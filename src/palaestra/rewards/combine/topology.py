@@ -24,8 +24,11 @@ def density(
     array([4.8595])
     """
     v, e, d, n = map(as_signal, (nodes, edges, depth, most))
-    fits = exp(exp(-v / n) + 2 * exp(-ratio(2 * e, v * (v - 1))) + 1 - d / v)
-    twice = exp(clip(2 * (n - v) / n, low=-60.0))
+    size, links, layers = (  # shares; what is no team at all is kept in the range of those that are
+        clip(share, low=0.0, high=1.0) for share in (ratio(v, n), ratio(2 * e, v * (v - 1)), ratio(d, v))
+    )
+    fits = exp(exp(-size) + 2 * exp(-links) + 1 - layers)
+    twice = exp(clip(2 * ratio(n - v, n), low=-60.0, high=0.0))
     return where(v <= n, fits, (twice - 1) / (twice + 1))
 
 
