@@ -44,6 +44,7 @@ from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.papers import Papers
+from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
@@ -73,6 +74,7 @@ __all__ = [
     "AutomationGrid",
     "Bargaining",
     "Beach",
+    "Belief",
     "Bertrand",
     "Brink",
     "Call",
@@ -112,6 +114,7 @@ __all__ = [
     "MemoryTeam",
     "Negotiation",
     "Papers",
+    "Partner",
     "Persuasion",
     "Plan",
     "Pointing",
