@@ -14,6 +14,7 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
+from palaestra.envs.worlds.craft import Craft
 from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
@@ -81,6 +82,7 @@ __all__ = [
     "Cases",
     "Codes",
     "Corridor",
+    "Craft",
     "Cups",
     "Denoise",
     "Desktop",
