@@ -1,7 +1,7 @@
 """`Archive`: what somebody once wrote, found again by likeness: reports of a team's past, plans that won, tips.
 
-Entries are vectors with whatever belongs to them; what is found is ranked by the cosine. Left out: indices for more
-than some hundred thousand entries, and making the vectors.
+Entries are vectors with whatever belongs to them; what is found is ranked by the cosine. `KnowledgeGraph` finds them by
+the goal that they served instead. Left out: indices for more than some hundred thousand entries, making the vectors.
 """
 
 from __future__ import annotations
@@ -90,3 +90,49 @@ class Archive:
         if given.shape != (size,) or not size or not np.isfinite(given).all():
             raise InputError(f"Archive: a vector of shape {given.shape}, expected {size or 'some'} finite numbers")
         return np.asarray(given / max(np.linalg.norm(given), 1e-300))
+
+
+class KnowledgeGraph:
+    """Experiences below the goals that they served, and those below long-term goals (DAMCS [181], arXiv 2502.05453).
+
+    An experience is remembered once, where it was added last. What is recalled is the newest first.
+
+    >>> graph = KnowledgeGraph()
+    >>> graph.add(Entry("3,4", "a tree", time=1), goal="wood", long_term="diamond")
+    >>> graph.add(Entry("0,4", "a tree", time=2), goal="wood", long_term="diamond")
+    >>> graph.add(Entry("9,9", "rocks", time=3), goal="stone", long_term="diamond")
+    >>> [each.key for each in graph.recall("wood")], [each.key for each in graph.recall("diamond", k=2)]
+    (['0,4', '3,4'], ['9,9', '0,4'])
+    """
+
+    def __init__(self) -> None:
+        self._goals: dict[str, dict[str, Entry]] = {}
+        self._below: dict[str, list[str]] = {}
+
+    def add(self, experience: Entry, goal: str, long_term: str) -> None:
+        """Put an experience under its goal, and the goal under its long-term one; the same key is replaced.
+
+        Raises:
+            InputError: a name would be a goal and a long-term goal.
+        """
+        if goal == long_term or goal in self._below or long_term in self._goals:
+            raise InputError(
+                f"KnowledgeGraph: {goal=} below {long_term=}, but a goal and a long-term one are two names"
+            )
+        self.drop(experience.key)
+        self._goals.setdefault(goal, {})[experience.key] = experience
+        below = self._below.setdefault(long_term, [])
+        if goal not in below:
+            below.append(goal)
+
+    def drop(self, key: str) -> None:
+        """Forget an experience; one that is not there is forgotten already."""
+        for experiences in self._goals.values():
+            experiences.pop(key, None)
+
+    def recall(self, goal: str, k: int | None = None) -> list[Entry]:
+        """Up to k experiences of a goal, or of all goals below a long-term one."""
+        found = [
+            each for name in self._below.get(goal, [goal]) for each in self._goals.get(name, {}).values()
+        ]  # fmt: skip
+        return sorted(found, key=lambda entry: -entry.time)[:k]

@@ -14,6 +14,7 @@ from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
 from palaestra.envs.worlds.codes import Codes
 from palaestra.envs.worlds.corridor import Corridor
+from palaestra.envs.worlds.craft import Craft
 from palaestra.envs.worlds.cups import Cups
 from palaestra.envs.worlds.denoise import Denoise
 from palaestra.envs.worlds.dial import Dial
@@ -44,6 +45,7 @@ from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.papers import Papers
+from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
@@ -73,12 +75,14 @@ __all__ = [
     "AutomationGrid",
     "Bargaining",
     "Beach",
+    "Belief",
     "Bertrand",
     "Brink",
     "Call",
     "Cases",
     "Codes",
     "Corridor",
+    "Craft",
     "Cups",
     "Denoise",
     "Desktop",
@@ -112,6 +116,7 @@ __all__ = [
     "MemoryTeam",
     "Negotiation",
     "Papers",
+    "Partner",
     "Persuasion",
     "Plan",
     "Pointing",

@@ -65,6 +65,7 @@ def played(accuracy: float, audit: str, seed: int) -> tuple[float, float, float]
     "and .45 and at most 0.03 behind at .6; turns fall from .3 to .6; among what the blind audit passes right answers "
     "are as frequent as before to 0.05, and its teams are in the mean not 0.05 ahead of those without",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Four audits of three teams."""
