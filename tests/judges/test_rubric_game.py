@@ -9,6 +9,7 @@ import pytest
 
 from palaestra.errors import InputError
 from palaestra.judges.rubric_game import Planted, RubricGame
+from palaestra.learning.stages import STAGES
 from palaestra.runs.inline import learn
 
 LABELLED = [(frozenset({11}), True), (frozenset(), True), (frozenset({3}), False), (frozenset({4, 11}), False)]
@@ -62,10 +63,14 @@ def test_a_policy_that_is_paid_by_a_rubric_that_is_written_beside_it() -> None:
     changes = {"env": env, "reward": 'col("verdict")', "train": {"iterations": 20}}
     right = {}
     for name, rounds in {"game": 1, "start": 0}.items():
-        stages = [f"rubric_game(rules=[0, 1, 2, 8], rounds={rounds})"]
+        stages = [f"rubric_game(rules=[0, 1, 2, 8], flaws=8, rounds={rounds})"]
         learned = learn("world", changes | {"stages": stages}, seed=3)
         told = learned.lines[-1]["stages"]["rubric_game"]
         assert told["rules"] == (8 if rounds else 4)
         right[name] = np.mean([line["stages"]["rubric_game"]["accuracy"] for line in learned.lines[-10:]])
     assert right["game"] > 0.99
     assert right["start"] < 0.9
+    with pytest.raises(InputError, match="flaws=0"):
+        STAGES.build("rubric_game(flaws=0)")
+    with pytest.raises(InputError, match="none with players"):
+        STAGES.build("rubric_game(flaws=8, players='palaestra.judges.rubric_game:Planted')")

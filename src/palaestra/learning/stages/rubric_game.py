@@ -34,12 +34,15 @@ class rubric_game(Stage):
     adds = {"verdict": "the judge finds nothing to blame"}
 
     def __init__(
-        self, answer: str = "marks", *, label: str = "good", players: str | None = None, rules: Sequence[Any] = (),
-        rounds: int = 1, queries: int = 4, checked: int = 4,
+        self, answer: str = "marks", *, label: str = "good", players: str | None = None, flaws: int | None = None,
+        rules: Sequence[Any] = (), rounds: int = 1, queries: int = 4, checked: int = 4,
     ) -> None:  # fmt: skip
         if rounds < 0:
             raise InputError(f"rubric_game: rounds={rounds} must not be negative")
-        made: Players = Planted() if players is None else load_object(players, "players")()
+        if flaws is not None and (flaws < 1 or players is not None):
+            raise InputError(f"rubric_game: flaws={flaws} must be at least 1, and none with players of your own")
+        planted = Planted() if flaws is None else Planted(tuple(range(flaws)))
+        made: Players = planted if players is None else load_object(players, "players")()
         self.answer, self.label, self.rounds, self.checked = answer, label, rounds, checked
         self.game = RubricGame(made, [((), True)], tuple(rules), queries=queries, checked=checked)
         self.game.labelled = []
