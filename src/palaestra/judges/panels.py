@@ -244,8 +244,9 @@ class CorrectingPanel:
     tie and where the arbiter says nothing.
 
     Args:
-        domain: from rows to a table with `verdict` (right, or null) and `corrected_action` (null: none), in order.
-        arbiter: a scorer of pairs.
+        domain: from rows to a table with `verdict` (right, or null) and `corrected_action` (null: none), in order; its
+            `corrected_id`, if there is one, is kept.
+        arbiter: a scorer of pairs, whose reference has the other action, also as `response` if there is that column.
     """
 
     def __init__(self, domain: Callable[[pl.DataFrame], pl.DataFrame], arbiter: Scorer) -> None:
@@ -262,10 +263,15 @@ class CorrectingPanel:
         for name in ("verdict", "corrected_action"):
             if name not in judged.columns:
                 raise MissingColumnError(f"CorrectingPanel: the domain judge gave no column {name!r}")
-        rows = rows.with_columns(judged["verdict"].cast(pl.Boolean), judged["corrected_action"].cast(pl.String))
+        number = [judged["corrected_id"].cast(pl.Int64)] if "corrected_id" in judged.columns else []
+        rows = rows.with_columns(
+            judged["verdict"].cast(pl.Boolean), judged["corrected_action"].cast(pl.String), *number
+        )
         differs = pl.col("corrected_action").is_not_null() & (pl.col("corrected_action") != pl.col("action"))
         disputed = rows.filter(~pl.col("verdict") & differs)
-        keeps = self.arbiter.score(disputed, reference=disputed.with_columns(action=pl.col("corrected_action")))
+        shown = [name for name in ("action", "response") if name in rows.columns]
+        other = disputed.with_columns(pl.col("corrected_action").alias(name) for name in shown)
+        keeps = self.arbiter.score(disputed, reference=other)
         table = disputed.select("_row", replaced=pl.Series(keeps < 0.5).fill_null(False))
         found = rows.join(table, on="_row", how="left", maintain_order="left")
         replaced = pl.col("replaced").fill_null(False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.envs.base import Observation
 from palaestra.envs.registry import ENVS
@@ -108,3 +109,60 @@ def suggestible(
         return f"answer {request.rng.integers(answers)}"
 
     return play
+
+
+def corrector(
+    *, keeps: float = 0.9, flags: float = 0.8, corrects: float = 0.6, spoils: float = 0.3, seed: int = 0,
+    tasks: int = 8, answers: int = 8, draw: int = 0,
+) -> Callable[[pl.DataFrame], pl.DataFrame]:  # fmt: skip
+    """A domain judge of answers to an env of these options, for `reflux`: it keeps right ones and flags wrong ones with
+    these chances; what it flags it corrects rightly with `corrects`, or `spoils` if it was right, else to a wrong one.
+    """
+    truth = Answers(tasks=tasks, answers=answers, draw=draw).right.argmax(axis=1)
+
+    def judge(rows: pl.DataFrame) -> pl.DataFrame:
+        right, task = _checked(rows, truth)
+        rng = _stream(rows, seed, 0)
+        kept, mended = rng.random(len(rows)), rng.random(len(rows))
+        verdict = np.where(right, kept < keeps, kept >= flags)
+        wrong = (truth[task] + rng.integers(1, answers, len(rows))) % answers
+        number = np.where(mended < np.where(right, spoils, corrects), truth[task], wrong)
+        put = pl.when(~pl.col("verdict")).then("number")
+        table = pl.DataFrame({"verdict": verdict, "number": number})
+        return table.select("verdict", corrected_action=pl.format("answer {}", put), corrected_id=put)
+
+    return judge
+
+
+class Arbiter:
+    """A scorer of pairs of answers to an env of these options: it prefers the right one with chance `right`, and either
+    of two that are both right or both wrong equally often.
+    """
+
+    name = "arbiter"
+
+    def __init__(self, right: float = 0.85, *, seed: int = 0, tasks: int = 8, answers: int = 8, draw: int = 0) -> None:
+        self.right, self.seed = right, seed
+        self.truth = Answers(tasks=tasks, answers=answers, draw=draw).right.argmax(axis=1)
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """1 where it prefers the row's answer, else 0."""
+        if reference is None:
+            raise InputError("Arbiter: compares two answers; give a reference")
+        mine, theirs = (_checked(table, self.truth)[0] for table in (rows, reference))
+        chance = np.where(mine == theirs, 0.5, np.where(mine, self.right, 1 - self.right))
+        return pl.Series("score", _stream(rows, self.seed, 1).random(len(rows)) < chance, pl.Boolean).cast(pl.Float64)
+
+
+def _checked(rows: pl.DataFrame, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each answer is right, and the number of its task."""
+    task, answer = (rows[name].cast(pl.String).str.extract(r"^\w+ (\d+)").cast(pl.Int64).fill_null(-1).to_numpy()
+                    for name in ("task", "action"))  # fmt: skip
+    return answer == truth[task], task
+
+
+def _stream(rows: pl.DataFrame, seed: int, who: int) -> np.random.Generator:
+    iteration = int(rows["iteration"].max() or 0) if "iteration" in rows.columns and len(rows) else 0  # type: ignore[arg-type]
+    return np.random.default_rng([seed, who, iteration])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palaestra.agents.base import Decision, Policy, Request
@@ -10,6 +10,8 @@ from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError, nearest
 from palaestra.judges.asking import AnswerCache
+from palaestra.judges.base import Scorer
+from palaestra.judges.judged import PolicyAsker
 from palaestra.learning.stages.base import Context
 
 
@@ -50,6 +52,17 @@ class Adviser:
         """Inverse of `state_dict`."""
         self.calls = int(state["calls"])
         self.cache.answers |= state["answers"]
+
+
+def bind(scorer: Scorer, advisers: Mapping[str, Adviser], context: Context) -> None:
+    """Let a scorer ask its policies in this iteration, by name."""
+
+    def find(policy: str) -> PolicyAsker:
+        adviser = advisers[policy]
+        return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
+
+    if advisers:
+        scorer.bind(find)  # type: ignore[attr-defined]
 
 
 def _found(policy: str | Policy, context: Context) -> Policy:

@@ -90,7 +90,7 @@ class hints(Stage):
         }
         hinted = play_on(context, starts, functools.partial(Prefixed, context.env, forced), self._hinted, turns)
         hinted = hinted.with_columns(pl.lit(True).alias("hinted"), pl.col("hint").fill_null(False))
-        return Turns.concat([naive, Turns(_rescored(hinted, context))])
+        return Turns.concat([naive, Turns(rewritten(hinted, context, "hint", "hint_action", "hint_id"))])
 
 
 def play_on(
@@ -141,23 +141,31 @@ def hold_back(plan: Plan, share: float, who: str) -> tuple[Plan, dict[int, int]]
     return dataclasses.replace(plan, group_size=left), more
 
 
-def _rescored(frame: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Forced turns with the action that was played, and what the policy thinks of it."""
+def rewritten(frame: pl.DataFrame, context: Context, which: str, action: str, number: str) -> pl.DataFrame:
+    """The rows where `which` holds with another action, and what the policy thinks of it now.
+
+    action, number: columns, which go, of its text and of its number, which policies without an `encode` need.
+
+    Raises:
+        InputError: such a policy has no number for an action.
+    """
     frame = frame.with_row_index("_row")
-    parts = [frame.filter(~pl.col("hint"))]
-    for (name,), rows in frame.filter("hint").group_by(pl.col("policy").cast(pl.String)):
+    parts = [frame.filter(~pl.col(which))]
+    for (name,), rows in frame.filter(which).group_by(pl.col("policy").cast(pl.String)):
         policy: Any = context.team.policies[str(name)]
-        rows = rows.with_columns(action=pl.col("hint_action"))
+        rows = rows.with_columns(action=pl.col(action))
         if isinstance(policy, Learnable):
             if hasattr(policy, "encode"):
                 ids = [
-                    policy.encode(seen or "", action)[1].tolist()
-                    for seen, action in rows.select("observation", "action").iter_rows()
+                    policy.encode(seen or "", said)[1].tolist()
+                    for seen, said in rows.select("observation", "action").iter_rows()
                 ]
+            elif rows[number].null_count():
+                raise InputError(f"policy {name!r} takes one of numbered actions, and one that is put in has no number")
             else:
-                ids = [[number] for number in rows["hint_id"]]
+                ids = [[each] for each in rows[number]]
             rows = rows.with_columns(pl.Series("action_ids", ids, frame.schema["action_ids"]))
             for column, lists in zip(("logprobs", "entropies"), _scores(policy, rows), strict=True):
                 rows = rows.with_columns(pl.Series(column, [each.tolist() for each in lists], frame.schema[column]))
         parts.append(rows)
-    return pl.concat(parts, how="vertical").sort("_row").drop("_row", "hint_action", "hint_id")
+    return pl.concat(parts, how="vertical").sort("_row").drop("_row", action, number)

@@ -12,10 +12,9 @@ from palaestra.algebra.keys import is_last
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.base import Scorer
-from palaestra.judges.judged import PolicyAsker
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
-from palaestra.learning.stages.asking import Adviser
+from palaestra.learning.stages.asking import Adviser, bind
 from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.rewards.judged.criteria import EPISODE, onto
 
@@ -59,13 +58,7 @@ class score(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with the scores."""
-        if self.advisers:
-
-            def find(policy: str) -> PolicyAsker:
-                adviser = self.advisers[policy]
-                return PolicyAsker(adviser.begin(context), cache=adviser.cache, attempts=2, seed=context.seed)
-
-            self.scorer.bind(find)  # type: ignore[attr-defined]
+        bind(self.scorer, self.advisers, context)
         rows = cases(turns, self.level)
         values = numbers(self.scorer.score(rows), len(rows), f"scorer {self.scorer.name}")
         by = (*EPISODE, "turn") if self.level == "turn" else EPISODE
