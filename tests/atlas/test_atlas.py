@@ -108,5 +108,5 @@ def test_json_has_exactly_the_promised_fields() -> None:
         "where": ["palaestra.credit.dr_mas"],
         "reproduce": "palaestra reproduce 18",
     }
-    assert next(row for row in rows if row["status"] == "planned")["where"] == []
-    assert rows[0]["reproduce"] is None
+    planned = next(row for row in rows if row["status"] == "planned")
+    assert (planned["where"], planned["reproduce"]) == ([], None)
