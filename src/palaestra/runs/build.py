@@ -29,6 +29,7 @@ from palaestra.runs.measures import check as check_measures
 from palaestra.runs.parts import EnvPart, EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import Recipe, alone, override
+from palaestra.runs.scoring import asked
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.teams import WORKFLOWS, pipeline
@@ -182,16 +183,17 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
 
 
 def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[str]) -> dict[str, Policy]:
-    """The policies without a seat that a stage asks.
+    """The policies without a seat that a stage or a scorer asks.
 
     Raises:
-        RecipeError: a stage asks one that is not there.
+        RecipeError: one asks one that is not there.
     """
     stages, made = Stages(recipe.stages), {}
-    for text, each in zip(stages.texts, stages):
-        for name in getattr(each, "asks", ()):
+    asking = {f"stages: {text}": getattr(each, "asks", ()) for text, each in zip(stages.texts, stages)}
+    for who, names in (asking | asked(recipe.evaluation.scorers)).items():
+        for name in names:
             if name not in recipe.policies:
-                raise RecipeError(f"stages: {text} asks the policy {name!r}{nearest(name, recipe.policies)}; add it")
+                raise RecipeError(f"{who} asks the policy {name!r}{nearest(name, recipe.policies)}; add it")
             if name not in recipe.team.values():
                 part = recipe.policies[name]
                 made[name] = policy(name, part, factory=factory, seed=seed * 1000 + 999, corpus=corpus)

@@ -285,6 +285,9 @@ class EvaluationPart(Part):
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
+    scorers: dict[str, str] = Field(
+        {}, description="what else all held-out play is scored by, a scorer by name; its column is score.NAME"
+    )
 
     @field_validator("metrics")
     @classmethod
@@ -294,6 +297,15 @@ class EvaluationPart(Part):
         for name in value:
             if ":" not in name:
                 looked_up(named, name, info)
+        return value
+
+    @field_validator("scorers")
+    @classmethod
+    def _are_scorers(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        from palaestra.judges.scorers import build
+
+        for text in to_be_made(list(value.values()), info):
+            looked_up(build, text, info)
         return value
 
 

@@ -28,6 +28,7 @@ from palaestra.runs.budget import Budget, cost, total, unit
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.recipe import Recipe, look
+from palaestra.runs.scoring import compared
 
 PLAYED = ("success", "score")
 """Measures that are estimated from play; all others are exact, a number per seed."""
@@ -94,6 +95,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,
+        "scores": compared(Turns.concat(played), recipe.evaluation.scorers, judged(recipe.evaluation)),
         "spent": spent,
         "economy": economics(table.filter(pl.col("system") != "before")),
         "shapley": {

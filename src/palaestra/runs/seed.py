@@ -39,6 +39,7 @@ from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.proof import check_result, judged, value_of
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
+from palaestra.runs.scoring import scored
 from palaestra.runs.trained import keep
 
 FINAL, LOOK = 0, 1
@@ -87,9 +88,12 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables: list[Turns] = []
+    # a judge that also plays judges as it was before training: one measure for all systems
+    judges = {**setup.advisers(seed, trained.corpus), **trained.start.policies} if setup.proof.scorers else {}
     for number, (name, (factory, team)) in enumerate(systems.items()):
         progress("proving", number, len(systems), f"playing {name}")
         played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
+        played = scored(played, setup.proof.scorers, judges, seed=seed)
         tables.append(Turns(played.frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
     shapley = {}

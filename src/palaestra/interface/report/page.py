@@ -130,6 +130,10 @@ def _comparison_panels(outcome: Result) -> list[Panel]:
     if per_seed:
         svg = pairs(per_seed, what=f"{outcome.measure} before and after", percent=outcome.percent)
         drawn.append(Panel(f"{outcome.measure.capitalize()} per seed", "○ before  ● after", svg))
+    for name, systems in outcome.scores.items():
+        if systems:
+            svg = intervals(list(systems.items()), what=f"{name} by system", colours={"after": 0})
+            drawn.append(Panel(f"Score {name}", "95\u00a0% interval, by a scorer", svg))
     for name, measured in outcome.games.items():
         drawn.append(Panel(name.capitalize(), "○ before  ● after", pairs(measured, what=f"{name} before and after")))
     return drawn

@@ -29,6 +29,7 @@ class Result:
     rows: list[Row]
     per_seed: list[tuple[str, Interval | None, Interval | None, Interval | None]]
     games: dict[str, list[tuple[str, float, float]]]
+    scores: dict[str, dict[str, Interval]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ def result(run: Run) -> Result | None:
             for row in _list(summary, "per_seed", where)
         ],
         games={name: rows for name, rows in games.items() if rows},
+        scores={
+            name: {
+                system: read
+                for system, each in _object(value, "systems", f"{where}: scores.{name}").items()
+                if (read := interval(each, f"scores.{name}.{system}"))
+            }
+            for name, value in _object(summary, "scores", where).items()
+        },
     )
 
 
