@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import polars as pl
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -36,6 +37,16 @@ def table(rows: Sequence[System]) -> Table:
     for row in rows:
         where = "\n".join(name.removeprefix("palaestra.") for name in row.where)
         shown.add_row(str(row.id), Text(row.name), row.family, Text(row.status, STYLES[row.status]), Text(where))
+    return shown
+
+
+def parts(placed: pl.DataFrame) -> RenderableType:
+    """A survey's headings with the systems below them."""
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("part", "heading", "systems"):
+        shown.add_column(name, overflow="fold")
+    for row in placed.iter_rows(named=True):
+        shown.add_row(row["part"], row["heading"], " ".join(map(str, row["ids"])) or Text("no system", "yellow"))
     return shown
 
 

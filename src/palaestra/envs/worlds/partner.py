@@ -44,7 +44,7 @@ class Belief:
 
     >>> belief = Belief(TYPES, jobs=2)
     >>> belief.predict().round(3).tolist()
-    [0.375, 0.625]
+    [0.381, 0.619]
     >>> for _ in range(4):
     ...     belief.update(0)
     >>> max(belief.shares, key=belief.shares.get), int(belief.predict().argmax())

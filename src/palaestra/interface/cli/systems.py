@@ -14,14 +14,22 @@ from palaestra.interface.cli.app import Json, app, err, out, show
 @app.command(short_help="The atlas of published systems.")
 def systems(
     identity: Annotated[str | None, typer.Argument(metavar="ID", help="show this system (id or name)")] = None,
+    survey: Annotated[bool, typer.Option("--survey", help="by the parts of an agent, with what is missing")] = False,
     as_json: Json = False,
 ) -> None:
     """The atlas: published systems and what each became here."""
     from palaestra.atlas import system
     from palaestra.atlas import systems as all_systems
-    from palaestra.atlas.render import page, table
+    from palaestra.atlas.render import page, parts, table
 
-    if identity is not None:
+    if survey:
+        from palaestra.atlas.taxonomy import taxonomy
+
+        if identity is not None:
+            raise InputError(f"systems: --survey is of all systems; leave {identity!r} out")
+        placed = taxonomy()
+        show(placed.to_dicts()) if as_json else out.print(parts(placed))
+    elif identity is not None:
         one = system(identity)
         show(one.to_dict()) if as_json else out.print(page(one))
     else:
