@@ -34,6 +34,7 @@ WORLD: dict[str, tuple[EnvFactory, dict[str, Any]]] = {
     "kuhn": (KUHN, {"slope": 0.3}),
     "nim": (NIM, {"skill": 0.5}),
     "toolbox": (make("roles/toolbox", kinds=["search"]), {"skill": 0.7}),
+    "cups": (make("native/cups", pages=1), {"accuracy": 0.7}),
     "answers": (SUMS, {"accuracy": {"solver": 0.5, "checker": 0.9}}),
 }
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, RecipeError
 
-OPEN = re.compile(r"palaestra\.(?:judges\.scripted|envs\.worlds\.\w+)")
-"""Modules of this package whose functions recipes may name without asking: scripted play."""
+OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|overlap)|envs\.worlds\.\w+)")
+"""Modules of this package whose functions recipes may name without asking: scripted play, and features of answers."""
 
 _CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
 """`module:name`; also Gymnasium's `module:Env-v0`, which Gymnasium imports."""

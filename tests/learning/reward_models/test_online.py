@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.judges.base import Scorer
+from palaestra.judges.overlap import overlap
 from palaestra.learning.reward_models import OnlineLinearReward, Preferences
 from palaestra.learning.reward_models.base import REWARD_MODELS
-from palaestra.learning.reward_models.online import overlap
 from palaestra.learning.stages import Stages
 from palaestra.runs.recipe import load
 

@@ -19,7 +19,7 @@ from palaestra.learning.stages.base import Context
 from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
 
-MODEL = 'online_linear("palaestra.learning.reward_models.online:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
+MODEL = 'online_linear("palaestra.judges.overlap:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
 
 
 def env() -> Exam:

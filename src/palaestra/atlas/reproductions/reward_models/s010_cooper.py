@@ -15,7 +15,7 @@ import numpy as np
 from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.runs.inline import Learned
 
-START = 'online_linear("palaestra.learning.reward_models.online:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
+START = 'online_linear("palaestra.judges.overlap:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
 ARMS: dict[str, Any] = {
     "cooper": {},
     "frozen": {"stages": [f"alternate(every=0, reference='reference', model={START!r})"]},
