@@ -179,7 +179,7 @@ def test_reproduce(say: Any) -> None:
     assert list(said.json) == ["id", "claim", "baseline", "measured", "criterion", "holds", "seconds"]
     assert (said.json["id"], said.json["holds"]) == (18, True)
     assert say("reproduce", "Dr. MAS", "--json").json["id"] == 18, "by name, as `systems`"
-    assert "system 1 has no reproduction" in complaint(say("reproduce", "1"))
+    assert "system 2 has no reproduction" in complaint(say("reproduce", "2"))
     assert "ids run from 1 to 219" in complaint(say("reproduce", "999"))
 
 

@@ -43,6 +43,7 @@ def accuracy(seed: int, checked: int, rounds: int = 5) -> float:
     criterion="accuracy on new answers of 20 games a seed: start + .1 < adversarial, adversarial + .05 < with "
     "reflection, which is > .97; the policy is good .1 more often than with the first rubric, last ten iterations",
     seeds=(0, 1, 2),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Games, then training by their verdicts."""
