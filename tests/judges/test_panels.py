@@ -10,7 +10,7 @@ from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges import SCORERS, Judge, Judged, PolicyAsker, StubJudge, Verifier
-from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Vote, reflux
+from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Vote
 from palaestra.judges.rubric import items_of
 
 GUARD = [[0.75, 0.2, 0.05], [0.2, 0.6, 0.2], [0.05, 0.2, 0.75]]
@@ -109,6 +109,26 @@ def test_the_second_judge_is_told_what_the_first_said() -> None:
     assert "rude: 1\nBecause of the tone" in prompts[1]
 
 
+@pytest.mark.parametrize("panel", ["correct", "debate"])
+def test_a_condition_stays_beside_what_members_are_told(panel: str) -> None:
+    seen: list[dict[str, object]] = []
+
+    class Watching(StubJudge):
+        def verdicts(self, rows: pl.DataFrame, **given: object) -> pl.DataFrame:
+            seen.append(given["condition"].row(0, named=True))  # type: ignore[attr-defined]
+            return super().verdicts(rows, **given)  # type: ignore[arg-type]
+
+    stub, silent = Watching(), [ScriptedPolicy(lambda request: "so")] * 2
+    made = Correct(stub, stub) if panel == "correct" else Debate(stub, silent)
+    rows = pl.DataFrame({"truth": [1], "response": ["x"]})
+    made.score(rows, condition=pl.DataFrame({"criterion": ["polite"], "told": ["by the first"]}))
+    made.score(rows, condition=pl.DataFrame({"criterion": ["polite"]}))
+    assert all(each["criterion"] == "polite" for each in seen)
+    told = [str(each["told"]) for each in seen if "told" in each]
+    assert told[-2].startswith("by the first\n") or panel == "correct"
+    assert not told[-1].startswith("by the first")
+
+
 def test_panels_are_judges_and_wrong_options_are_named() -> None:
     assert isinstance(Vote(StubJudge()), Judge)
     with pytest.raises(InputError, match="gives scores and no verdicts"):
@@ -142,6 +162,3 @@ def test_an_arbiter_takes_the_better_action_and_keeps_the_agents_in_a_tie() -> N
     assert made["overruled"].to_list() == [False, True, False, True, None]
     tie = CorrectingPanel(lambda rows: verdict, Verifier("0.5 + 0 * col('worth')"))
     assert tie(Turns(frame))["final_action"].to_list() == frame["action"].to_list()
-    agent, judge = reflux(made)
-    assert agent["action"].to_list() == ["x", "c"]
-    assert judge["action"].to_list() == ["b", "d"]

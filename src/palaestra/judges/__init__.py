@@ -23,7 +23,7 @@ from palaestra.judges.pairs import (
     siblings,
     verified_vs_corrupted,
 )
-from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vote, reflux
+from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vote
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
 from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
@@ -81,7 +81,6 @@ __all__ = [
     "order_balance",
     "pairs",
     "read_rubric",
-    "reflux",
     "replayed",
     "siblings",
     "swap_consistent",

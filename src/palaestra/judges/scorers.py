@@ -103,7 +103,24 @@ class Labels:
         return keys.join(table, on=self.key, how="left", nulls_equal=True, maintain_order="left")["score"]
 
 
-class Ensemble:
+class Members:
+    """What is made of other scorers asks what they ask."""
+
+    members: Sequence[Any] = ()
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """Policies of a recipe that the members need."""
+        return tuple(policy for member in self.members for policy in getattr(member, "asks", ()))
+
+    def bind(self, find: Callable[[str], Asker]) -> None:
+        """Let the members ask the recipe's policies."""
+        for member in self.members:
+            if hasattr(member, "bind"):
+                member.bind(find)
+
+
+class Ensemble(Members):
     """Several scorers as one, by a rule of `aggregate`; a member with no value takes no part.
 
     least: members that must have one, else the row is missing. weights: by the member's name, for `weighted`.
@@ -130,17 +147,6 @@ class Ensemble:
             names = [f"{each} {number}" for number, each in enumerate(names)]
         self.members, self.names, self.how, self.ties, self.weights = list(members), names, how, ties, weights
         self.least, self.name = least, name
-
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """Policies of a recipe that the members need."""
-        return tuple(policy for member in self.members for policy in getattr(member, "asks", ()))
-
-    def bind(self, find: Callable[[str], Asker]) -> None:
-        """Let the members ask the recipe's policies."""
-        for member in self.members:
-            if hasattr(member, "bind"):
-                member.bind(find)
 
     def verdicts(
         self,

@@ -64,7 +64,7 @@ def place(count: int, *, cover_head: bool) -> int:
     134,
     claim="A teacher's soft order repairs labels that are wrong, and windows must reach the head of the list.",
     baseline="labels alone (alpha 0); windows as published",
-    criterion="losses equal to 1e-6; nDCG over runs rises with alpha from 0 to .1 to .5, by at least .01 in all; the "
+    criterion="losses equal to 1e-6; nDCG over runs rises with alpha from 0 to .1 to .5, by at least .02 in all; the "
     "best of 25 items comes first with the head covered, and sixth as published",
     seeds=(0, 1, 2, 3),
     slow=True,
@@ -74,6 +74,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
     found = [float(np.mean([quality(alpha, seed) for seed in seeds])) for alpha in ALPHAS]
     places = {"place_published": place(25, cover_head=False), "place_covered": place(25, cover_head=True)}
     measured = {"worked_error": worked_error()} | {f"ndcg_{a:g}": q for a, q in zip(ALPHAS, found, strict=True)}
-    rises = found[0] < found[1] < found[2] and found[2] - found[0] >= 0.01
+    rises = found[0] < found[1] < found[2] and found[2] - found[0] >= 0.02
     windows = places == {"place_published": 5, "place_covered": 0}
     return Outcome(measured | places, bool(measured["worked_error"] < 1e-6 and rises and windows))
