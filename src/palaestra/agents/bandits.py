@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import scipy
 import torch
-from scipy import stats
 
 from palaestra.agents.discrete import DiscretePolicy
 from palaestra.envs.base import Observation
@@ -294,8 +294,8 @@ def _thompson(reward: np.ndarray, count: np.ndarray, legal: np.ndarray) -> np.nd
     won = np.clip(reward, 0, count)
     a, b = 1 + won[legal], 1 + (count - won)[legal]
     levels = (np.arange(GRID) + 0.5) / GRID
-    points = stats.beta.ppf(levels[:, None], a, b)
-    below = stats.beta.cdf(points[:, :, None], a, b)
+    points = scipy.stats.beta.ppf(levels[:, None], a, b)
+    below = scipy.stats.beta.cdf(points[:, :, None], a, b)
     below[:, np.arange(len(a)), np.arange(len(a))] = 1.0
     found = np.zeros(len(legal))
     found[legal] = below.prod(axis=2).mean(axis=0)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.spatial.distance import cdist, pdist
+import scipy
 
 from palaestra.credit.decomposition import pairwise_logistic
 from palaestra.errors import InputError, nearest
@@ -182,10 +181,10 @@ class ValueAtStart:
 
     def _rbf(self, context: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Features whose inner products are the kernel: K(x, C)·L⁻ᵀ, K(C, C) = L·Lᵀ (but for 1e-6 on its diagonal)."""
-        width = self.width or float(np.median(pdist(context))) or 1.0
+        width = self.width or float(np.median(scipy.spatial.distance.pdist(context))) or 1.0
 
         def kernel(x: np.ndarray) -> np.ndarray:
-            return np.asarray(np.exp(-cdist(x, context, "sqeuclidean") / (2 * width**2)))
+            return np.asarray(np.exp(-scipy.spatial.distance.cdist(x, context, "sqeuclidean") / (2 * width**2)))
 
         root = np.linalg.cholesky(kernel(context) + 1e-6 * np.eye(len(context)))
         return lambda x: np.asarray(np.linalg.solve(root, kernel(x).T).T)
@@ -203,7 +202,7 @@ class ValueAtStart:
             value = self.pairwise * pairs + (1 - self.pairwise) * entropy + float(shrunk @ w) / 2
             return value, x.T @ gradient + shrunk
 
-        return np.asarray(minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x)
+        return np.asarray(scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x)
 
 
 def _chance(logit: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
@@ -128,7 +128,7 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
     game = np.asarray(preference, float) - 0.5
     if game.shape != (len(game), len(game)) or not np.isfinite(game).all():
         raise InputError(f"minimax_winner: P of shape {game.shape} must be square and finite")
-    solved = linprog(
+    solved = scipy.optimize.linprog(
         np.zeros(len(game)), A_ub=-game.T, b_ub=np.zeros(len(game)), A_eq=np.ones((1, len(game))), b_eq=[1]
     )
     if not solved.success:

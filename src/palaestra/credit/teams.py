@@ -13,7 +13,7 @@ from functools import cache, partial
 
 import numpy as np
 import polars as pl
-from scipy.special import comb
+import scipy
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.returns import episode_return
@@ -121,7 +121,7 @@ def _weights(agents: int) -> np.ndarray:
     """float64[2^n, n]: how much v of a coalition counts for each agent's Shapley value."""
     member = _members(agents)
     others = member.sum(axis=1, keepdims=True) - member
-    return np.asarray((2 * member - 1) / (agents * comb(agents - 1, others)))
+    return np.asarray((2 * member - 1) / (agents * scipy.special.comb(agents - 1, others)))
 
 
 @cache
@@ -131,7 +131,7 @@ def _pair_weights(agents: int) -> np.ndarray:
     both = member[:, :, None] + member[:, None, :]
     others = member.sum(axis=1)[:, None, None] - both
     sign = np.where(both == 1, -1.0, 1.0) * ~np.eye(agents, dtype=bool)
-    ways = (agents - 1) * comb(agents - 2, np.maximum(others, 0))
+    ways = (agents - 1) * scipy.special.comb(agents - 2, np.maximum(others, 0))
     return np.asarray((sign / np.where(ways > 0, ways, 1.0)).reshape(-1, agents * agents))
 
 

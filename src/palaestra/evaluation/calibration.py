@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError
 from palaestra.evaluation.intervals import RESAMPLES, Estimate, wilson
@@ -83,7 +83,7 @@ def calibration(
     low, high = np.full((2, len(spread)), math.nan)
     low[known], high[known] = np.nanquantile(spread[known], [(1 - level) / 2, (1 + level) / 2], axis=1)
     bias = np.nanmean(spread[0]) - point[0]
-    margin = stats.norm.ppf((1 + level) / 2) * math.hypot(np.nanstd(spread[0]), bias)
+    margin = scipy.stats.norm.ppf((1 + level) / 2) * math.hypot(np.nanstd(spread[0]), bias)
     low[0], high[0] = max(0.0, point[0] - bias - margin), max(0.0, point[0] - bias + margin)
     p = _null_pvalue(c, point[0], bins, resamples, np.random.default_rng(seed))
     if p > 1 - level:
@@ -147,4 +147,4 @@ def calibration_pvalue(confidence: Any, success: Any) -> float:
     variance = ((1 - 2 * c) ** 2 * c * (1 - c)).sum()
     if not variance > 0:
         return float("nan")
-    return float(2 * stats.norm.sf(abs(((s - c) * (1 - 2 * c)).sum()) / np.sqrt(variance)))
+    return float(2 * scipy.stats.norm.sf(abs(((s - c) * (1 - 2 * c)).sum()) / np.sqrt(variance)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import Estimate
@@ -175,7 +175,7 @@ def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float =
             low = high = math.nan
             if tasks > 1 and ratio > 0:
                 error = math.sqrt(tasks / (tasks - 1) * ((c / c.sum() - s / s.sum()) ** 2).sum())
-                margin = float(stats.t.ppf((1 + level) / 2, tasks - 1)) * error
+                margin = float(scipy.stats.t.ppf((1 + level) / 2, tasks - 1)) * error
                 low, high = ratio * math.exp(-margin), ratio * math.exp(margin)
             found = Estimate(ratio, low, high, len(known), tasks, 1, found.method)
         unknown = len(table) - len(known)

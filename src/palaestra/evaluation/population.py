@@ -14,9 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy import optimize, special, stats
-from scipy.sparse import csr_array
-from scipy.special import zeta
+import scipy
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
@@ -74,7 +72,7 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     index = pl.DataFrame({"agent": agents, "id": np.arange(len(agents))})
     ends = [edges.join(index, left_on=name, right_on="agent", maintain_order="left")["id"].to_numpy()
             for name in ("agent", "source")]  # fmt: skip
-    graph = csr_array((np.ones(len(edges), np.int64), ends), shape=(len(agents), len(agents)))
+    graph = scipy.sparse.csr_array((np.ones(len(edges), np.int64), ends), shape=(len(agents), len(agents)))
     parts = []
     for (item,), table in adoptions.join(index, on="agent").group_by("item", maintain_order=True):
         when = np.full(len(agents), np.iinfo(np.int64).max)
@@ -120,8 +118,8 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
     k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
     fitted, errors = binomial_regression(yes, no, np.column_stack([np.ones_like(k), np.log(k)]), link="cloglog")
     slope, se = float(fitted[1]), float(errors[1])
-    margin = float(stats.norm.ppf(0.975)) * se
-    p = float(2 * stats.norm.sf(abs(slope - 1) / se))
+    margin = float(scipy.stats.norm.ppf(0.975)) * se
+    p = float(2 * scipy.stats.norm.sf(abs(slope - 1) / se))
     return Slope(slope, se, slope - margin, slope + margin, p, int(yes.sum() + no.sum()))
 
 
@@ -134,7 +132,7 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
     counts = _counts(table, least=0)
     k, yes, no = (counts[name].to_numpy().astype(float) for name in ("exposure", "yes", "no"))
     fitted, errors = binomial_regression(yes, no, np.column_stack([np.ones_like(k), k, k**2]))
-    return float(fitted[2]), float(2 * stats.norm.sf(abs(fitted[2] / errors[2])))
+    return float(fitted[2]), float(2 * scipy.stats.norm.sf(abs(fitted[2] / errors[2])))
 
 
 def binomial_regression(
@@ -153,7 +151,7 @@ def binomial_regression(
     found, information = np.full(x.shape[1], np.inf), np.eye(x.shape[1])
     for _ in range(100):
         eta = np.clip(eta, -30, 30 if link == "logit" else 3.5)  # where everybody or nobody would
-        mean = special.expit(eta) if link == "logit" else -np.expm1(-np.exp(eta))
+        mean = scipy.special.expit(eta) if link == "logit" else -np.expm1(-np.exp(eta))
         slope = mean * (1 - mean) if link == "logit" else np.exp(eta - np.exp(eta))
         weight = n * slope**2 / np.maximum(mean * (1 - mean), 1e-300)
         information, root = (x.T * weight) @ x, np.sqrt(weight)
@@ -214,11 +212,11 @@ def _powerlaw(x: np.ndarray, xmin: float, discrete: bool) -> PowerLaw | None:
     exponent = 1 + len(x) / logs.sum()
     if discrete:
         mean = float(np.log(x).mean())
-        found = optimize.minimize_scalar(
-            lambda a: a * mean + np.log(zeta(a, xmin)), bounds=(1.01, 20), method="bounded"
+        found = scipy.optimize.minimize_scalar(
+            lambda a: a * mean + np.log(scipy.special.zeta(a, xmin)), bounds=(1.01, 20), method="bounded"
         )
         exponent = float(found.x)
-        reached = 1 - zeta(exponent, x + 1) / zeta(exponent, xmin)
+        reached = 1 - scipy.special.zeta(exponent, x + 1) / scipy.special.zeta(exponent, xmin)
     else:
         reached = 1 - (x / xmin) ** (1 - exponent)
     rank = np.arange(len(x) + 1) / len(x)
@@ -338,6 +336,6 @@ def matched_effect(
     left, right = a[value].to_numpy().astype(float), b[value].to_numpy().astype(float)[partner]
     drawn = np.random.default_rng(seed).integers(len(left), size=(resamples, len(left)))
     spread_of = _d(left[drawn], right[drawn])
-    margin = float(stats.t.ppf(0.975, len(left) - 1) * spread_of[np.isfinite(spread_of)].std(ddof=1))
+    margin = float(scipy.stats.t.ppf(0.975, len(left) - 1) * spread_of[np.isfinite(spread_of)].std(ddof=1))
     d = cohens_d(left, right)
     return Effect(d, d - margin, d + margin, len(left))

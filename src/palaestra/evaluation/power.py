@@ -9,7 +9,7 @@ import math
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError
 
@@ -22,7 +22,7 @@ def detectable_difference(
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
     """
-    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * standard_error
+    return float(scipy.stats.t.ppf(1 - alpha / 2, freedom) + scipy.stats.t.ppf(power, freedom)) * standard_error
 
 
 def runs_needed(
@@ -63,8 +63,8 @@ def runs_needed(
 def t_power(sigma: float, delta: float, n: float, *, alpha: float = 0.05, paired: bool = False) -> float:
     """Chance that a two-sided t test with n units (of each system, unless paired) finds a difference of `delta`."""
     freedom, scale = (n - 1, n) if paired else (2 * (n - 1), n / 2)
-    shift, critical = abs(delta) / sigma * math.sqrt(scale), stats.t.ppf(1 - alpha / 2, freedom)
-    return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
+    shift, critical = abs(delta) / sigma * math.sqrt(scale), scipy.stats.t.ppf(1 - alpha / 2, freedom)
+    return float(scipy.stats.nct.sf(critical, freedom, shift) + scipy.stats.nct.cdf(-critical, freedom, shift))
 
 
 def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -> float:
@@ -78,10 +78,11 @@ def mcnemar_power(worse: float, better: float, n: int, *, alpha: float = 0.05) -
     """
     discordant = worse + better
     m = np.arange(1, n + 1)
-    most = stats.binom.ppf(alpha / 2, m, 0.5)  # the most tasks that the lesser side may have: 2 P(X <= most) <= alpha
-    most -= 2 * stats.binom.cdf(most, m, 0.5) > alpha
-    finds = sum(stats.binom.cdf(most, m, share / discordant) for share in (worse, better))
-    return float(stats.binom.pmf(m, n, discordant) @ np.minimum(finds, 1.0))
+    # the most tasks that the lesser side may have: 2 P(X <= most) <= alpha
+    most = scipy.stats.binom.ppf(alpha / 2, m, 0.5)
+    most -= 2 * scipy.stats.binom.cdf(most, m, 0.5) > alpha
+    finds = sum(scipy.stats.binom.cdf(most, m, share / discordant) for share in (worse, better))
+    return float(scipy.stats.binom.pmf(m, n, discordant) @ np.minimum(finds, 1.0))
 
 
 def mcnemar_tasks(worse: float, better: float, *, power: float = 0.8, alpha: float = 0.05, most: int = 100_000) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import (
@@ -158,6 +158,6 @@ def run_spread(trials: pl.DataFrame, *, value: str = "success", level: float = 0
         mean = float(scores.mean()) if len(scores) else math.nan
         return RunSpread(mean, math.nan, math.nan, math.nan, math.nan, predicted, len(scores), tasks)
     sd, freedom = float(scores.std(ddof=1)), len(scores) - 1
-    low, high = (sd * math.sqrt(freedom / stats.chi2.ppf(q, freedom)) for q in ((1 + level) / 2, (1 - level) / 2))
+    low, high = (sd * math.sqrt(freedom / scipy.stats.chi2.ppf(q, freedom)) for q in ((1 + level) / 2, (1 - level) / 2))
     spread = float(scores.max() - scores.min())
     return RunSpread(float(scores.mean()), sd, low, high, spread, predicted, len(scores), tasks)

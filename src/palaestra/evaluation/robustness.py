@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference
@@ -50,7 +50,7 @@ def robustness(
         ratio = float(a.sum() / b.sum())
         if tasks > 1 and ratio > 0:
             error = math.sqrt(tasks / (tasks - 1) * ((a / a.sum() - b / b.sum()) ** 2).sum())
-            margin = float(stats.t.ppf((1 + level) / 2, tasks - 1)) * error
+            margin = float(scipy.stats.t.ppf((1 + level) / 2, tasks - 1)) * error
             low, high = ratio * math.exp(-margin), ratio * math.exp(margin)
     estimate = Estimate(ratio, low, high, drop.n, tasks, drop.runs, f"log ratio, clustered by {unit}")
     return Robustness(estimate, min(ratio, 1.0), drop)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import clopper_pearson, wilson
@@ -87,14 +87,14 @@ def sequence_tests(
         "share": ones / n,
         "low": low,
         "high": high,
-        "uniform_p": [stats.binomtest(int(k), int(m)).pvalue for k, m in zip(ones, n, strict=True)],
+        "uniform_p": [scipy.stats.binomtest(int(k), int(m)).pvalue for k, m in zip(ones, n, strict=True)],
         "alternation": q,
         "alternation_low": np.where(pairs > 0, around[0], math.nan),
         "alternation_high": np.where(pairs > 0, around[1], math.nan),
         "runs_z": z,
-        "runs_p": 2 * stats.norm.sf(np.abs(z)),
+        "runs_p": 2 * scipy.stats.norm.sf(np.abs(z)),
         "markov_chi2": chi2,
-        "markov_p": stats.chi2.sf(chi2, 1),
+        "markov_p": scipy.stats.chi2.sf(chi2, 1),
     }
     counts = {"n": n, "pairs": pairs.astype(np.int64)}
     for k in range(1, longest + 1):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.evaluation.intervals import families, matrix
 from palaestra.evaluation.power import two_way
@@ -89,7 +89,7 @@ def _jackknife(
         noise += part
         spent += part**2 / (units - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        margin = stats.t.ppf((1 + level) / 2, noise**2 / spent) * np.sqrt(noise)  # Satterthwaite
+        margin = scipy.stats.t.ppf((1 + level) / 2, noise**2 / spent) * np.sqrt(noise)  # Satterthwaite
     around = np.array([bend(shares) - margin, bend(shares) + margin])
     low, high = (np.expm1(np.maximum(x, 0)) / (k + np.expm1(np.maximum(x, 0))) for x in around)
     if means.shape[0] == 1:  # two parts: one interval is the other's complement

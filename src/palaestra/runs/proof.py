@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
@@ -157,7 +157,7 @@ def over_seeds(values: np.ndarray) -> dict[str, float]:
     mean = float(values.mean())
     margin = 0.0
     if len(values) > 1:
-        margin = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+        margin = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
     return {"mean": mean, "low": mean - margin, "high": mean + margin}
 
 
@@ -269,7 +269,7 @@ def _p_value(change: np.ndarray) -> float:
         return math.nan
     if np.ptp(change) == 0:
         return float(change[0] == 0)
-    return float(stats.ttest_1samp(change, 0.0).pvalue)
+    return float(scipy.stats.ttest_1samp(change, 0.0).pvalue)
 
 
 def after_training(directory: Path, variants: Mapping[str, str]) -> Turns:

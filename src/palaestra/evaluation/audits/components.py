@@ -10,7 +10,7 @@ from functools import reduce
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.algebra.signals import Signal, col
 from palaestra.algebra.turns import Turns
@@ -70,7 +70,7 @@ def scale_sensitivity(turns: Turns, reward: Signal, *, factor: float = 10.0, lea
         for times in (factor, 1 / factor):
             rescaled = turns.with_column(**{name: times * col(name)})
             after = episode_sums(turns, per_turn(rescaled, reward))
-            kept.append(float(stats.spearmanr(before, after).statistic) if np.ptp(after) else 0.0)
+            kept.append(float(scipy.stats.spearmanr(before, after).statistic) if np.ptp(after) else 0.0)
             top = np.argsort(-after, kind="stable")[: len(best)].tolist()
             overlaps.append(len(best & set(top)) / len(best))
         numbers[name] = min(kept)

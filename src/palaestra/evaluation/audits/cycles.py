@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.sparse.linalg import lsqr
+import scipy
 
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
@@ -42,8 +40,8 @@ def max_mean_cycle(
     >>> value, cycle.tolist(), proved
     (1.5, [0, 1], True)
     """
-    graph = coo_matrix((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
-    component = connected_components(graph, connection="strong")[1] if len(source) else np.empty(0)
+    graph = scipy.sparse.coo_matrix((np.ones(len(source)), (source, target)), shape=(nodes, nodes))
+    component = scipy.sparse.csgraph.connected_components(graph, connection="strong")[1] if len(source) else np.empty(0)
     inside = np.flatnonzero(component[source] == component[target]) if len(source) else source
     if not len(inside):
         return -np.inf, np.empty(0, np.int64), True
@@ -74,10 +72,11 @@ def max_mean_cycle(
 
 def _levelled(start: np.ndarray, stop: np.ndarray, paid: np.ndarray, n: int) -> np.ndarray:
     """Weights minus the differences of a potential: the same on every cycle; zero if the reward is shaping."""
-    graph = coo_matrix((np.ones(len(start)), (start, stop)), shape=(n, n)).tocsr()
+    graph = scipy.sparse.coo_matrix((np.ones(len(start)), (start, stop)), shape=(n, n)).tocsr()
     parent = np.arange(n)
-    for root in np.unique(connected_components(graph, connection="strong")[1], return_index=True)[1]:
-        reached, before = breadth_first_order(graph, root)
+    part = scipy.sparse.csgraph.connected_components(graph, connection="strong")[1]
+    for root in np.unique(part, return_index=True)[1]:
+        reached, before = scipy.sparse.csgraph.breadth_first_order(graph, root)
         parent[reached[1:]] = before[reached[1:]]
     edge = np.searchsorted(start * n + stop, parent * n + np.arange(n))
     step = np.where(parent == np.arange(n), 0.0, paid[np.minimum(edge, len(paid) - 1)])
@@ -89,8 +88,8 @@ def _levelled(start: np.ndarray, stop: np.ndarray, paid: np.ndarray, n: int) -> 
         return np.zeros_like(paid)
     rows = np.arange(len(start))
     places = (np.tile(rows, 2), np.concatenate([start, stop]))
-    design = coo_matrix((np.repeat([-1.0, 1.0], len(rows)), places), shape=(len(rows), n)).tocsr()
-    return np.asarray(paid - design @ lsqr(design, paid, iter_lim=200)[0])
+    design = scipy.sparse.coo_matrix((np.repeat([-1.0, 1.0], len(rows)), places), shape=(len(rows), n)).tocsr()
+    return np.asarray(paid - design @ scipy.sparse.linalg.lsqr(design, paid, iter_lim=200)[0])
 
 
 def _best_edge(

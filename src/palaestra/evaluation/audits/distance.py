@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-import scipy.sparse.linalg  # noqa: F401
-from scipy import sparse
+import scipy
 
 from palaestra.algebra.codes import Codes, code_column, combine
 from palaestra.algebra.turns import Turns
@@ -203,11 +202,12 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
     after = np.where(after[kept] >= 0, np.searchsorted(here, after[kept]), -1)
     visits, moves = np.bincount(state), after >= 0
     shape = (len(here), len(here))
-    share = sparse.csr_matrix((1 / visits[state[moves]], (state[moves], after[moves])), shape)
+    share = scipy.sparse.csr_matrix((1 / visits[state[moves]], (state[moves], after[moves])), shape)
     paid = np.stack([np.bincount(state, reward[kept]) / visits for reward in rewards])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sparse.linalg.MatrixRankWarning)
-        values = sparse.linalg.spsolve((sparse.eye(len(here)) - gamma * share).tocsc(), paid.T).reshape(len(here), -1).T
+        warnings.simplefilter("ignore", scipy.sparse.linalg.MatrixRankWarning)
+        ahead = (scipy.sparse.eye(len(here)) - gamma * share).tocsc()
+        values = scipy.sparse.linalg.spsolve(ahead, paid.T).reshape(len(here), -1).T
     if not np.isfinite(values).all() or np.abs(values).max(initial=0.0) > 1e12 * (np.abs(paid).max() or 1.0):
         raise InputError(f"with gamma={gamma} there are states that never lead to an end; give a smaller gamma")
     form = rewards[:, kept] + gamma * np.where(moves, values[:, after], 0.0) - values[:, state]

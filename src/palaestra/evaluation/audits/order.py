@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.algebra.signals import Signal, count, evaluate
 from palaestra.algebra.turns import Turns
@@ -45,7 +45,7 @@ def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
         return Finding("order", "cannot tell", f"it takes two episodes {which}, here are {len(found)}")
     mean, half = (
         float(found.mean()),
-        float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))),
+        float(scipy.stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found))),
     )
     numbers = {"voc": mean, "low": max(-1.0, mean - half), "high": min(1.0, mean + half), "episodes": float(len(found))}
     sentence = (
@@ -76,7 +76,7 @@ def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float
         return Finding("distance", "cannot tell", f"both pay the same everywhere on {len(turns)} transitions")
     codes = turns.codes("episode")
     sums = [np.bincount(codes.ids, each, minlength=codes.size) for each in paid]
-    rank = float(stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0
+    rank = float(scipy.stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0
     numbers = {"starc": table_starc(turns, paid, gamma=gamma), "rank": rank}
     sentence = f"STARC distance {numbers['starc']:.2f} on {len(turns)} transitions; episodes correlate at {rank:.2f}"
     return Finding("distance", "warn" if numbers["starc"] > 0.5 else "pass", sentence, numbers)

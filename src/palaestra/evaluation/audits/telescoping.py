@@ -9,9 +9,7 @@ most released shaping code has.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import lsqr
+import scipy
 
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.signals import Signal
@@ -28,11 +26,11 @@ def _fit(
     inner = stop >= 0
     entries = np.concatenate([-np.ones(len(start)), np.full(int(inner.sum()), gamma)])
     places = (np.concatenate([rows, rows[inner]]), np.concatenate([start, stop[inner]]))
-    design = coo_matrix((entries, places), shape=(len(start), nodes)).tocsr()
-    potential = lsqr(design, paid, atol=1e-12, btol=1e-12, iter_lim=4 * nodes + 100)[0]
+    design = scipy.sparse.coo_matrix((entries, places), shape=(len(start), nodes)).tocsr()
+    potential = scipy.sparse.linalg.lsqr(design, paid, atol=1e-12, btol=1e-12, iter_lim=4 * nodes + 100)[0]
     ground = np.where(inner, stop, nodes)
-    graph = coo_matrix((np.ones(len(start)), (start, ground)), shape=(nodes + 1, nodes + 1))
-    _, label = connected_components(graph, directed=False)
+    graph = scipy.sparse.coo_matrix((np.ones(len(start)), (start, ground)), shape=(nodes + 1, nodes + 1))
+    _, label = scipy.sparse.csgraph.connected_components(graph, directed=False)
     touched = len(np.unique(np.concatenate([start, ground])))
     used = len(np.unique(label[np.concatenate([start, ground])]))
     return potential, paid - design @ potential, len(start) - touched + used

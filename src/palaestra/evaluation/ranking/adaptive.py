@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy import special
+import scipy
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.intervals import RESAMPLES
@@ -87,8 +87,8 @@ class PayoffEstimate:
             share = total / np.maximum(n, 1)
             half = self.delta / 2
             with np.errstate(invalid="ignore"):
-                low = np.where(share < 1e-6, 0.0, special.betaincinv(total, n - total + 1, half))
-                high = np.where(share > 1 - 1e-6, 1.0, special.betaincinv(total + 1, n - total, 1 - half))
+                low = np.where(share < 1e-6, 0.0, scipy.special.betaincinv(total, n - total + 1, half))
+                high = np.where(share > 1 - 1e-6, 1.0, scipy.special.betaincinv(total + 1, n - total, 1 - half))
         unseen = n == 0
         return np.where(unseen, -np.inf, low + self.slack), np.where(unseen, np.inf, high - self.slack)
 

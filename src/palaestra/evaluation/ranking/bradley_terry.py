@@ -6,8 +6,7 @@ Everything takes a batch of win tables, so a bootstrap is one call. Left out: ho
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from palaestra.errors import InputError
 
@@ -101,7 +100,7 @@ def _fit(wins: np.ndarray, ties: np.ndarray | None, model: str, prior: float) ->
 
 def _check(points: np.ndarray) -> None:
     for one in points.reshape(-1, *points.shape[-2:]):
-        number, label = connected_components(csr_array(one > 0), connection="strong")
+        number, label = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_array(one > 0), connection="strong")
         if number > 1:
             group = np.flatnonzero(label == label[0]).tolist()
             raise InputError(

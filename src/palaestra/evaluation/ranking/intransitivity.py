@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import xlogy
+import scipy
 
 from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.bradley_terry import bradley_terry, win_chance
@@ -114,4 +114,4 @@ def _deviance(points: np.ndarray, games: np.ndarray) -> np.ndarray:
     chance = win_chance(bradley_terry(points, prior=0.01))
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(games > 0, points / games, 0.5)
-    return np.asarray(2 * (xlogy(points, share) - xlogy(points, chance)).sum((1, 2)))
+    return np.asarray(2 * (scipy.special.xlogy(points, share) - scipy.special.xlogy(points, chance)).sum((1, 2)))

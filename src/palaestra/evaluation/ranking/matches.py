@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
 from palaestra.evaluation.ranking import headers
@@ -67,8 +66,8 @@ class Matches:
     def groups(self) -> np.ndarray:
         """int[n]: systems of one group met, or are linked by who met whom; between groups nothing is known."""
         n = len(self.names)
-        met = csr_array((np.ones(len(self)), (self.a, self.b)), shape=(n, n))
-        return np.asarray(connected_components(met, directed=False)[1])
+        met = scipy.sparse.csr_array((np.ones(len(self)), (self.a, self.b)), shape=(n, n))
+        return np.asarray(scipy.sparse.csgraph.connected_components(met, directed=False)[1])
 
     def with_upsets(self) -> Matches:
         """The same, and an imaginary match for every step of the order that no result contradicts, with the result
@@ -83,7 +82,9 @@ class Matches:
             extra, score = np.zeros(2, int), np.array([1.0, 0.0])
         else:
             points = self.wins() + self.ties() / 2
-            kinds, kind = connected_components(csr_array(points > 0), connection="strong")
+            kinds, kind = scipy.sparse.csgraph.connected_components(
+                scipy.sparse.csr_array(points > 0), connection="strong"
+            )
             first = np.where(self.score == 1, self.a, self.b), np.where(self.score == 1, self.b, self.a)
             above, below = kind[first[0]], kind[first[1]]
             beats = np.zeros((kinds, kinds))
@@ -112,7 +113,7 @@ class Matches:
         row = np.concatenate([self.cluster[each] for each in outcome])
         weight = np.concatenate([self.weight[each] for each in outcome])
         clusters = int(self.cluster.max()) + 1 if len(self) else 0
-        table = csr_array((weight, (row, column)), shape=(clusters, 2 * n * n))
+        table = scipy.sparse.csr_array((weight, (row, column)), shape=(clusters, 2 * n * n))
         if clusters == len(self) and (self.weight == 1).all():  # matches that are alike are drawn as one kind
             kinds = np.bincount(column, minlength=2 * n * n)
             drawn = rng.multinomial(clusters, kinds / clusters, size=resamples).astype(float)

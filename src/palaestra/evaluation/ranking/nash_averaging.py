@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog, minimize
-from scipy.special import logsumexp
+import scipy
 
 from palaestra.errors import InputError
 
@@ -50,7 +49,7 @@ def scale_tasks(scores: np.ndarray) -> np.ndarray:
 
 def _value(payoffs: np.ndarray) -> float:
     rows, columns = payoffs.shape
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.append(np.zeros(rows), -1.0),
         A_ub=np.hstack([-payoffs.T, np.ones((columns, 1))]),
         b_ub=np.zeros(columns),
@@ -71,7 +70,7 @@ def _largest_entropy(a: np.ndarray) -> np.ndarray:
     scale = max(1.0, float(np.abs(a).max()))
     a = a / scale
     rows, n = a.shape
-    found = linprog(
+    found = scipy.optimize.linprog(
         -np.concatenate([np.zeros(n), np.ones(n + rows)]),
         A_ub=np.block([[-np.eye(n), np.eye(n), np.zeros((n, rows))], [a, np.zeros((rows, n)), np.eye(rows)]]),
         b_ub=np.concatenate([np.zeros(n), np.full(rows, 1e-9)]),
@@ -84,12 +83,12 @@ def _largest_entropy(a: np.ndarray) -> np.ndarray:
 
     def dual(multipliers: np.ndarray) -> tuple[float, np.ndarray]:
         logits = -multipliers @ part
-        total = logsumexp(logits)
+        total = scipy.special.logsumexp(logits)
         return float(total), -part @ np.exp(logits - total)
 
     options = {"maxiter": 20_000, "maxfun": 50_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 30}
-    solved = minimize(dual, np.zeros(rows), jac=True, bounds=bounds, method="L-BFGS-B", options=options)
+    solved = scipy.optimize.minimize(dual, np.zeros(rows), jac=True, bounds=bounds, method="L-BFGS-B", options=options)
     logits = -solved.x @ part
     x = np.zeros(n)
-    x[live] = np.exp(logits - logsumexp(logits))
+    x[live] = np.exp(logits - scipy.special.logsumexp(logits))
     return x

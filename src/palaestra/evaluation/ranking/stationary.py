@@ -6,8 +6,7 @@ Left out: sparse and iterative solvers.
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from palaestra.errors import InputError
 
@@ -57,7 +56,7 @@ def stationary_distribution(log_rates: np.ndarray) -> np.ndarray:
 
 def _closed(rates: np.ndarray) -> list[np.ndarray]:
     """Members of each class that is never left."""
-    number, label = connected_components(csr_array(rates > 0), connection="strong")
+    number, label = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_array(rates > 0), connection="strong")
     out, into = np.nonzero(rates > 0)
     leaves = np.zeros(number, bool)
     leaves[label[out[label[out] != label[into]]]] = True

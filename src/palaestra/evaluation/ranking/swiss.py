@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from scipy.stats import rankdata
+import scipy
 
 from palaestra.errors import InputError
 from palaestra.evaluation.ranking.voting import ballots, borda
@@ -61,7 +61,7 @@ def swiss(
             "low": expected - 1.959964 * error,
             "high": expected + 1.959964 * error,
             "n": np.full(len(scores), 0 if exact else simulations),
-            "mean_rank": rankdata(-scores, axis=0).mean(1),
+            "mean_rank": scipy.stats.rankdata(-scores, axis=0).mean(1),
             "borda": borda(ballots(scores.T)),
         }
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.intervals import RESAMPLES, wilson
@@ -68,7 +68,7 @@ def rank(
     score, drawn = scores(matches, chosen, resamples=resamples, seed=seed)
     clusters = int(matches.cluster.max()) + 1
     if chosen in SMOOTH:
-        margin = stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * np.nanstd(drawn, axis=0, ddof=1)
+        margin = scipy.stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * np.nanstd(drawn, axis=0, ddof=1)
         low, high = score - margin, score + margin
     else:
         low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -136,7 +136,7 @@ def ranks(score: np.ndarray) -> np.ndarray:
     >>> ranks(np.array([0.5, 2.0, 0.5])).tolist()
     [2, 1, 2]
     """
-    return np.asarray(stats.rankdata(-np.round(score, 9), method="min").astype(int))
+    return np.asarray(scipy.stats.rankdata(-np.round(score, 9), method="min").astype(int))
 
 
 def rank_intervals(
@@ -161,7 +161,7 @@ def rank_intervals(
     n = len(score)
     few = 1.0
     if clusters is not None:
-        few = float(stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) / stats.norm.ppf((1 + level) / 2))
+        few = float(scipy.stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) / scipy.stats.norm.ppf((1 + level) / 2))
     better, worse = np.zeros(n, int), np.zeros(n, int)
     for i in range(n):
         gap, spread = score - score[i], drawn - drawn[:, i : i + 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import Estimate
@@ -145,7 +145,7 @@ def domain_scores(
         numbers = {"score": one.mean, "low": one.low, "high": one.high}
         found.append({"domain": name, **numbers, "n": one.n, "left": part["group"].n_unique() - one.n})
     table = pl.DataFrame(found)
-    mean, z = float(table["score"].to_numpy().mean()), float(stats.norm.ppf((1 + level) / 2))
+    mean, z = float(table["score"].to_numpy().mean()), float(scipy.stats.norm.ppf((1 + level) / 2))
     errors = ((table["high"] - table["low"]) / 2 / z).to_numpy().astype(float)
     half = z * float(np.sqrt((errors**2).sum())) / len(table)
     overall = {"domain": "overall", "score": mean, "low": mean - half, "high": mean + half}

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.intervals import Estimate, wilson
@@ -116,11 +116,12 @@ def rank_correlation(metric: Any, downstream: Any, *, kind: Correlation = "spear
     n, lost = len(x), both.shape[1] - len(x)
     if n < 3:
         raise InputError(f"rank_correlation: {n} scorers have both numbers; it takes 3, and says something from 10 on")
+    stats = scipy.stats
     measured = {"spearman": stats.spearmanr, "pearson": stats.pearsonr, "kendall": stats.kendalltau}[kind]
     r = float(measured(x, y).statistic) if np.ptp(x) and np.ptp(y) else math.nan
     freedom = n - (4 if kind == "kendall" else 3)
     top = {"spearman": 1 + r**2 / 2, "pearson": 1.0, "kendall": 0.437}[kind]
-    z = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt(top / freedom) if freedom > 0 else math.nan
+    z = float(scipy.stats.norm.ppf((1 + level) / 2)) * math.sqrt(top / freedom) if freedom > 0 else math.nan
     inside = float(np.clip(r, -1 + 1e-12, 1 - 1e-12))
     low, high = (math.tanh(math.atanh(inside) + side * z) for side in (-1, 1))
     few = f"{n} scorers: an interval of so few is rough" if n < 10 else ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy import optimize
+import scipy
 
 from palaestra.algebra.archive import Archive, Entry
 from palaestra.errors import InputError, MissingColumnError, nearest
@@ -83,7 +83,7 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
         value = more @ np.logaddexp(0, margin) + ridge * weights @ weights
         return float(value), gap.T @ (more * chance) + 2 * ridge * weights
 
-    found = optimize.minimize(loss, np.ones(3), jac=True, bounds=[(0, None)] * 3).x / scale
+    found = scipy.optimize.minimize(loss, np.ones(3), jac=True, bounds=[(0, None)] * 3).x / scale
     return Weights(*(float(each) for each in found))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
-from scipy import optimize, sparse
+import scipy
 
 from palaestra.errors import InputError, MissingColumnError, nearest
 
@@ -154,18 +154,18 @@ def offline(
     worth = pairs["similarity"].to_numpy() * np.array(list(skills.values()))[what]
     n, at = len(names), np.arange(len(pairs))
     price = np.concatenate([prices, np.zeros(len(pairs))])
-    serves = sparse.csr_array((np.ones(len(pairs)), (what, n + at)), shape=(len(skills), n + len(pairs)))
-    chosen = sparse.csr_array(
+    serves = scipy.sparse.csr_array((np.ones(len(pairs)), (what, n + at)), shape=(len(skills), n + len(pairs)))
+    chosen = scipy.sparse.csr_array(
         (np.repeat([1.0, -1.0], len(pairs)), (np.tile(at, 2), np.concatenate([n + at, who]))),
         shape=(len(pairs), n + len(pairs)),
     )
-    found = optimize.milp(
+    found = scipy.optimize.milp(
         np.concatenate([np.zeros(n), -worth]),
         constraints=[
-            optimize.LinearConstraint(price[None], ub=budget), optimize.LinearConstraint(serves, ub=each),
-            optimize.LinearConstraint(chosen, ub=0),
+            scipy.optimize.LinearConstraint(price[None], ub=budget), scipy.optimize.LinearConstraint(serves, ub=each),
+            scipy.optimize.LinearConstraint(chosen, ub=0),
         ],
-        integrality=np.ones(len(price)), bounds=optimize.Bounds(0, 1), options={"mip_rel_gap": 0.01},
+        integrality=np.ones(len(price)), bounds=scipy.optimize.Bounds(0, 1), options={"mip_rel_gap": 0.01},
     )  # fmt: skip
     return [name for name, x in zip(names, found.x[:n], strict=True) if x > 0.5]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import norm
+import scipy
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
@@ -93,4 +93,4 @@ def vote_accuracy(signal: float, members: int, correlation: float) -> float:
     """
     if members < 1 or not 0 <= correlation <= 1:
         raise InputError(f"vote_accuracy: {members} members and a correlation of {correlation}; expected >= 1, 0 to 1")
-    return float(norm.cdf(signal / np.sqrt(correlation + (1 - correlation) / members)))
+    return float(scipy.stats.norm.cdf(signal / np.sqrt(correlation + (1 - correlation) / members)))

@@ -11,8 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
-from scipy.special import comb
+import scipy
 
 from palaestra.errors import InputError
 
@@ -30,13 +29,13 @@ class Synergy(NamedTuple):
 def majority_gain(branch: int) -> float:
     """f'(0) = b · C(b-1, (b-1)/2) / 2^(b-1): 1.5, 1.875, 2.1875 for b = 3, 5, 7."""
     _odd(branch)
-    return float(branch * comb(branch - 1, (branch - 1) // 2) / 2 ** (branch - 1))
+    return float(branch * scipy.special.comb(branch - 1, (branch - 1) // 2) / 2 ** (branch - 1))
 
 
 def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
     """μ' = γ [ρ μ + (1 - ρ) f_b(μ)], f_b(μ) = 2 P(Bin(b, (1 + μ)/2) > b/2) - 1."""
     _check(branch, fidelity, correlation)
-    majority = 2 * float(stats.binom.sf(branch // 2, branch, (1 + signal) / 2)) - 1
+    majority = 2 * float(scipy.stats.binom.sf(branch // 2, branch, (1 + signal) / 2)) - 1
     return fidelity * (correlation * signal + (1 - correlation) * majority)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 SCHEMA = {"file": pl.String, "rule": pl.String, "severity": pl.String, "evidence": pl.String}
 CODE = (".py", ".ipynb", ".sh", ".r", ".jl", ".js", ".ts")
@@ -60,7 +60,7 @@ def integrity(
         values, claimed = np.asarray(fresh, float), (reported or {}).get(metric)
         if claimed is None or len(values) < 3:
             continue
-        width = stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
+        width = scipy.stats.t.ppf(level, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
         if claimed > values.mean() + width:
             above = (claimed - values.mean()) / max(values.std(ddof=1), 1e-12)
             evidence = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import expit
+import scipy
 
 from palaestra.agents.base import Policy
 from palaestra.algebra.parse import parse
@@ -91,7 +91,7 @@ class tournament(Stage):
     def _by_score(self, rng: np.random.Generator) -> Callable[[float, float], tuple[float, float]]:
         def judge(first: float, second: float) -> tuple[float, float]:
             lead = first - second + (self.noise * rng.normal() if self.noise else 0.0)
-            share = float(expit(lead))
+            share = float(scipy.special.expit(lead))
             return 10 * share, 10 - 10 * share
 
         return judge

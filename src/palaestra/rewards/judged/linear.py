@@ -8,7 +8,7 @@ the whole table per step.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from palaestra.errors import InputError
 
@@ -74,7 +74,7 @@ def fit_differences(
         if size <= tolerance:
             break
         jitter = 1e-12 * float(np.trace(curve)) / max(columns, 1)
-        step = cho_solve(cho_factor(curve + jitter * np.eye(columns)), slope)
+        step = scipy.linalg.cho_solve(scipy.linalg.cho_factor(curve + jitter * np.eye(columns)), slope)
         length, gain = 1.0, float(slope @ step)
         while length > 1e-6:
             after = evaluate(point - length * step)

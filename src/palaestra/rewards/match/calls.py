@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, clip, is_missing, register, where
@@ -109,7 +109,7 @@ def _pair(gold: Frozen, pred: Frozen) -> tuple[float, float]:
 
 def _assign(score: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
     if method == "optimal":
-        rows, columns = linear_sum_assignment(score, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(score, maximize=True)
         return rows, columns
     free, pairs = score.copy(), []
     for row in range(len(score)):  # whom no free call suits leaves all of them to the next

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined
@@ -72,7 +72,7 @@ def matched(
     if method == "sinkhorn":
         return np.asarray((_transport(similarity / temperature) * similarity).sum(axis=1))
     if method == "optimal":
-        rows, columns = linear_sum_assignment(similarity, maximize=True)
+        rows, columns = scipy.optimize.linear_sum_assignment(similarity, maximize=True)
         pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     else:
         pairs = zip(*_greedy(similarity), strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from palaestra.errors import InputError
 from palaestra.rewards.shaping.mdp import optimal_q
@@ -69,7 +69,9 @@ def design_reward(
     if learner is not None:
         advantage = best_q - best_q.max(axis=1, keepdims=True)
         lead = advantage - (learner[0] * advantage).sum(axis=1, keepdims=True)
-        solved = linprog(-(learner[1][:, None] * learner[0] * lead).ravel(), A_ub=keep, b_ub=floor, bounds=bound)
+        solved = scipy.optimize.linprog(
+            -(learner[1][:, None] * learner[0] * lead).ravel(), A_ub=keep, b_ub=floor, bounds=bound
+        )
         _checked(solved, active)
         return Design(solved.x.reshape(states, actions), float(-solved.fun))
     seen, power, near = np.zeros_like(step), np.eye(states * actions), []
@@ -92,7 +94,7 @@ def design_reward(
         sides.append(np.zeros(states * actions))
     cost = np.concatenate([np.zeros(states * actions), np.full(slack, 1 / slack), np.full(states * actions, sparsity)])
     free = [(0.0, None)] * (slack + states * actions)
-    solved = linprog(cost, A_ub=np.vstack(rows), b_ub=np.concatenate(sides), bounds=[*bound, *free])
+    solved = scipy.optimize.linprog(cost, A_ub=np.vstack(rows), b_ub=np.concatenate(sides), bounds=[*bound, *free])
     _checked(solved, active)
     return Design(solved.x[: states * actions].reshape(states, actions), float(solved.fun))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError
 
@@ -36,7 +36,7 @@ def choice_position_test(chosen: Sequence[int] | np.ndarray, options: int) -> Po
             "must be some"
         )
     counts = np.bincount(ranks.astype(np.int64), minlength=options + 1)[1:]
-    found = stats.chisquare(counts)
+    found = scipy.stats.chisquare(counts)
     return PositionTest(counts, float(found.statistic), float(found.pvalue))
 
 

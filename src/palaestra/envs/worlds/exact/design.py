@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from palaestra.errors import InputError
 
@@ -128,8 +128,8 @@ def exact_eig(model: Model, design: np.ndarray, posterior: Belief) -> float:
     logs = model.loglik(model.outcomes[:, None], posterior.theta[None], design)
     p = np.exp(logs)
     marginal = p @ posterior.weights
-    entropy = -special.xlogy(marginal, marginal).sum()
-    return float(entropy + posterior.weights @ special.xlogy(p, p).sum(axis=0))
+    entropy = -scipy.special.xlogy(marginal, marginal).sum()
+    return float(entropy + posterior.weights @ scipy.special.xlogy(p, p).sum(axis=0))
 
 
 def gains(model: Model, posterior: Belief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
@@ -201,11 +201,11 @@ class DeathProcess:
 
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """By inverting the distribution function."""
-        return np.asarray(stats.truncnorm.ppf(rng.random((n, 1)), -1, np.inf, loc=1, scale=1))
+        return np.asarray(scipy.stats.truncnorm.ppf(rng.random((n, 1)), -1, np.inf, loc=1, scale=1))
 
     def grid(self, points: int = 200) -> Belief:
         """The prior on quantiles."""
-        theta = stats.truncnorm.ppf((np.arange(points) + 0.5) / points, -1, np.inf, loc=1, scale=1)
+        theta = scipy.stats.truncnorm.ppf((np.arange(points) + 0.5) / points, -1, np.inf, loc=1, scale=1)
         return Belief(theta[:, None], np.full(points, 1 / points))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
@@ -218,7 +218,7 @@ class DeathProcess:
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Binomial."""
-        return np.asarray(stats.binom.logpmf(y, self.population, self.mean(theta, design) / self.population))
+        return np.asarray(scipy.stats.binom.logpmf(y, self.population, self.mean(theta, design) / self.population))
 
 
 class Discounting(_Choice):
@@ -236,7 +236,7 @@ class Discounting(_Choice):
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
         """Chance of waiting."""
         gap = 100 / (1 + np.exp(theta[..., 0]) * design[1]) - design[0]
-        return np.asarray(0.01 + 0.98 * special.ndtr(gap / theta[..., 1]))
+        return np.asarray(0.01 + 0.98 * scipy.special.ndtr(gap / theta[..., 1]))
 
 
 class LocationFinding(_Gaussian):
@@ -297,7 +297,7 @@ class Peregrines:
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Poisson."""
-        return np.asarray(stats.poisson.logpmf(y, self.mean(theta, design)))
+        return np.asarray(scipy.stats.poisson.logpmf(y, self.mean(theta, design)))
 
 
 class ItemResponse(_Choice):
@@ -315,7 +315,7 @@ class ItemResponse(_Choice):
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
         """Two-parameter logistic."""
         i, j = int(design[0]), int(design[1])
-        return np.asarray(special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
+        return np.asarray(scipy.special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
 
 
 MODELS: dict[str, Callable[[], Model]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 from palaestra.errors import InputError
 
@@ -126,7 +126,7 @@ def logit_nash_price(sellers: int = 2, cost: float = 1.0, quality: float = 2.0, 
         share = logit_demand(np.full(sellers, price), quality, scale)[0]
         return float(price - cost - scale / (1 - share))
 
-    return float(optimize.brentq(gap, cost, cost + 100 * scale))
+    return float(scipy.optimize.brentq(gap, cost, cost + 100 * scale))
 
 
 def logit_monopoly_price(sellers: int = 2, cost: float = 1.0, quality: float = 2.0, scale: float = 0.25) -> float:
@@ -139,7 +139,7 @@ def logit_monopoly_price(sellers: int = 2, cost: float = 1.0, quality: float = 2
     def gap(price: float) -> float:
         return float(price - cost - scale / (1 - logit_demand(np.full(sellers, price), quality, scale).sum()))
 
-    return float(optimize.brentq(gap, cost, cost + 100 * scale))
+    return float(scipy.optimize.brentq(gap, cost, cost + 100 * scale))
 
 
 def bertrand_nash_price(grid: Sequence[float], cost: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.evaluation.audits.finding import Finding
 from palaestra.evaluation.audits.judges.common import need, number, span, verdict
@@ -59,7 +59,7 @@ def nuisance_slope(
     errors = np.bincount(group, x * (y - raw * x))[moving]
     error = math.sqrt(groups / (groups - 1) * float(errors @ errors)) / square
     unit = math.sqrt(square / float(y @ y))
-    half = float(stats.t.ppf((1 + level) / 2, groups - 1)) * error
+    half = float(scipy.stats.t.ppf((1 + level) / 2, groups - 1)) * error
     slope, low, high = raw * unit, (raw - half) * unit, (raw + half) * unit
     whole = float(np.corrcoef(table.select("x", "y").to_numpy().astype(float).T)[0, 1])
     numbers = {"slope": slope, "low": low, "high": high, "raw": raw, "auc": _auc(x, y, group), "unmatched": whole}

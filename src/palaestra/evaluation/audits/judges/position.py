@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.errors import InputError
 from palaestra.evaluation.audits.finding import Finding
@@ -24,7 +24,7 @@ def position_bias_test(first: int, second: int) -> float:
     """
     if min(first, second) < 0:
         raise InputError(f"position_bias_test: counts {first} and {second}; neither can be negative")
-    return float(stats.binomtest(first, first + second).pvalue) if first + second else 1.0
+    return float(scipy.stats.binomtest(first, first + second).pvalue) if first + second else 1.0
 
 
 def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:

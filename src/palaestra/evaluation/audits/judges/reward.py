@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from scipy import stats
+import scipy
 
 from palaestra.evaluation.audits.finding import Finding, Verdict
 from palaestra.evaluation.audits.judges.common import average, given, keys, limited, need, number, over_items, span
@@ -62,7 +62,7 @@ def overoptimisation(
     tops = [t[choose & (part == w)].mean() if (choose & (part == w)).any() else -math.inf for w in range(parts)]
     peak = int(np.argmax(tops))
     means = [np.array([x[part == w].mean() for w in range(parts)]) for x in (r, t)]
-    together = float(stats.spearmanr(*means).statistic) if all(np.ptp(m) for m in means) else math.nan
+    together = float(scipy.stats.spearmanr(*means).statistic) if all(np.ptp(m) for m in means) else math.nan
     first = float(min(s for s, w in window.items() if w == peak))
     numbers = {
         "lost": 0.0,
@@ -112,7 +112,7 @@ def _welch(a: np.ndarray, b: np.ndarray, level: float) -> tuple[float, float]:
     if va + vb <= 0:
         return gap, gap
     freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(va + vb)
+    half = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(va + vb)
     return gap - half, gap + half
 
 
