@@ -90,6 +90,18 @@ def nearest(name: str, known: Iterable[str], kind: str = "") -> str:
     return f"; nearest: {some} ({rest})"
 
 
+def need_columns(who: object, columns: Iterable[str], names: Iterable[str]) -> None:
+    """All of `names` are columns of a table.
+
+    Raises:
+        MissingColumnError: says for whom the first of them is missing, and the nearest that is there.
+    """
+    there = list(columns)
+    for name in names:
+        if name not in there:
+            raise MissingColumnError(f"{who}: no column {name!r}{nearest(name, there)}")
+
+
 _MOST = 30
 """More names than this are not printed one by one."""
 

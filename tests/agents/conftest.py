@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from tests.agents.chat import KEY
+from tests.chat_endpoint import ChatEndpoint
 
 from palaestra.agents import Request
 from palaestra.envs.base import Observation
@@ -19,3 +21,12 @@ def requests() -> Callable[..., list[Request]]:
         return [Request(Observation(t), "player", np.random.default_rng([seed, i])) for i, t in enumerate(texts)]
 
     return make
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatEndpoint]:
+    """A chat endpoint, whose key is in the environment."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    made = ChatEndpoint()
+    yield made
+    made.close()

@@ -1,127 +1,28 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import gzip
 import json
 import random
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from urllib.parse import quote
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
-import polars as pl
 import pytest
+from tests.agents.chat import KEY, ask, policy
+from tests.chat_endpoint import ChatEndpoint, completion, reply
 
-from palaestra.agents import ChatPolicy, LMPolicy, Request, Team
-from palaestra.envs import make
-from palaestra.envs.base import Observation, StepResult
-from palaestra.envs.roles.toolbox import solve
-from palaestra.envs.tool_calls import Call, parse
+from palaestra.agents import ChatPolicy, Request
+from palaestra.envs.base import Observation
 from palaestra.errors import InputError
-from palaestra.interface import cli
-from palaestra.learning import demonstrations
 from palaestra.play.boundary import accept
 from palaestra.play.recording import Row
-from palaestra.play.rollout import rollout
 from palaestra.testing.policy import check_policy
 
-KEY = "sk-very-secret-0123456789"
 
-
-def completion(text: str | None = " 42\n", usage: object = True, **choice: object) -> bytes:
-    body = {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}, **choice}],
-    }
-    if usage:
-        usual = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-        body["usage"] = usual if usage is True else usage
-    return json.dumps(body).encode()
-
-
-class Endpoint:
-    """A real HTTP server whose `behave(handler, body)` is set by each test; keeps what it was sent."""
-
-    def __init__(self) -> None:
-        endpoint = self
-        self.bodies: list[dict] = []
-        self.headers: list[str] = []
-        self.times: list[float] = []
-        self.now = self.most = 0
-        self.lock = threading.Lock()
-        self.behave: Callable[[BaseHTTPRequestHandler, dict], None] = lambda handler, body: reply(handler)
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with endpoint.lock:
-                    endpoint.bodies.append(body)
-                    endpoint.headers.append(self.headers["authorization"])
-                    endpoint.times.append(time.monotonic())
-                    endpoint.now += 1
-                    endpoint.most = max(endpoint.most, endpoint.now)
-                try:
-                    endpoint.behave(self, body)
-                except OSError:
-                    pass  # the client gave up
-                finally:
-                    with endpoint.lock:
-                        endpoint.now -= 1
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/v1"
-
-
-def reply(handler: BaseHTTPRequestHandler, data: bytes = completion(), code: int = 200, **options: object) -> None:
-    handler.send_response(code)
-    handler.send_header("content-type", str(options.get("kind", "application/json")))
-    handler.send_header("content-length", str(options.get("length", len(data))))
-    for name, value in dict(options.get("headers", {})).items():  # type: ignore[call-overload]
-        handler.send_header(name, value)
-    handler.end_headers()
-    handler.wfile.write(data)
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setenv("TEST_KEY", KEY)
-    endpoint = Endpoint()
-    yield endpoint
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
-
-
-def policy(endpoint: Endpoint, **options: object) -> ChatPolicy:
-    settings = {"base_url": endpoint.url, "api_key_env": "TEST_KEY", "wait": 0.001, "longest_wait": 0.01, "retries": 2}
-    return ChatPolicy("m", **settings | options)  # type: ignore[arg-type]
-
-
-def ask(chat: ChatPolicy, *texts: str) -> list:
-    return chat.act(
-        [Request(Observation(t), "player", np.random.default_rng(i)) for i, t in enumerate(texts or ("hi",))]
-    )
-
-
-def test_an_answer_with_its_price(endpoint: Endpoint) -> None:
+def test_an_answer_with_its_price(endpoint: ChatEndpoint) -> None:
     chat = policy(endpoint, price_in=3.0, price_out=15.0, max_tokens=7, temperature=0.5)
     decision = ask(chat, "what?")[0]
     assert (decision.action, decision.error) == ("42", None)
@@ -141,7 +42,7 @@ def test_an_answer_with_its_price(endpoint: Endpoint) -> None:
     )  # fmt: skip
 
 
-def test_what_is_not_wanted_is_not_sent_and_what_is_not_answered_is_none(endpoint: Endpoint) -> None:
+def test_what_is_not_wanted_is_not_sent_and_what_is_not_answered_is_none(endpoint: ChatEndpoint) -> None:
     endpoint.behave = lambda handler, body: reply(handler, completion(usage=False))
     messages = ({"role": "system", "content": "play"}, {"role": "user", "content": "card?"})
     chat = policy(endpoint, temperature=None, max_tokens=None, seed=False, api_key_env=None, price_in=1.0)
@@ -151,13 +52,13 @@ def test_what_is_not_wanted_is_not_sent_and_what_is_not_answered_is_none(endpoin
     assert (decision.tokens_in, decision.tokens_out, decision.cost) == (None, None, None)
 
 
-def test_half_an_emoji_ends_as_a_question_mark(endpoint: Endpoint) -> None:
+def test_half_an_emoji_ends_as_a_question_mark(endpoint: ChatEndpoint) -> None:
     half = completion().replace(b"42", b"4\\ud83d")
     endpoint.behave = lambda handler, body: reply(handler, half)
     assert ask(policy(endpoint))[0].action == "4?"
 
 
-def test_logprobs_on_request(endpoint: Endpoint) -> None:
+def test_logprobs_on_request(endpoint: ChatEndpoint) -> None:
     content = [{"token": "4", "logprob": -0.5, "top_logprobs": []}, {"token": "2", "logprob": -1.5, "top_logprobs": []}]
     endpoint.behave = lambda handler, body: reply(handler, completion(logprobs={"content": content}))
     assert ask(policy(endpoint))[0].logprobs is None
@@ -165,7 +66,7 @@ def test_logprobs_on_request(endpoint: Endpoint) -> None:
     assert [body.get("logprobs") for body in endpoint.bodies] == [None, True]
 
 
-def test_429_then_an_answer(endpoint: Endpoint) -> None:
+def test_429_then_an_answer(endpoint: ChatEndpoint) -> None:
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         reply(handler, *((b"{}", 429) if len(endpoint.bodies) < 3 else ()))
 
@@ -189,7 +90,12 @@ def test_429_then_an_answer(endpoint: Endpoint) -> None:
 )
 @pytest.mark.filterwarnings("ignore:ChatPolicy")
 def test_counts_that_cannot_be_are_unknown(
-    endpoint: Endpoint, usage: object, tokens_in: int | None, tokens_out: int | None, cost: float | None, unknown: int
+    endpoint: ChatEndpoint,
+    usage: object,
+    tokens_in: int | None,
+    tokens_out: int | None,
+    cost: float | None,
+    unknown: int,
 ) -> None:
     endpoint.behave = lambda handler, body: reply(handler, completion(usage=usage))
     chat = policy(endpoint, price_in=1.0, price_out=2.0)
@@ -203,7 +109,7 @@ def test_counts_that_cannot_be_are_unknown(
     assert accept(decision, Observation("hi"), row, 0.0) is None  # and the rollout goes on
 
 
-def test_counts_that_cannot_be_are_said(endpoint: Endpoint) -> None:
+def test_counts_that_cannot_be_are_said(endpoint: ChatEndpoint) -> None:
     endpoint.behave = lambda handler, body: reply(
         handler, completion(usage={"prompt_tokens": -1, "completion_tokens": KEY})
     )
@@ -215,7 +121,7 @@ def test_counts_that_cannot_be_are_said(endpoint: Endpoint) -> None:
     assert KEY not in " ".join(texts)
 
 
-def test_every_attempt_is_paid(endpoint: Endpoint) -> None:
+def test_every_attempt_is_paid(endpoint: ChatEndpoint) -> None:
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         reply(handler, completion(None if len(endpoint.bodies) < 3 else "at last"))
 
@@ -286,7 +192,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: Endpoint, fault: str) -> None:
+def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: ChatEndpoint, fault: str) -> None:
     endpoint.behave, message = FAULTS[fault]
     chat = policy(endpoint, timeout=0.3 if fault in ("hang", "drip") else 5)
     decision = ask(chat)[0]
@@ -299,7 +205,7 @@ def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: Endpoint, fau
     assert chat.totals["errors"] == 1
 
 
-def test_nobody_listens(endpoint: Endpoint) -> None:
+def test_nobody_listens(endpoint: ChatEndpoint) -> None:
     chat = policy(endpoint)
     endpoint.server.shutdown()
     endpoint.server.server_close()
@@ -308,13 +214,13 @@ def test_nobody_listens(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 422])
-def test_what_would_fail_again_is_not_tried_again(endpoint: Endpoint, code: int) -> None:
+def test_what_would_fail_again_is_not_tried_again(endpoint: ChatEndpoint, code: int) -> None:
     endpoint.behave = lambda handler, body: reply(handler, b'{"error": {"message": "no"}}', code)
     assert f"Error code: {code}" in ask(policy(endpoint))[0].error
     assert len(endpoint.bodies) == 1
 
 
-def test_one_bad_request_does_not_touch_the_others(endpoint: Endpoint) -> None:
+def test_one_bad_request_does_not_touch_the_others(endpoint: ChatEndpoint) -> None:
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         text = body["messages"][0]["content"]
         reply(handler, *((b"{}", 500) if text == "bad" else (completion(f"to {text}"),)))
@@ -325,7 +231,7 @@ def test_one_bad_request_does_not_touch_the_others(endpoint: Endpoint) -> None:
     assert [d.error is None for d in decisions] == [True, False, True]
 
 
-def test_concurrency_is_limited_and_used(endpoint: Endpoint) -> None:
+def test_concurrency_is_limited_and_used(endpoint: ChatEndpoint) -> None:
     def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
         time.sleep(0.03)
         reply(handler)
@@ -334,94 +240,6 @@ def test_concurrency_is_limited_and_used(endpoint: Endpoint) -> None:
     ask(policy(endpoint, concurrency=3), *"abcdefghijkl")
     assert endpoint.most == 3
     assert len(endpoint.bodies) == 12
-
-
-FORMS = (KEY, KEY.upper(), quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode())
-
-
-@pytest.mark.parametrize("form", range(len(FORMS)))
-@pytest.mark.parametrize("code", [200, 401, 500])
-def test_the_key_never_leaves(
-    endpoint: Endpoint, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture, code: int, form: int
-) -> None:
-    """Not in an answer, an error or a header that echoes it, nor in what is logged of them."""
-    caplog.set_level("DEBUG")
-    caplog.set_level("DEBUG", logger="openai")
-
-    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
-        assert handler.headers["authorization"] == f"Bearer {KEY}"
-        said = f"bad key Bearer {FORMS[form]}"
-        data = completion(said) if code == 200 else json.dumps({"error": {"message": said}}).encode()
-        reply(handler, data, code, headers={"x-echo": FORMS[form]})
-
-    endpoint.behave = behave
-    chat = policy(endpoint)
-    decision = ask(chat)[0]
-    assert "bad key Bearer ***" in (decision.error or decision.action)
-    out, err = capfd.readouterr()
-    for text in (repr(decision), repr(chat), str(vars(chat)), caplog.text, out, err):
-        for secret in FORMS:
-            assert secret not in text
-            assert secret[3:] not in text
-
-
-class Echo:
-    """One question; what is answered is repeated to whoever reads the metadata."""
-
-    agents, task = ("player",), "echo"
-
-    def reset(self, seed: int) -> dict[str, Observation]:
-        return {"player": Observation(f"question {seed}")}
-
-    def step(self, actions: dict) -> StepResult:
-        return StepResult({}, {"player": 1.0}, terminated=True, info={"success": True, "heard": actions["player"]})
-
-
-def test_a_table_of_turns_and_its_page_hold_no_key(endpoint: Endpoint, tmp_path: Path) -> None:
-    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
-        said = f"0 {handler.headers['authorization']}"
-        failed = (json.dumps({"error": {"message": said}}).encode(), 400)
-        reply(handler, *(failed if len(endpoint.bodies) % 2 else (completion(said),)))
-
-    endpoint.behave = behave
-    turns = rollout(Echo, Team(player=policy(endpoint)), groups=4, group_size=2, retries=0)
-    assert turns["error"].null_count() not in (0, len(turns))
-    turns.save(tmp_path / "turns.parquet")
-    stored = str(pl.read_parquet(tmp_path / "turns.parquet").to_dicts())
-    assert "***" in stored
-    assert KEY not in stored
-    with pytest.raises(SystemExit):
-        cli.main(["evaluate", str(tmp_path / "turns.parquet"), "--report", str(tmp_path / "report.html")])
-    assert KEY not in (tmp_path / "report.html").read_text()
-
-
-def test_a_placeholder_is_no_secret(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_KEY", "EMPTY")
-    endpoint.behave = lambda handler, body: reply(handler, completion("the box is empty"))
-    assert ask(policy(endpoint))[0].action == "the box is empty"
-
-
-@pytest.mark.parametrize("given", [f"http://user:{KEY}@127.0.0.1:1/v1", f"https://{KEY}@host/v1"])
-def test_credentials_in_an_address_are_refused_and_not_repeated(given: str) -> None:
-    with pytest.raises(InputError, match=r"base_url holds credentials: write 'https?://(127|host)") as caught:
-        ChatPolicy("m", base_url=given, api_key_env=None)
-    assert KEY not in str(caught.value)
-
-
-def test_errors_do_not_repeat_the_query_of_an_address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint.behave = lambda handler, body: reply(handler, b"{}", 500)
-    monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
-    assert ask(policy(endpoint, base_url=None))[0].error.endswith(f"at {endpoint.url}]")
-    error = ask(policy(endpoint, base_url=f"{endpoint.url}?key={KEY}"))[0].error
-    assert error.endswith(f"at {endpoint.url}]")
-    assert KEY not in error
-
-
-@pytest.mark.parametrize("given", [KEY, "hf_abcDEF123456", "AIzaSyA-1234", "sk_live_0123", "my key", ""])
-def test_a_key_in_place_of_its_name_is_refused_and_not_repeated(given: str) -> None:
-    with pytest.raises(InputError, match="NAME of an environment variable") as caught:
-        ChatPolicy("m", api_key_env=given)
-    assert not given or given not in str(caught.value)
 
 
 def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,13 +272,13 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"retry-after": formatdate(0, usegmt=True)}, 0.0),
     ],
 )
-def test_an_endpoint_says_when_to_come_back(endpoint: Endpoint, headers: dict, least: float) -> None:
+def test_an_endpoint_says_when_to_come_back(endpoint: ChatEndpoint, headers: dict, least: float) -> None:
     endpoint.behave = lambda handler, body: reply(handler, b"{}", 429, headers=headers)
     ask(policy(endpoint, retries=1, longest_wait=0.4))
     assert least <= endpoint.times[1] - endpoint.times[0] < least + 0.25
 
 
-def test_pauses_grow_are_drawn_from_no_shared_generator_and_heed_retry_after(endpoint: Endpoint) -> None:
+def test_pauses_grow_are_drawn_from_no_shared_generator_and_heed_retry_after(endpoint: ChatEndpoint) -> None:
     endpoint.behave = lambda handler, body: reply(handler, b"{}", 429, headers={"retry-after": "0.2"})
     random.seed(0)
     state, rng = random.getstate(), np.random.default_rng(0)
@@ -484,117 +302,16 @@ def test_pauses_grow_are_drawn_from_no_shared_generator_and_heed_retry_after(end
         assert min(pauses) < 0.1 * most
 
 
-def test_it_works_inside_a_running_event_loop(endpoint: Endpoint) -> None:
+def test_it_works_inside_a_running_event_loop(endpoint: ChatEndpoint) -> None:
     async def notebook() -> str:
         return ask(policy(endpoint))[0].action
 
     assert asyncio.run(notebook()) == "42"
 
 
-def test_it_keeps_the_promises_of_a_policy_if_the_endpoint_honours_seeds(endpoint: Endpoint) -> None:
+def test_it_keeps_the_promises_of_a_policy_if_the_endpoint_honours_seeds(endpoint: ChatEndpoint) -> None:
     endpoint.behave = lambda handler, body: reply(
         handler, completion(f"{body['messages'][0]['content']} {body['seed']}")
     )
     check_policy(policy(endpoint), [Observation(text) for text in "abc"])
     assert policy(endpoint).act([]) == []
-
-
-# -- conversations and tools ------------------------------------------------------------------------------------------
-
-TOOL = {"type": "function", "function": {"name": "search", "description": "Look up.", "parameters": {"type": "object"}}}
-TALK = Observation(
-    "text for others",
-    messages=(
-        {"role": "user", "content": "How many?"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [
-                {"id": "call00000", "type": "function", "function": {"name": "search", "arguments": {"query": "mill"}}}
-            ],
-        },
-        {"role": "tool", "content": "37", "tool_call_id": "call00000"},
-    ),
-    tools=(TOOL,),
-)
-
-
-def calling(arguments: object, text: str | None = None, name: object = "search") -> bytes:
-    call = {"id": "x", "type": "function", "function": {"name": name, "arguments": arguments}}
-    return completion(text, message={"role": "assistant", "content": text, "tool_calls": [call]})
-
-
-def test_messages_and_tools_are_sent_as_endpoints_take_them(endpoint: Endpoint) -> None:
-    (decision,) = policy(endpoint).act([Request(TALK, "a", np.random.default_rng(0))])
-    assert decision.action == "42"
-    body = endpoint.bodies[0]
-    assert body["tools"] == [TOOL]
-    assert body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"query": "mill"}'
-    assert body["messages"][1]["content"] is None
-    assert body["messages"][2] == TALK.messages[2]
-    assert "tools" not in (ask(policy(endpoint)) and endpoint.bodies[1])
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (calling('{"query": "mill"}'), [Call("search", {"query": "mill"})]),
-        (calling('{"query": "mill"}', "Let me see."), [Call("search", {"query": "mill"})]),
-        (calling({"query": "mill"}), [Call("search", {"query": "mill"})]),
-        (calling(""), [Call("search", {})]),
-    ],
-)
-def test_calls_of_an_answer_become_its_text(endpoint: Endpoint, given: bytes, said: list[Call]) -> None:
-    endpoint.behave = lambda handler, body: reply(handler, given)
-    for format in ("hermes", "json", "xml", "invoke"):
-        (decision,) = policy(endpoint, tool_format=format).act([Request(TALK, "a", np.random.default_rng(0))])
-        assert decision.error is None
-        assert list(parse(decision.action).calls) == said
-    assert parse(ask(policy(endpoint))[0].action).text == ("Let me see." if b"Let me" in given else "")
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        (calling('{"query": '), "json"),
-        (calling("[1]"), "shape"),
-        (calling("{}", name=None), "shape"),
-        (calling("{}", name={"a": 1}), "shape"),
-        (calling(7), "shape"),
-    ],
-)
-def test_malformed_calls_of_an_answer_are_the_envs_to_judge(endpoint: Endpoint, given: bytes, kind: str) -> None:
-    endpoint.behave = lambda handler, body: reply(handler, given)
-    (decision,) = policy(endpoint, tool_format="json").act([Request(TALK, "a", np.random.default_rng(0))])
-    assert decision.error is None
-    assert parse(decision.action).error.startswith(kind + ":")
-
-
-def test_calls_that_are_none_are_no_answer(endpoint: Endpoint) -> None:
-    empty = completion(None, message={"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]})
-    endpoint.behave = lambda handler, body: reply(handler, empty)
-    assert "the answer has no text" in ask(policy(endpoint, retries=0))[0].error
-    with pytest.raises(InputError, match="tool_format is 'herms'; did you mean 'hermes'"):
-        policy(endpoint, tool_format="herms")
-
-
-def test_a_served_conversation_is_learned_from(endpoint: Endpoint) -> None:
-    """An endpoint uses the tools of the toolbox; a model of one's own gets prompts and answers from the table."""
-
-    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
-        said = parse(solve(body["messages"]))
-        call = said.calls[0] if said.calls else None
-        reply(handler, calling(json.dumps(call.arguments), name=call.name) if call else completion(said.text))
-
-    endpoint.behave = behave
-    env = make("roles/toolbox", kinds=["search"])
-    turns = rollout(env, Team(assistant=policy(endpoint)), groups=2, group_size=1, seed=0)
-    assert turns["success"].to_list() == [True] * 4
-    assert turns["tool"].to_list() == ["search", None] * 2
-    student = LMPolicy.tiny([*turns["observation"], *turns["action"]], chat=True, max_new_tokens=4)
-    rows = demonstrations(turns, Team(assistant=student))["lm"]
-    read = [student.tokenizer.decode(ids) for ids in rows["prompt_ids"].to_list()]
-    assert read[1].startswith(read[0])
-    assert read[1].count("<tool_call>") == 1
-    assert read[1].endswith("sacks.<|end|><|answer|>assistant\n")
-    assert student.tokenizer.decode(rows["action_ids"][0].to_list()) == turns["action"][0] + "<|end|>"

@@ -15,15 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.algebra import columns
-from palaestra.algebra.codes import Codes, code_array, combine, densify
-from palaestra.algebra.columns import origin
-from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import REGISTRY, col
+from palaestra.algebra.signals import col
 from palaestra.algebra.turns import SCHEMA, SCHEMA_VERSION, Ragged, Turns, empty
-from palaestra.credit import episode_return, gae, grpo, igpo
+from palaestra.credit import episode_return, grpo
 from palaestra.errors import MissingColumnError, PalaestraError, SchemaError, StorageError
-from palaestra.testing.examples import needs_arguments
 from palaestra.testing.signal import sample_turns
 
 
@@ -267,34 +262,6 @@ def test_missing_columns_are_named_with_the_nearest() -> None:
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
-cells = {
-    "integers": st.one_of(st.none(), st.integers(-5, 5)),
-    "wide": st.one_of(st.none(), st.integers(-(2**62), 2**62)),
-    "floats": st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, -2.25])),
-    "booleans": st.one_of(st.none(), st.booleans()),
-    "text": st.one_of(st.none(), st.sampled_from(["", "a", "ä"])),
-}
-TYPES = {"integers": pl.Int64, "wide": pl.Int64, "floats": pl.Float64, "booleans": pl.Boolean, "text": pl.String}
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.fixed_dictionaries(cells), max_size=20), st.permutations(list(cells)), st.integers(1, 5))
-def test_codes_are_dense_and_equal_iff_the_keys_are(rows: list[dict[str, Any]], names: list[str], n: int) -> None:
-    turns = Turns(pl.DataFrame(rows, schema=TYPES))
-    codes = turns.codes(*names[:n])
-    expected = [tuple(row[name] for name in names[:n]) for row in rows]
-    pairs = set(zip(codes.ids.tolist(), expected, strict=True))
-    assert len(pairs) == len(set(codes.ids.tolist())) == len(set(expected))
-    assert sorted(set(codes.ids.tolist())) == list(range(codes.size))
-    assert turns.codes(*names[:n]).ids is codes.ids, "computed once"
-
-
-def test_codes_of_categories_do_not_depend_on_other_tables() -> None:
-    Turns({"agent": [f"other {i}" for i in range(1000)]})
-    codes = Turns({"agent": ["a", "b", "a", None]}).codes("agent")
-    assert codes.size == 3
-    assert codes.ids[0] == codes.ids[2] != codes.ids[1] != codes.ids[3]
-
 
 def test_the_laws_of_keys() -> None:
     turns = Turns({"run": ["x", "y"], "iteration": [0, 0], "group": [0, 0], "episode": [0, 0], "agent": ["a", "a"]})
@@ -304,28 +271,6 @@ def test_the_laws_of_keys() -> None:
     assert turns.codes().size == 2, "two runs are two batches"
     assert turns.codes("row").ids.tolist() == [0, 1]
     assert Turns({"episode": [0, 1]}).key_columns(["episode"]) == ("episode",)
-
-
-def test_lists_cannot_be_keys() -> None:
-    with pytest.raises(SchemaError, match="cannot be a key"):
-        Turns({"features": [[1.0], [2.0]]}).codes("features")
-
-
-def test_codes_of_arrays() -> None:
-    assert code_array(np.array([0.0, -0.0, np.nan, np.nan, 1.0])).ids.tolist() == [0, 0, 1, 1, 2]
-    assert densify(np.array([], np.int64)).size == 0
-    assert densify(np.array([10**12, 5, 10**12])).ids.tolist() == [1, 0, 1]
-
-
-@pytest.mark.parametrize("size", [3, 2**21, 2**40])
-def test_several_keys_together_are_their_pairs_whatever_the_sizes(size: int) -> None:
-    """Also where the product of the sizes leaves 63 bits."""
-    rng = np.random.default_rng(0)
-    columns = rng.integers(3, size=(4, 200))
-    together = combine(*(Codes(column * (size // 3), size) for column in columns))
-    _, expected = np.unique(columns, axis=1, return_inverse=True)
-    assert together.size == expected.max() + 1
-    assert len(np.unique(np.stack([together.ids, expected.ravel()]), axis=1).T) == together.size
 
 
 def test_cached_keys_are_forgotten_when_their_columns_change() -> None:
@@ -386,41 +331,3 @@ def test_rows_whose_prompt_does_not_extend_the_episode_are_marked() -> None:
         }
     )
     assert turns.broken_prefixes().tolist() == [False, False, False, True, False, True]
-
-
-def test_a_missing_column_is_never_mistaken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "PROVIDERS", [])  # stages answer too once they are imported
-    turns = sample_turns(np.random.default_rng(0))
-    with pytest.raises(
-        MissingColumnError, match="'gold_logprob' is missing: mean token log-probability of the true"
-    ) as e:
-        igpo().evaluate(turns)
-    assert "did you mean" not in str(e.value)
-    known = turns.with_column(logprob=np.zeros(len(turns)), quality=np.zeros(len(turns)))
-    for name in ("my_logprob", "loss", "qualities", "act"):
-        with pytest.raises(MissingColumnError, match="nothing here makes it") as e:
-            col(name).evaluate(known)
-        assert "did you mean" not in str(e.value)
-    for name, right in {"qualty": "quality", "qualitty": "quality", "quailty": "quality", "Reward": "reward"}.items():
-        with pytest.raises(MissingColumnError, match=f"did you mean '{right}'"):
-            col(name).evaluate(known)
-
-
-def test_providers_say_what_gives_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent, knows = (lambda name: None), (lambda name: "add the stage critic()" if name == "value" else None)
-    monkeypatch.setattr(columns, "PROVIDERS", [silent, knows])
-    with pytest.raises(MissingColumnError, match=r"column 'value' is missing; add the stage critic\(\)$"):
-        gae().evaluate(sample_turns(np.random.default_rng(0)))
-
-
-def test_every_column_that_a_method_asks_for_by_default_is_explained() -> None:
-    """What named methods read unless told otherwise, and no rollout fills."""
-    asked = {
-        name
-        for each in REGISTRY
-        if each != "weighted" and not needs_arguments(each)
-        for name in parse(f"{each}()").needs()
-    }
-    assert {"gold_logprob", "value", "q", "v", "prm_logprobs", "action_values"} <= asked
-    unexplained = {name for name in asked - set(SCHEMA) if "nothing here makes it" in origin(name)}
-    assert unexplained == set()

@@ -19,7 +19,7 @@ from palaestra.envs.tool_calls import Call, write
 from palaestra.envs.tools import Tool, ToolEnv, ToolError, ToolTask
 from palaestra.errors import InputError, StorageError
 from palaestra.play.rollout import rollout
-from palaestra.runs.build import env as env_of
+from palaestra.runs.envs import env as env_of
 from palaestra.runs.parts import EnvPart
 from palaestra.testing import check_env
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.chat_endpoint import ChatEndpoint, completion, reply
 
 from palaestra.agents import ChatPolicy, ScriptedPolicy
 from palaestra.algebra.turns import Turns
@@ -24,50 +23,26 @@ ITEMS = (
 )
 
 
-class Endpoint:
+class Endpoint(ChatEndpoint):
     """A chat completion for each prompt: `answer(prompt)`, or an HTTP status."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answer: Callable[[str], str | int] = lambda prompt: "VERDICT: yes"
-        self.prompts: list[str] = []
-        endpoint = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                prompt = body["messages"][-1]["content"]
-                endpoint.prompts.append(prompt)
-                said = endpoint.answer(prompt)
-                message = {"role": "assistant", "content": said}
-                choice = {"index": 0, "finish_reason": "stop", "message": message}
-                whole = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-                data = json.dumps(whole).encode()
-                self.send_response(said if isinstance(said, int) else 200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+    def behave(self, handler: BaseHTTPRequestHandler, body: dict) -> None:
+        said = self.answer(body["messages"][-1]["content"])
+        reply(handler, completion(said, usage=False), said if isinstance(said, int) else 200)
 
     def policy(self) -> ChatPolicy:
-        url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        return ChatPolicy("m", base_url=url, api_key_env=None, retries=1, wait=0.001, longest_wait=0.002)
+        return ChatPolicy("m", base_url=self.url, api_key_env=None, retries=1, wait=0.001, longest_wait=0.002)
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     served = Endpoint()
     yield served
-    served.server.shutdown()
-    served.server.server_close()
+    served.close()
 
 
 def play(episodes: int = 2) -> Turns:
@@ -140,7 +115,7 @@ def test_the_judge_sees_what_came_up_to_the_turn_and_only_what_it_is_shown(endpo
     assert "thanks 0" in late
     assert "find it" in late
     assert "{nothing}" in late
-    endpoint.prompts.clear()
+    endpoint.bodies.clear()
     cited = play(1).with_column(evidence=[[], [1]])
     judge(cited, ITEMS[:1], endpoint.policy(), shown=semi_join(cited))
     assert "thanks 0" in endpoint.prompts[0]

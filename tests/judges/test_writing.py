@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
+from tests.chat_endpoint import ChatEndpoint, completion, reply
 
 from palaestra.agents import ChatPolicy
 from palaestra.algebra.turns import Turns
@@ -70,50 +69,27 @@ def test_what_lasts_in_the_memory_is_fine() -> None:
     assert check(RewardProgram(RIGHT, "reward", ("distance", "lava")), SAMPLE) == []
 
 
-class Scripted:
-    """An OpenAI-compatible endpoint that gives its answers in order, and keeps the prompts."""
+class Scripted(ChatEndpoint):
+    """An endpoint that gives its answers in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: list[str] = []
-        self.prompts: list[str] = []
-        scripted, lock = self, threading.Lock()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with lock:
-                    scripted.prompts.append(body["messages"][0]["content"])
-                    text = scripted.answers.pop(0) if scripted.answers else None
-                message = {"role": "assistant", "content": text}
-                choice = {"index": 0, "finish_reason": "stop", "message": message}
-                reply = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-                data = json.dumps(reply).encode()
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+    def behave(self, handler: BaseHTTPRequestHandler, body: dict) -> None:
+        with self.lock:
+            text = self.answers.pop(0) if self.answers else None
+        reply(handler, completion(text, usage=False))
 
     def ask(self):
-        url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        return asking(ChatPolicy("m", base_url=url, api_key_env=None, retries=0, wait=0.001))
+        return asking(ChatPolicy("m", base_url=self.url, api_key_env=None, retries=0, wait=0.001))
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Scripted]:
     scripted = Scripted()
     yield scripted
-    scripted.server.shutdown()
-    scripted.server.server_close()
+    scripted.close()
 
 
 def test_three_refusals_with_their_reasons_and_an_acceptance(endpoint: Scripted) -> None:

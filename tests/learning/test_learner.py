@@ -17,7 +17,7 @@ from palaestra.agents.base import Scored
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, LearnerError, MissingColumnError, RewardError
 from palaestra.learning import PolicyGradient
-from palaestra.learning.learner import decay
+from palaestra.learning.rates import decay
 
 POSITIONS, VOCABULARY = 4, 3
 

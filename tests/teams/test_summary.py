@@ -14,7 +14,7 @@ from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.envs.tasks import read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout
-from palaestra.runs.build import env as build_env
+from palaestra.runs.envs import env as build_env
 from palaestra.runs.recipe import validate
 from palaestra.teams import SelfSummaryEnv, self_summary
 from palaestra.testing import check_env

@@ -17,7 +17,8 @@ from palaestra.algebra.codes import Codes
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.partition import ONE_PASS, wide
 from palaestra.algebra.samples import TIE, Samples, finish
-from palaestra.algebra.tree import Signal, Value, children, short
+from palaestra.algebra.text import short
+from palaestra.algebra.tree import Signal, Value, children
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError
 

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.partition import BATCH, GROUP, collectable, partition, ranges_over, wide
-from palaestra.algebra.tree import Signal, short, walk
+from palaestra.algebra.text import short
+from palaestra.algebra.tree import Signal, walk
 from palaestra.errors import DamagedFileError, InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.signals import Signal, short
-from palaestra.algebra.tree import LARGEST
+from palaestra.algebra.text import LARGEST
 from palaestra.algebra.turns import Ragged, Turns
 
 _HIDDEN = {"over", "where", "name", "value", "expr"}

@@ -31,8 +31,9 @@ from palaestra.algebra.kernels import KERNELS
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
 from palaestra.algebra.progress import Report, reporting
+from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
 from palaestra.algebra.tree import Signal, Value, evaluate, walk
-from palaestra.algebra.turns import _VERSION_KEY, SCHEMA_VERSION, Ragged, Turns
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
 
 KEYS = ("run", "iteration", "group", "episode", "turn", "agent")
@@ -317,7 +318,7 @@ def _write(source: Path, target: Path, new: pl.DataFrame, mark: str, slim: bool)
         order = [name for name in schema.names if name in kept or name in new.columns]
         order += [name for name in new.columns if name not in order]
         fields = [schema.field(name) if name in kept else added.schema.field(name) for name in order]
-        notes = {**(schema.metadata or {}), _VERSION_KEY: str(SCHEMA_VERSION), _MARK: mark}
+        notes = {**(schema.metadata or {}), VERSION_KEY: str(SCHEMA_VERSION), _MARK: mark}
         result = pa.schema(fields, metadata=notes)
         start = 0
         with whole(target) as temporary, pq.ParquetWriter(temporary, result, compression="zstd") as writer:

@@ -24,7 +24,8 @@ from palaestra.algebra.samples import (
     shifted,
     token_segments,
 )
-from palaestra.algebra.tree import Signal, Value, short
+from palaestra.algebra.text import short
+from palaestra.algebra.tree import Signal, Value
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, RewardError
 

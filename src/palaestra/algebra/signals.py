@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from palaestra.algebra.text import short
 from palaestra.algebra.tree import (
     REGISTRY,
     Keys,
@@ -27,7 +28,6 @@ from palaestra.algebra.tree import (
     is_in,
     lit,
     register,
-    short,
     walk,
 )
 from palaestra.errors import ExpressionError, nearest

@@ -1,4 +1,4 @@
-"""The node of the algebra: `Signal`, its text, the registry of names, and what a leaf may be.
+"""The node of the algebra: `Signal`, its leaves, and the registry of names.
 
 A signal is an immutable tree. Evaluating it on a table gives one float64 per turn, or one per token (`Ragged`), or a
 boolean mask; a missing value is NaN inside and null in the table. The words of the algebra are in `signals`.
@@ -15,22 +15,24 @@ import functools
 import hashlib
 import html
 import inspect
-import json
 import math
 import operator
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 import polars as pl
 
 from palaestra.algebra.registry import Registry
-from palaestra.algebra.turns import SCHEMA, Ragged, Turns
+from palaestra.algebra.rowwise import rowwise
+from palaestra.algebra.schema import SCHEMA
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, MissingColumnError
 
 Value = np.ndarray | Ragged
 P = ParamSpec("P")
+Made = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""The call by name that made a signal: name, arguments, options."""
 
 
 class Signal:
@@ -46,7 +48,7 @@ class Signal:
 
     __slots__ = ("_label", "_text", "digest", "inputs", "op", "options", "size")
 
-    def __init__(self, op: str, *inputs: Signal, label: str | _Call | None = None, **options: Any) -> None:
+    def __init__(self, op: str, *inputs: Signal, label: str | Made | None = None, **options: Any) -> None:
         self.op = op
         self.inputs = inputs
         self.options = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
@@ -61,14 +63,18 @@ class Signal:
     def text(self) -> str:
         """What `str` gives, made when it is first asked for."""
         if not self._text:
-            self._text = _text(self) if self.size <= LARGEST else _text(self, _name)
+            from palaestra.algebra.text import text
+
+            self._text = text(self)
         return self._text
 
     @property
     def label(self) -> str | None:
         """The call that made it, "grpo('score')"; None without a name."""
-        if isinstance(self._label, _Call):
-            self._label = str(self._label)
+        if isinstance(self._label, tuple):
+            from palaestra.algebra.text import call
+
+            self._label = call(*self._label)
         return self._label
 
     def __repr__(self) -> str:
@@ -190,37 +196,6 @@ class Signal:
         return Signal("ne", self, as_signal(other))
 
 
-LARGEST = 20_000
-"""Nodes of a tree, repeated ones counted each time, up to which its text spells it out."""
-
-
-class _Call(NamedTuple):
-    """A call by name, as text only when somebody reads it."""
-
-    name: str
-    args: tuple[Any, ...]
-    options: dict[str, Any]
-
-    def __str__(self) -> str:
-        given = [_argument(value) for value in self.args]
-        given += [f"{name}={_argument(value)}" for name, value in self.options.items()]
-        return f"{self.name}({', '.join(given)})"
-
-
-def _argument(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "(" + ", ".join(_argument(v) for v in value) + ("," if len(value) == 1 else "") + ")"
-    return _name(value) if isinstance(value, Signal) else repr(value)
-
-
-def _name(node: Signal) -> str:
-    """`short`, or "…" for what is too long to be read."""
-    if node.size <= LARGEST:
-        return short(node)
-    text = node.label or "…"
-    return text if len(text) <= LARGEST else "…"
-
-
 def _digest(node: Signal) -> bytes:
     """16 bytes that tell structures apart; made of those of the parts, so that a node costs the same at any depth."""
     mark = hashlib.blake2b(node.op.encode(), digest_size=16)
@@ -253,49 +228,8 @@ def _arithmetic(op: str, left: SignalLike, right: SignalLike) -> Signal:
             value = _FOLD[op](float(a.options["value"]), float(b.options["value"]))
             return lit(value)
         except (ArithmeticError, TypeError) as error:
-            raise ExpressionError(f"{a} {_INFIX[op]} {b}: {error}") from error
+            raise ExpressionError(f"{Signal(op, a, b)}: {error}") from error
     return Signal(op, a, b)
-
-
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "and": "&", "or": "|",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-}  # fmt: skip
-
-
-def _text(node: Signal, show: Callable[[Signal], str] = str) -> str:
-    def inner(child: Signal) -> str:
-        text = show(child)
-        signed = child.op == "neg" or (node.op == "pow" and text[0] in "-~")  # ** binds tighter than a sign
-        return f"({text})" if (child.op in _INFIX or signed) and text != child.label else text
-
-    if node.op == "lit":
-        return repr(node.options["value"])
-    if node.op == "col":
-        return f"col({node.options['name']!r})"
-    if node.op == "expr":
-        return f"expr[{node.options['expr']} #{node.options['digest']}]"
-    if node.op in _INFIX:
-        left, right = node.inputs
-        loose = ("add", "mul") if node.op == "add" else ()  # a + b * c needs no parentheses
-        first = show(left) if left.op in loose else inner(left)
-        second = show(right) if right.op in loose[1:] else inner(right)
-        return f"{first} {_INFIX[node.op]} {second}"
-    if node.op in ("neg", "not"):
-        return ("-" if node.op == "neg" else "~") + inner(node.inputs[0])
-    options = [f"{name}={_option(value)}" for name, value in node.options.items() if value is not None]
-    return f"{node.op}({', '.join([show(child) for child in node.inputs] + options)})"
-
-
-def short(node: Signal) -> str:
-    """The text of a signal with named methods left unexpanded: `0.5 * grpo()`."""
-    return node.label or (_text(node, short) if node.size <= LARGEST else "…")
-
-
-def _option(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "(" + ", ".join(_option(v) for v in value) + ("," if len(value) == 1 else "") + ")"
-    return str(value) if isinstance(value, Signal) else repr(value)
 
 
 # -- registry ---------------------------------------------------------------------------------------------------------
@@ -330,7 +264,7 @@ def register(*names: str) -> Callable[[Callable[P, Signal]], Callable[P, Signal]
                 raise ExpressionError(f"{name}: {wrong}; it is {REGISTRY.signature(name)}") from error
             if signal.op == name or signal.op in ("col", "lit"):
                 return signal
-            return Signal(signal.op, *signal.inputs, label=_Call(name, args, kwargs), **signal.options)
+            return Signal(signal.op, *signal.inputs, label=(name, args, kwargs), **signal.options)
 
         for each in names or (name,):
             REGISTRY.add(each, labelled)
@@ -384,7 +318,7 @@ def as_signal(value: object) -> Signal:
     if isinstance(value, str):
         return col(value)
     if isinstance(value, pl.Expr):
-        return _expression(value)
+        return Signal("expr", expr=value, digest=rowwise(value))
     if isinstance(value, int | float | np.number | np.bool_):
         try:
             return lit(value)  # type: ignore[arg-type]
@@ -393,53 +327,13 @@ def as_signal(value: object) -> Signal:
     raise ExpressionError(f"{value!r} is not a signal: give a column name, a number, a polars expression or a Signal")
 
 
-_ACROSS_ROWS = {
-    "Agg", "CumCount", "CumMax", "CumMin", "CumProd", "CumSum", "Diff", "EwmMean", "EwmMeanBy", "EwmStd", "EwmVar",
-    "Explode", "FillNullWithStrategy", "Filter", "Gather", "Interpolate", "InterpolateBy", "IsDuplicated",
-    "IsFirstDistinct", "IsLastDistinct", "IsUnique", "Len", "Mode", "Over", "PctChange", "QCut", "Quantile", "RLEID",
-    "Random", "Rank", "Reverse", "Rolling", "RollingExpr", "RollingExprBy", "Shift", "Slice", "Sort", "SortBy",
-    "Window",
-}  # fmt: skip
-_WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "StructExpr", "TemporalExpr", "evaluation"}
-
-
-def _expression(expr: pl.Expr) -> Signal:
-    try:
-        tree = expr.meta.serialize(format="json")
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        raise ExpressionError(f"{expr}: polars cannot say what it does ({error}); use with_column() instead") from error
-    across = sorted(_ACROSS_ROWS.intersection(_polars_names(json.loads(tree))))
-    if across or expr.meta.has_multiple_outputs():
-        why = f"looks across rows ({', '.join(across)})" if across else "stands for several columns"
-        raise ExpressionError(
-            f"{expr}: a polars window or aggregate cannot be a leaf, and this one {why}; "
-            "use mean(), total(), shift(), cumulative() … with over="
-        )
-    return Signal("expr", expr=expr, digest=f"{zlib.crc32(tree.encode()):08x}")  # what polars prints is not the whole
-
-
-def _polars_names(node: Any) -> Iterator[str]:
-    """Names of nodes and functions in a serialised expression, without what stays inside one value."""
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, list):
-        for child in node:
-            yield from _polars_names(child)
-    elif isinstance(node, dict):
-        for name, child in node.items():
-            yield name
-            if name == "Alias":
-                yield from _polars_names(child[0])
-            elif name not in _WITHIN_ROWS:
-                yield from _polars_names(child)
-
-
 # -- evaluation and trees ---------------------------------------------------------------------------------------------
 
 
 def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
     """Values of several signals on one table; what they have in common is evaluated once."""
     from palaestra.algebra.kernels import Evaluation  # kernels know the tree; the tree knows them only when it is run
+    from palaestra.algebra.text import short
 
     evaluation = Evaluation(turns)
     values = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -25,69 +25,12 @@ import pyarrow as pa
 from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
 from palaestra.algebra.columns import PROVIDERS, origin
 from palaestra.algebra.files import whole
+from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, SCOPE, VERSION_KEY, Column, clean, conform, empty
 from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
 
 if TYPE_CHECKING:
     from palaestra.algebra.tree import Signal
 
-SCHEMA_VERSION = 1
-_VERSION_KEY = "palaestra.schema"
-
-IDS = pl.List(pl.Int32)
-FLOATS = pl.List(pl.Float32)
-
-
-class Column(NamedTuple):
-    """A column of the schema: its type, its meaning, and how a table that lacks it can get it."""
-
-    dtype: pl.DataType | type[pl.DataType]
-    meaning: str
-    remedy: str = "it is filled by a rollout; for your own logs add it with with_column()"
-
-
-SCHEMA: dict[str, Column] = {
-    "run": Column(pl.String, "training run (its seed); statistics never mix runs"),
-    "iteration": Column(pl.Int32, "training iteration; statistics never mix iterations"),
-    "group": Column(pl.Int32, "same task and same initial state", "number the tasks, e.g. pl.col('uid').rank('dense')"),
-    "episode": Column(pl.Int32, "one play-through, numbered within its group", "number each group's play-throughs"),
-    "turn": Column(pl.Int32, "position in the episode; agents that act at once share it", "number an episode's rows"),
-    "agent": Column(pl.Categorical, "the seat in the env", "name the role that acted in each row"),
-    "policy": Column(pl.Categorical, "who filled the seat"),
-    "policy_version": Column(pl.Int32, "updates that the learner had made when this was played"),
-    "state": Column(pl.UInt64, "hash of what the agent saw (anchor state)", "e.g. state=pl.col('observation').hash()"),
-    "observation": Column(pl.String, "what it saw, as text"),
-    "messages": Column(
-        pl.String, "the chat messages it was shown, JSON", "only envs that hold conversations tell them"
-    ),
-    "tools": Column(pl.String, "schemas of the tools it could call, JSON", "only envs with tools tell them"),
-    "action": Column(pl.String, "what it did, as text"),
-    "features": Column(FLOATS, "what it saw, as numbers"),
-    "legal": Column(pl.List(pl.Boolean), "which discrete actions were legal"),
-    "valid": Column(pl.Boolean, "the action could be parsed and was legal"),
-    "reward": Column(pl.Float64, "received between this turn and the agent's next; null = not scored"),
-    "terminated": Column(pl.Boolean, "the episode ended by the env's rules"),
-    "truncated": Column(pl.Boolean, "the episode was cut off"),
-    "error": Column(pl.String, "why the episode failed, null if it did not"),
-    "success": Column(pl.Boolean, "the episode succeeded (for this agent)"),
-    "task": Column(pl.String, "name of the task; trials of one task are compared"),
-    "prompt_ids": Column(IDS, "tokens the model was given", "only language-model policies have tokens"),
-    "action_ids": Column(IDS, "tokens it sampled", "only language-model policies have tokens"),
-    "logprobs": Column(FLOATS, "log-probabilities of the sample, nats", "use a policy that reports log-probabilities"),
-    "entropies": Column(FLOATS, "entropy at each sampled token, nats", "use a policy that reports entropies"),
-    "prefix": Column(
-        pl.String,
-        "how the prompt continues the agent's last turn: first, extends, retokenised, rewritten, anew",
-        "only language models in conversations have it",
-    ),
-    "tokens_in": Column(pl.Int32, "prompt tokens"),
-    "tokens_out": Column(pl.Int32, "sampled tokens"),
-    "cost": Column(pl.Float64, "price of the call"),
-    "duration": Column(pl.Float64, "seconds of the policy call"),
-    "seed": Column(pl.UInt64, "seed of the env's reset"),
-    "metadata": Column(pl.String, "JSON, whatever else the env said"),
-}
-
-SCOPE = ("run", "iteration")
 
 __all__ = ["PROVIDERS", "SCHEMA", "SCHEMA_VERSION", "SCOPE", "Column", "Ragged", "Turns", "clean", "empty"]
 
@@ -124,7 +67,7 @@ class Turns:
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __init__(self, data: Any, *, _cache: dict[Any, Any] | None = None) -> None:
-        object.__setattr__(self, "frame", _conform(_to_frame(data)))
+        object.__setattr__(self, "frame", conform(_to_frame(data)))
         object.__setattr__(self, "_cache", _cache or {})
 
     # -- what it holds ------------------------------------------------------------------------------------------------
@@ -319,7 +262,7 @@ class Turns:
         path = Path(path)
         try:
             with whole(path) as temporary:
-                self.frame.write_parquet(temporary, compression="zstd", metadata={_VERSION_KEY: str(SCHEMA_VERSION)})
+                self.frame.write_parquet(temporary, compression="zstd", metadata={VERSION_KEY: str(SCHEMA_VERSION)})
         except pl.exceptions.PolarsError as error:
             raise StorageError(f"cannot write {path}: {error}") from error
         return path
@@ -342,7 +285,7 @@ class Turns:
 
 def _load_file(path: Path, wanted: set[str] | None) -> Turns:
     try:
-        version = pl.read_parquet_metadata(path).get(_VERSION_KEY)
+        version = pl.read_parquet_metadata(path).get(VERSION_KEY)
         names = None if wanted is None else [name for name in pl.read_parquet_schema(path) if name in wanted]
         frame = pl.read_parquet(path, columns=names, hive_partitioning=False, glob=False)
     except FileNotFoundError as error:
@@ -360,11 +303,6 @@ def _load_file(path: Path, wanted: set[str] | None) -> Turns:
         raise SchemaError(f"{path}: {error}") from error
 
 
-def empty() -> pl.DataFrame:
-    """A frame with every column of the schema and no row."""
-    return pl.DataFrame(schema={name: column.dtype for name, column in SCHEMA.items()})
-
-
 def _to_frame(data: Any) -> pl.DataFrame:
     if isinstance(data, Turns):
         return data.frame
@@ -379,39 +317,3 @@ def _to_frame(data: Any) -> pl.DataFrame:
     if hasattr(data, "__dataframe__"):
         return pl.from_dataframe(data)
     raise SchemaError(f"a table cannot be made of {type(data).__name__}: give a DataFrame, an Arrow table or columns")
-
-
-def _conform(frame: pl.DataFrame) -> pl.DataFrame:
-    casts = []
-    for name, dtype in frame.schema.items():
-        expected = SCHEMA.get(name)
-        if expected is None or dtype == expected.dtype:
-            continue
-        wrong = f"column {name!r} has type {dtype}, expected {expected.dtype} ({expected.meaning})"
-        try:
-            series = frame[name].cast(expected.dtype, strict=True)
-        except pl.exceptions.PolarsError as error:
-            fix = "" if expected.remedy == Column._field_defaults["remedy"] else f"; {expected.remedy}"
-            raise SchemaError(f"{wrong}: {str(error).splitlines()[0]}{fix}") from error
-        if _cuts_numbers(frame[name], series):
-            raise SchemaError(f"{wrong}: its values would change")
-        casts.append(series)
-    return frame.with_columns(casts) if casts else frame
-
-
-def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
-    """Whether a cast that polars allows loses something: 0.5 as a whole number, 2 as a truth value."""
-    if isinstance(before.dtype, pl.List) and isinstance(after.dtype, pl.List):
-        before, after = before.explode(), after.explode()
-    if not before.dtype.is_numeric() or not (after.dtype.is_integer() or after.dtype == pl.Boolean):
-        return False
-    return not (after.cast(before.dtype) == before).all()
-
-
-def clean(text: str) -> str:
-    """The text without lone surrogates, halves of a sign, which no table could hold.
-
-    >>> clean("half an emoji: \\ud83d")
-    'half an emoji: ?'
-    """
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

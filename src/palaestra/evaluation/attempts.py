@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 
 W = TypeVar("W")
 PERFECT = 10.0
@@ -92,8 +92,7 @@ def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfec
     Raises:
         MissingColumnError: there are no scores of attempts.
     """
-    if score not in turns.columns:
-        raise MissingColumnError(f"pass_by_attempt: no column {score!r}{nearest(score, turns.columns)}")
+    need_columns("pass_by_attempt", turns.columns, [score])
     key = ["system", "group", "episode"]
     first = turns.filter(pl.col(score) >= perfect).group_by(key).agg(pl.col("turn").min().alias("first"))
     episodes = turns.select(key).unique().join(first, on=key, how="left")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 from palaestra.evaluation.difference import Difference, paired_difference
 from palaestra.evaluation.intervals import Estimate, success_interval
 
@@ -42,9 +42,7 @@ def risk_difference(
         MissingColumnError: a column is missing.
         InputError: there is no such arm.
     """
-    for name in (flag, arm, pair):
-        if name not in found.columns:
-            raise MissingColumnError(f"risk_difference: no column {name!r}{nearest(name, found.columns)}")
+    need_columns("risk_difference", found.columns, (flag, arm, pair))
     arms = found[arm].cast(pl.String).unique().sort().to_list()
     for name in (factual, counterfactual):
         if name not in arms:

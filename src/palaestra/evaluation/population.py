@@ -17,7 +17,7 @@ import polars as pl
 import scipy
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.clusters import distances, kmeans, silhouette
 from palaestra.evaluation.intervals import RESAMPLES
 
@@ -30,9 +30,7 @@ def influence_graph(turns: Turns) -> pl.DataFrame:
     Raises:
         MissingColumnError: nobody is addressed.
     """
-    for name in ("agent", "recipient"):
-        if name not in turns.columns:
-            raise MissingColumnError(f"influence_graph: no column {name!r}{nearest(name, turns.columns)}")
+    need_columns("influence_graph", turns.columns, ("agent", "recipient"))
     pairs = turns.frame.select(source=pl.col("agent").cast(pl.String), agent=pl.col("recipient"))
     if isinstance(pairs.schema["agent"], pl.List):
         pairs = pairs.explode("agent")
@@ -324,9 +322,7 @@ def matched_effect(
         InputError: fewer than two rows on a side. MissingColumnError: a column is missing.
     """
     for frame in (a, b):
-        for name in (*on, value):
-            if name not in frame.columns:
-                raise MissingColumnError(f"matched_effect: no column {name!r}{nearest(name, frame.columns)}")
+        need_columns("matched_effect", frame.columns, (*on, value))
     if min(len(a), len(b)) < 2:
         raise InputError("matched_effect: two rows or more are needed on each side")
     x, y = (frame.select(on).to_numpy().astype(float) for frame in (a, b))

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, MissingColumnError, nearest, need_columns
 from palaestra.evaluation.difference import Difference, paired_difference
 from palaestra.evaluation.intervals import Estimate, cells, wilson
 
@@ -111,9 +111,7 @@ def call_robustness(
     >>> call_robustness(calls)["robustness"].item()
     0.5
     """
-    for name in (*by, tool, status):
-        if name not in calls.columns:
-            raise MissingColumnError(f"call_robustness: no column {name!r}{nearest(name, calls.columns)}")
+    need_columns("call_robustness", calls.columns, (*by, tool, status))
     place = pl.int_range(pl.len())
     bad = pl.col("_bad")
     tools = (

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import clopper_pearson, wilson
 
 
@@ -45,9 +45,7 @@ def sequence_tests(
         InputError: an action is neither 0 nor 1.
     """
     keys = [*by, *series]
-    for name in (*keys, action, order):
-        if name not in turns.columns:
-            raise MissingColumnError(f"sequence_tests: no column {name!r}{nearest(name, turns.columns)}")
+    need_columns("sequence_tests", turns.columns, (*keys, action, order))
     table = turns.select(*dict.fromkeys([*keys, action, order])).drop_nulls(action).sort(*keys, order)
     table = table.with_columns(_x=pl.col(action).cast(pl.Float64, strict=False).fill_null(math.nan))
     x = table["_x"].to_numpy()

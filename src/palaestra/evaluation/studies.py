@@ -20,7 +20,7 @@ from typing import Any, Literal
 import polars as pl
 
 from palaestra.algebra.registry import Registry
-from palaestra.errors import InputError, MissingColumnError, StorageError, nearest
+from palaestra.errors import InputError, StorageError, need_columns
 from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
 from palaestra.evaluation.dominance import frontier
 from palaestra.evaluation.logs import read_logs
@@ -76,9 +76,7 @@ def table(path: Path, *needed: str) -> pl.DataFrame:
             frame = read(io.BytesIO(path.read_bytes()), infer_schema_length=None)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
-    for name in needed:
-        if name not in frame.columns:
-            raise MissingColumnError(f"{path}: no column {name!r}{nearest(name, frame.columns)}")
+    need_columns(path, frame.columns, needed)
     return frame
 
 

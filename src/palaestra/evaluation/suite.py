@@ -17,7 +17,7 @@ import polars as pl
 import yaml
 
 from palaestra.algebra.yaml import read as read_yaml
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, MissingColumnError, nearest, need_columns
 from palaestra.evaluation.intervals import cells, clustered_variance, families, matrix
 
 OPENNESS = ("open source & open weights", "open source & closed weights", "closed with API", "closed UI only")
@@ -85,8 +85,7 @@ def suite_score(trials: pl.DataFrame, suite: Suite, *, missing: Literal["zero", 
     if missing not in ("zero", "preserve"):
         raise InputError(f"suite_score: missing={missing!r}{nearest(missing, ('zero', 'preserve'))}")
     for task in suite.tasks:
-        if task.metric not in trials.columns:
-            raise MissingColumnError(f"suite_score: no column {task.metric!r}{nearest(task.metric, trials.columns)}")
+        need_columns("suite_score", trials.columns, [task.metric])
     rows: list[dict[str, Any]] = []
     for system in trials["system"].unique().sort():
         own = trials.filter(pl.col("system") == system)

@@ -143,6 +143,29 @@ def pieces(rows: np.ndarray, size: np.ndarray, limit: int) -> Iterator[np.ndarra
         start += count
 
 
+def minibatches(
+    batch: Batch, epochs: int, size: int | None, together: str | None, rng: np.random.Generator | None
+) -> Iterator[np.ndarray]:
+    """Row numbers of each step of the optimiser; in order where there is one step per epoch, else drawn.
+
+    together: column whose equal values come in one step, which may then be longer than `size`.
+    """
+    rows = len(batch.size)
+    size = size or rows
+    for _ in range(epochs if rows else 0):
+        if size >= rows or rng is None:
+            yield np.arange(rows)
+        elif together is None:
+            order = rng.permutation(rows)
+            yield from (order[start : start + size] for start in range(0, rows, size))
+        else:
+            of = batch.rows[together].cast(pl.String).fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
+            order = np.argsort(rng.permutation(of.max() + 1)[of], kind="stable")
+            firsts = np.flatnonzero(np.diff(of[order], prepend=-1))
+            starts = np.unique(firsts // size, return_index=True)[1]
+            yield from np.split(order, firsts[starts][1:])
+
+
 def _credit(rows: pl.DataFrame, column: str, lengths: np.ndarray) -> np.ndarray:
     """Advantage of every token, float64[tokens]; NaN where a token has none."""
     if rows[column].dtype.base_type() not in (pl.List, pl.Array):

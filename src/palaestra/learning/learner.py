@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -21,26 +21,25 @@ import polars as pl
 import torch
 
 from palaestra.agents.base import Learnable
-from palaestra.algebra.turns import Ragged
 from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, nearest
 from palaestra.learning import checkpoints
-from palaestra.learning.batch import Batch, check_rewards, make_batch, pieces, ragged
+from palaestra.learning.batch import Batch, check_rewards, make_batch, minibatches
 from palaestra.learning.devices import Devices, Kind, on_every_rank, spread
 from palaestra.learning.losses import aggregate, kl_between
 from palaestra.learning.protocol import LEARNERS, Metrics
+from palaestra.learning.rates import Schedule, decay, rates
 from palaestra.learning.sequential import Key, Sequential, Strategy, together
 from palaestra.learning.steps import Taken, metrics_of
 from palaestra.learning.terms import Piece, Step, Term, ValueHead, objective
 from palaestra.learning.terms.base import require
-from palaestra.learning.terms.heads import score_with_units
+from palaestra.learning.terms.heads import predicted, score_with_units
 from palaestra.learning.transaction import undone_on_error
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
-    from palaestra.algebra.turns import Turns
+    from palaestra.algebra.turns import Ragged, Turns
 
-Schedule = Literal["constant", "linear", "cosine"]
 Transaction = Literal["update", "step"]
 
 
@@ -119,7 +118,7 @@ class PolicyGradient:
         self.policies: dict[str, Learnable] = {policy.name: policy for policy in team.trainable}
         if not self.policies:
             raise InputError("PolicyGradient: no policy of the team has trainable parameters; nothing can be learned")
-        self.lr = {name: _rate(lr, name, self.policies) for name in self.policies}
+        self.lr = rates(lr, self.policies)
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
         self.updates = 0
@@ -260,24 +259,7 @@ class PolicyGradient:
         }
         if not heads:
             raise InputError(f"values: no term predicts any; add value() to the terms {list(self.terms)}")
-        _, _, lengths = ragged(turns["action_ids"])
-        tokens, offsets = np.full(int(lengths.sum()), np.nan), np.cumsum(lengths) - lengths
-        prompts = ragged(turns["prompt_ids"])[2] if "prompt_ids" in turns.columns else np.zeros_like(lengths)
-        of = turns["policy"].cast(pl.String).to_numpy()
-        for name, head in heads.items():
-            mine = np.flatnonzero((of == name) & (lengths > 0))
-            with torch.no_grad():
-                for piece in pieces(mine, lengths + prompts, self.chunk_tokens):
-                    scored, units = score_with_units(self.policies[name], turns.frame[piece])
-                    places = np.arange(scored.mask.shape[1])
-                    real = places < lengths[piece, None]
-                    at = (offsets[piece, None] + places)[real]
-                    tokens[at] = head(units).double().cpu().numpy()[real]
-        if any(head.level == "token" for head in heads.values()):
-            return Ragged(tokens, lengths)
-        values = np.full(len(lengths), np.nan)
-        values[lengths > 0] = tokens[offsets[lengths > 0]]
-        return values
+        return predicted(heads, self.policies, turns, self.chunk_tokens)
 
     def state(self) -> dict[str, Any]:
         """Optimisers, memories and modules of terms, references, number of updates: what a resume needs beside the
@@ -358,7 +340,8 @@ class PolicyGradient:
         started = time.perf_counter()
         cache: dict[Any, Any] = {}
         taken: list[Taken] = []
-        for chosen in self._minibatches(batch, rng):
+        column = next((term.together for term in self.terms.values() if term.together), None)
+        for chosen in minibatches(batch, self.epochs, self.minibatch, column, rng):
             taken.append(self._gradient(name, batch, chosen, len(taken), cache))
             if name in self._ready:
                 self._move(name)
@@ -451,24 +434,6 @@ class PolicyGradient:
                 meet(batch.rows)
         return batches
 
-    def _minibatches(self, batch: Batch, rng: np.random.Generator | None) -> Iterator[np.ndarray]:
-        """Row numbers of each optimiser step. Rows that a term wants together come in one, which may then be longer."""
-        rows = len(batch.size)
-        size = self.minibatch or rows
-        column = next((term.together for term in self.terms.values() if term.together), None)
-        for _ in range(self.epochs if rows else 0):
-            if size >= rows or rng is None:
-                yield np.arange(rows)
-            elif column is None:
-                order = rng.permutation(rows)
-                yield from (order[start : start + size] for start in range(0, rows, size))
-            else:
-                of = batch.rows[column].cast(pl.String).fill_null("").rank("dense").to_numpy().astype(np.int64) - 1
-                order = np.argsort(rng.permutation(of.max() + 1)[of], kind="stable")
-                firsts = np.flatnonzero(np.diff(of[order], prepend=-1))
-                batches = np.unique(firsts // size, return_index=True)[1]
-                yield from np.split(order, firsts[batches][1:])
-
     def _parameters(self, name: str) -> list[torch.nn.Parameter]:
         return [*self.learned[name].parameters(), *self.modules[name].parameters()]
 
@@ -492,28 +457,3 @@ class PolicyGradient:
             "tokens": int(batch.counts.sum()),
         }
         return base | metrics_of(taken) | {"seconds": time.perf_counter() - started}
-
-
-def decay(schedule: Schedule, step: int, steps: int | None) -> float:
-    """Factor of the learning rate at step `step` (from 0): 1, 1 - x, or (1 + cos πx) / 2 with x = step / steps.
-
-    >>> [decay("linear", step, 4) for step in range(5)]
-    [1.0, 0.75, 0.5, 0.25, 0.0]
-    """
-    if schedule == "constant" or not steps:
-        return 1.0
-    done = min(step / steps, 1.0)
-    return 1 - done if schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-
-
-def _rate(lr: float | Mapping[str, float], name: str, policies: Mapping[str, Learnable]) -> float:
-    for rate in lr.values() if isinstance(lr, Mapping) else (lr,):
-        if not 0 <= rate < math.inf:
-            raise InputError(f"PolicyGradient: lr={lr} must be at least 0 and finite")
-    if not isinstance(lr, Mapping):
-        return lr
-    for unknown in lr.keys() - policies.keys():
-        raise InputError(f"PolicyGradient: lr names {unknown!r}, no trainable policy{nearest(unknown, policies)}")
-    if name not in lr:
-        raise InputError(f"PolicyGradient: lr has no entry for the trainable policy {name!r}")
-    return lr[name]

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.algebra.files import whole, write_json
-from palaestra.algebra.messages import messages
+from palaestra.algebra.files import write_json
 from palaestra.algebra.progress import Report, reporting
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
-from palaestra.learning import checkpoints, seal
+from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.devices import leading
+from palaestra.learning.folder import RunFolder
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.measure import measure, split
@@ -135,11 +135,10 @@ class Trainer:
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
         self.on_turns, self.enough = on_turns, enough
-        self.checkpoint_every, self.keep, self.save_turns = checkpoint_every, keep, save_turns
-        self.files, self.track = tuple(files), track
+        self.checkpoint_every, self.save_turns, self.track = checkpoint_every, save_turns, track
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
-        self.directory = None if directory is None else Path(directory)
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
+        self.folder = None if directory is None else RunFolder(Path(directory), self.journal, keep, tuple(files))
         self.wall = self.cpu = 0.0
         self.lag = lag
         if lag and (served := [name for name, each in learner.policies.items() if isinstance(each, Served)]):
@@ -167,7 +166,7 @@ class Trainer:
         """
         with (
             leading(self.learner) as leads,
-            locked(self.directory) if leads and self.directory is not None else contextlib.nullcontext(),
+            locked(self.folder.path) if leads and self.folder is not None else contextlib.nullcontext(),
         ):
             if not leads:  # one process plays and writes; this one has learned with it
                 return []
@@ -320,38 +319,21 @@ class Trainer:
         measure = getattr(self.learner, "divergence", None)
         if measure is None or all(policy.get("kl") is not None for policy in policies.values()):
             return {}
-        start = self.start
-        if self.directory is not None:
-            kept = checkpoints.path_of(self.directory / "checkpoints", 0)
-            start = None if checkpoints.damage(kept) else checkpoints.load(kept)["policies"]
-        found = measure(trained, start=start)
+        found = measure(trained, start=self.start if self.folder is None else self.folder.start())
         return {name: value for name, value in found.items() if name in policies and policies[name].get("kl") is None}
 
     # -- what is kept -------------------------------------------------------------------------------------------------
 
     def _keep(self, iteration: int, trained: Turns, rest: Turns) -> None:
-        if self.directory is None:
+        if self.folder is None:
             return
         due = iteration % self.checkpoint_every == 0 or iteration == self.iterations
         if self.save_turns == "all" or (self.save_turns == "last" and due):
-            name, every = f"iteration-{iteration:06d}.parquet", Turns.concat([trained, rest])
-            every.save(self.directory / "turns" / name)
-            if {"heard", "heard_turn"} <= set(every.columns):  # a team: who heard whom, beside the turns
-                with whole(self.directory / "messages" / name) as temporary:
-                    messages(every).write_parquet(temporary)
-            for folder in self._tables() if self.save_turns == "last" else ():
-                for older in set(folder.glob("iteration-*.parquet")) - {folder / name}:
-                    older.unlink()
+            self.folder.write_turns(iteration, Turns.concat([trained, rest]), alone=self.save_turns == "last")
         if due:
             if len(trained):
-                write_json(self.directory / "contributions.json", self.credit.contributions(trained))
-            self._checkpoint(iteration)
-
-    def _checkpoint(self, iteration: int) -> None:
-        assert self.directory is not None
-        sealed = seal.seal(self.directory, ("metrics.jsonl", *self.files))
-        checkpoints.save(self.directory / "checkpoints", iteration, self._state(iteration) | {"files": sealed})
-        checkpoints.prune(self.directory / "checkpoints", self.keep)
+                write_json(self.folder.path / "contributions.json", self.credit.contributions(trained))
+            self.folder.write_checkpoint(iteration, self._state(iteration))
 
     def _state(self, iteration: int) -> dict[str, Any]:
         return {
@@ -379,65 +361,30 @@ class Trainer:
 
     def _begin(self, resume: bool) -> int:
         """Make the directory ready, load the latest checkpoint, and return the first iteration to do."""
-        if self.directory is None:
+        if self.folder is None:
             if resume:
                 raise InputError("Trainer.run(resume=True) needs the directory of the run: Trainer(..., directory=...)")
             if hasattr(self.learner, "divergence"):
                 self.start = {name: copy.deepcopy(each.state_dict()) for name, each in self.learner.policies.items()}
             return 1
-        folder = self.directory / "checkpoints"
-        size = checkpoints.size_of(self._state(0))
-        size += self.lag * checkpoints.size_of(
-            {name: each.state_dict() for name, each in self.learner.policies.items()}
-        )
-        checkpoints.check_writable(self.directory, 2 * (self.keep + 3) * size)
-        found = checkpoints.latest(folder)
-        there = checkpoints.begun(self.directory)
-        if there and found is None:
-            raise InputError(
-                f"{self.directory} holds {there}, but no whole checkpoint to go on from: restore checkpoints/, or "
-                "delete the directory to begin again"
-            )
-        if there and not resume:
-            raise InputError(
-                f"{self.directory} holds a run already ({Path(there).name}): resume it, or choose another directory"
-            )
-        if found is None or not resume:
-            self._forget_after(0)
-            self._checkpoint(0)
+        state = self._state(0)
+        ahead = self.lag * checkpoints.size_of(state["policies"])
+        found = self.folder.begin(checkpoints.size_of(state) + ahead, resume)
+        if found is None:
+            self.folder.forget_after(0)
+            self.folder.write_checkpoint(0, state)
             return 1
-        state = checkpoints.load(found)
-        made = {"lag": 0} | state["settings"]
-        for name, value in self._settings().items():
-            if made.get(name) != value:
-                raise InputError(
-                    f"{self.directory}: the run was made with {name}={made.get(name)!r}, not {value!r}; "
-                    "resume it with the same settings, or choose another directory"
-                )
-        fix = f"delete {self.directory} to begin it again"
-        seal.check(self.directory, state.get("files", {}), found.name, fix)
+        state = self.folder.load(found, self._settings())
         for name, policy in self.learner.policies.items():
             policy.load_state_dict(state["policies"][name])
         self.learner.restore(state["learner"])
         self.stages.load_state_dict(state["stages"])
         self.wall, self.cpu = state["wall"], state["cpu"]
         if self.overlap is not None:
-            for ahead in Overlap.again(state["ahead"], state["policies"]):
-                self.overlap.add(ahead, play=ahead.plan.iteration <= self.iterations)
-        self._forget_after(state["iteration"])
+            for each in Overlap.again(state["ahead"], state["policies"]):
+                self.overlap.add(each, play=each.plan.iteration <= self.iterations)
+        self.folder.forget_after(state["iteration"])
         return int(state["iteration"]) + 1
-
-    def _forget_after(self, iteration: int) -> None:
-        """What a killed run wrote after its last checkpoint will be written again."""
-        assert self.directory is not None
-        self.journal.rewind(iteration)
-        for path in (path for folder in self._tables() for path in folder.glob("iteration-*.parquet")):
-            if checkpoints.iteration_of(path.with_suffix("")) > iteration:
-                path.unlink()
-
-    def _tables(self) -> tuple[Path, ...]:
-        assert self.directory is not None
-        return self.directory / "turns", self.directory / "messages"
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:

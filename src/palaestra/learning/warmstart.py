@@ -21,8 +21,8 @@ from palaestra.agents.conversation import read
 from palaestra.algebra.progress import Report, reporting
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, LearnerError, nearest
-from palaestra.learning.learner import Schedule, decay
 from palaestra.learning.losses import aggregate
+from palaestra.learning.rates import Schedule, decay
 
 if TYPE_CHECKING:
     from palaestra.agents import Team

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.files import whole
-from palaestra.algebra.turns import _VERSION_KEY, SCHEMA, SCHEMA_VERSION, Turns, clean
+from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, clean
+from palaestra.algebra.turns import Turns
 from palaestra.envs.facts import DTYPES, Facts
 from palaestra.errors import StorageError
 
@@ -198,7 +199,7 @@ def stream_parquet(path: str | Path, chunks: Iterable[pl.DataFrame]) -> Path:
         writer = None
         for chunk in chunks:
             table = chunk.to_arrow()
-            marked = table.schema.with_metadata({_VERSION_KEY: str(SCHEMA_VERSION)})
+            marked = table.schema.with_metadata({VERSION_KEY: str(SCHEMA_VERSION)})
             writer = writer or opened.enter_context(pq.ParquetWriter(temporary, marked, compression="zstd"))
             writer.write_table(table.replace_schema_metadata(marked.metadata))
     return path

@@ -12,27 +12,27 @@ from typing import Any
 from palaestra.agents import Team
 from palaestra.agents.base import Policy
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import load_object, read_call
+from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA
-from palaestra.envs import find, make, telling
+from palaestra.envs import telling
 from palaestra.envs.base import EnvFactory
 from palaestra.envs.facts import facts_of
-from palaestra.errors import PalaestraError, RecipeError, nearest
+from palaestra.errors import RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
+from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
-from palaestra.runs.parts import EnvPart, EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
+from palaestra.runs.parts import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.scoring import asked
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
-from palaestra.teams import WORKFLOWS, pipeline
 from palaestra.testing import check_episode
 
 
@@ -115,63 +115,6 @@ def resolve(recipe: Recipe) -> Setup:
         track=recipe.track,
         recipe=recipe.model_dump(mode="json"),
     )
-
-
-def env(part: EnvPart, split: str) -> EnvFactory:
-    """The env for "train" or "test"; envs that have no splits take no notice.
-
-    Raises:
-        RecipeError: there is no such env, or it does not take these options.
-        MissingExtraError: its library is not installed.
-    """
-    options = dict(part.options)
-    if ":" in part.make:
-        with naming("env.make"):
-            factory: EnvFactory = functools.partial(load_object(part.make, "module:name"), **options)
-    else:
-        with naming("env"):
-            if "split" in inspect.signature(find(part.make)[0]).parameters:
-                options["split"] = split
-            factory = make(part.make, **options)
-    if part.roles is not None:
-        factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
-    if part.workflow is not None:
-        if isinstance(part.workflow, str):
-            name, values, options = read_call(part.workflow)
-        else:
-            name, values, options = "graph", [], part.workflow
-        with naming("env.workflow"):
-            transform = WORKFLOWS.find(name)
-        factory = call(transform, options, f"env.workflow {name!r}", factory, *values)
-    return factory
-
-
-def try_env(factory: EnvFactory, name: str) -> None:
-    """Make and reset one env, because whoever wrote it may find something wrong only then.
-
-    Raises:
-        RecipeError: it cannot be made, or what was made is no env.
-    """
-    try:
-        made = factory()
-        missing = [each for each in ("agents", "reset", "step") if not hasattr(made, each)]
-        if missing:
-            raise RecipeError(f"env.make: {name!r} made {type(made).__name__}, which is no env: it lacks {missing[0]}")
-        if not isinstance(made.agents, Iterable) or isinstance(made.agents, str):
-            raise RecipeError(
-                f"env.make: {name!r} made {type(made).__name__}, whose agents are {made.agents!r}; "
-                "expected a tuple of their names"
-            )
-        made.reset(0)
-    except PalaestraError:
-        raise
-    except Exception as error:
-        raise RecipeError(f"env: {name!r} cannot be played ({type(error).__name__}: {error})") from error
-
-
-def agents_of(factory: EnvFactory) -> tuple[str, ...]:
-    """Every agent that can act in an env."""
-    return tuple(factory().agents)
 
 
 def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpus: Iterable[str] = ()) -> Policy:

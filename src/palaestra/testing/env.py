@@ -5,7 +5,6 @@ Left out: whether the game is any good, and how fast it is.
 
 from __future__ import annotations
 
-import math
 import pickle
 import random
 import threading
@@ -14,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.algebra.turns import SCHEMA
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
-from palaestra.envs.facts import facts_of, read_facts
-from palaestra.errors import EnvError, InputError
+from palaestra.envs.base import Action, Env, EnvFactory, Observation
+from palaestra.testing.step import check_names, check_observations, check_result, short
 
 Play = Callable[[Observation, np.random.Generator], Action]
 """How to answer an observation legally, for envs whose actions are free text."""
@@ -167,8 +164,8 @@ class _Player:
         rng = np.random.default_rng(seed if stream is None else stream)
         observations = env.reset(seed)
         where = f"seed {seed}, reset"
-        _check_names(env)
-        _check_observations(env, observations, where)
+        check_names(env)
+        check_observations(env, observations, where)
         if not observations:
             raise AssertionError(f"{where}: nobody is observed, so the episode is over before it began")
         if not isinstance(env.task, str) or not env.task:
@@ -198,111 +195,12 @@ class _Player:
         raise AssertionError(f"seed {seed}: the episode is not over after {self._max_steps} steps of random play")
 
 
-def check_result(env: Env, actions: Mapping[str, Action], result: StepResult, where: str) -> None:
-    """Check one `StepResult` against the agents that just acted."""
-    if not isinstance(result, StepResult):
-        gym = "; Gym's (observation, reward, terminated, truncated, info) is not read" if _is_tuple(result) else ""
-        raise AssertionError(
-            f"{where}: step returned {type(result).__name__}, expected "
-            f"palaestra.envs.StepResult(observations, rewards){gym}"
-        )
-    _check_observations(env, result.observations, where)
-    if not isinstance(result.rewards, Mapping) or not isinstance(result.info, Mapping):
-        raise AssertionError(
-            f"{where}: rewards is {_short(result.rewards)} and info {_short(result.info)}; expected "
-            "rewards={agent: number} and info={name: value}"
-        )
-    if (result.terminated or result.truncated) == bool(result.observations):
-        state = f"terminated={result.terminated}, truncated={result.truncated}"
-        raise AssertionError(f"{where}: {state}, but {len(result.observations)} agents are observed")
-    for agent, reward in result.rewards.items():
-        if agent not in env.agents:
-            raise AssertionError(f"{where}: {agent!r} is rewarded, but the agents are {env.agents}")
-        if reward is not None and (isinstance(reward, str) or not _is_number(reward)):
-            raise AssertionError(f"{where}: the reward of {agent!r} is {_short(reward)}, expected a number or None")
-        if reward is not None and not math.isfinite(reward):
-            raise AssertionError(f"{where}: the reward of {agent!r} is {reward}; an unknown reward is None")
-    valid = result.info.get("valid", {})
-    if not isinstance(valid, Mapping) or not set(valid) <= set(actions):
-        raise AssertionError(f"{where}: info['valid'] is {valid!r}, but {sorted(actions)} acted")
-    try:
-        read_facts(result.info, facts_of(env), actions, env.agents)
-    except (EnvError, InputError) as error:
-        raise AssertionError(f"{where}: {error}") from error
-    if taken := (SCHEMA.keys() - {"valid", "success"}) & result.info.keys():
-        raise AssertionError(f"{where}: info[{min(taken)!r}] has the name of a column; give it another name")
-    success = result.info.get("success")
-    if isinstance(success, Mapping):
-        if not set(success) <= set(env.agents):
-            raise AssertionError(f"{where}: info['success'] names {sorted(success)}, but the agents are {env.agents}")
-        success = all(isinstance(value, bool) for value in success.values())
-    if not (success is None or isinstance(success, bool)):
-        raise AssertionError(f"{where}: info['success'] must be a bool or {{agent: bool}}")
-
-
 def _check_agents(env: Env) -> None:
     if not isinstance(env, Env):
         raise AssertionError(f"{type(env).__name__} lacks one of: agents, task, reset, step")
     agents = env.agents
     if not isinstance(agents, tuple) or not agents or len(set(agents)) < len(agents):
         raise AssertionError(f"env.agents is {agents!r}; it must be a tuple of different names")
-
-
-def _check_names(env: Env) -> None:
-    agents = env.agents
-    if (
-        not isinstance(agents, Sequence)
-        or isinstance(agents, str)
-        or not agents
-        or not all(isinstance(agent, str) for agent in agents)
-        or len(set(agents)) < len(agents)
-    ):
-        raise AssertionError(f"env.agents is {agents!r}; it must be a tuple of different names")
-
-
-def _is_tuple(value: Any) -> bool:
-    return isinstance(value, tuple)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _check_observations(env: Env, observations: Mapping[str, Observation], where: str) -> None:
-    if not isinstance(observations, Mapping):
-        gym = "; Gym's (observation, info) is not read" if _is_tuple(observations) else ""
-        raise AssertionError(
-            f"{where}: observations are {_short(observations)} ({type(observations).__name__}), expected a mapping "
-            f"{{agent: palaestra.envs.Observation(text)}}{gym}"
-        )
-    for agent, seen in observations.items():
-        at = f"{where}: agent {agent!r}"
-        if agent not in env.agents:
-            raise AssertionError(f"{at} is observed, but the agents are {env.agents}")
-        if not isinstance(seen, Observation) or not isinstance(seen.text, str):
-            raise AssertionError(f"{at} sees {_short(seen)}, expected palaestra.envs.Observation(text)")
-        if seen.array is not None:
-            if not isinstance(seen.array, np.ndarray) or seen.array.dtype != np.float32:
-                raise AssertionError(f"{at}: array is not float32")
-            if not np.isfinite(seen.array).all():
-                raise AssertionError(f"{at}: array has a value that is not finite")
-        if seen.choices is None:
-            if seen.mask is not None:
-                raise AssertionError(f"{at}: there is a mask, but there are no choices")
-            continue
-        if seen.mask is not None and (seen.mask.dtype != np.bool_ or seen.mask.shape != (len(seen.choices),)):
-            raise AssertionError(
-                f"{at}: mask is {seen.mask.dtype}{list(seen.mask.shape)} for {len(seen.choices)} choices"
-            )
-        if not seen.legal:
-            raise AssertionError(f"{at}: no action is legal")
-        for index in range(len(seen.choices)) if seen.mask is None else np.flatnonzero(seen.mask):
-            if seen.index(seen.choices[index]) != index:
-                raise AssertionError(f"{at}: two choices are called {seen.choices[index]!r} (case does not count)")
 
 
 def _check_starts(traces: Mapping[int, Trace]) -> None:
@@ -344,7 +242,7 @@ def _check_restart(env: Any, seed: int, player: _Player) -> None:
 
 def _require_same(expected: Any, found: Any, what: str) -> None:
     if expected != found:
-        raise AssertionError(f"{what} {_short(found)} instead of {_short(expected)}")
+        raise AssertionError(f"{what} {short(found)} instead of {short(expected)}")
 
 
 def _check_illegal(env: Env, seed: int, player: _Player, steps: int) -> None:
@@ -398,15 +296,10 @@ def _same(expected: Trace, found: Trace, where: str) -> None:
     for step, (one, other) in enumerate(zip(expected, found, strict=False)):
         if one != other:
             raise AssertionError(
-                f"{where}: step {step} differs from the first time: {_short(one)} became {_short(other)}"
+                f"{where}: step {step} differs from the first time: {short(one)} became {short(other)}"
             )
     if len(expected) != len(found):
         raise AssertionError(f"{where}: the episode has {len(found)} steps instead of {len(expected)}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 300 else text[:300] + "..."
 
 
 def _alternate(first: Iterator[Any], second: Iterator[Any]) -> Iterator[tuple[Any, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 from palaestra.evaluation.intervals import Estimate, mean_of_cells, share_of_cells
 
 Credit = Literal["fraction", "strict", "any"]
@@ -43,9 +43,7 @@ def scored_groups(
         MissingColumnError: names the column. InputError: scores are no numbers.
     """
     keys = [by] if isinstance(by, str) else list(by)
-    for name in (score, correct, *keys):
-        if name not in rows.columns:
-            raise MissingColumnError(f"{what}: no column {name!r}{nearest(name, rows.columns)}")
+    need_columns(what, rows.columns, (score, correct, *keys))
     if not (rows[score].dtype.is_numeric() or rows[score].dtype in (pl.Boolean, pl.Null)):
         raise InputError(
             f"{what}: column {score!r} holds {rows[score].dtype}, expected numbers; reduce step scores first"

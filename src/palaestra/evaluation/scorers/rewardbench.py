@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import Estimate
 from palaestra.evaluation.scorers.groups import Missing, best_of_k_accuracy
 
@@ -67,9 +67,7 @@ def ties_score(
         MissingColumnError: names the column.
         InputError: no prompt has both kinds, or one lacks a right or a wrong answer.
     """
-    for name in (score, correct, prompt, kind):
-        if name not in rows.columns:
-            raise MissingColumnError(f"ties_score: no column {name!r}{nearest(name, rows.columns)}")
+    need_columns("ties_score", rows.columns, (score, correct, prompt, kind))
     other = set(rows[kind].unique()) - {"ref", "tied"}
     if other:
         raise InputError(f"ties_score: column {kind!r} holds {sorted(map(str, other))[0]!r}; expected ref or tied")

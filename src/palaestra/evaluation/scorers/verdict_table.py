@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import Estimate, wilson
 from palaestra.evaluation.scorers.groups import known
 
@@ -86,9 +86,7 @@ def confusion(
     Raises:
         MissingColumnError: names the column.
     """
-    for name in (action, accepted):
-        if name not in rows.columns:
-            raise MissingColumnError(f"confusion: no column {name!r}{nearest(name, rows.columns)}")
+    need_columns("confusion", rows.columns, (action, accepted))
     column = pl.col(action)
     acted = column if rows[action].dtype == pl.Boolean else column.is_not_null()
     acted = acted.fill_null(False) if action_null_ok else pl.when(column.is_not_null()).then(acted)

@@ -14,7 +14,7 @@ import polars as pl
 
 from palaestra.algebra.messages import EPISODE
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, MissingColumnError, nearest, need_columns
 
 
 def importance_flow(
@@ -32,9 +32,7 @@ def importance_flow(
     Raises:
         MissingColumnError: there is no such column.
     """
-    for name in filter(None, (answer, final)):
-        if name not in turns.columns:
-            raise MissingColumnError(f"importance_flow: no column {name!r}{nearest(name, turns.columns)}")
+    need_columns("importance_flow", turns.columns, filter(None, (answer, final)))
     frame = turns.frame.select(
         pl.Series("_episode", turns.codes("episode").ids),
         pl.col("turn").cast(pl.Int64),
@@ -119,8 +117,7 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
     Raises:
         MissingColumnError: there is no such column.
     """
-    if verdict not in turns.columns:
-        raise MissingColumnError(f"hindsight_credit: no column {verdict!r}{nearest(verdict, turns.columns)}")
+    need_columns("hindsight_credit", turns.columns, [verdict])
     episodes = turns.codes("episode")
     frame = turns.frame.select(
         pl.Series("_episode", episodes.ids), pl.col("agent").cast(pl.String), _said=pl.col(verdict).cast(pl.Float64)

@@ -15,7 +15,7 @@ import polars as pl
 import scipy
 
 from palaestra.algebra.archive import Archive, Entry
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 
 
 class Weights(NamedTuple):
@@ -36,9 +36,9 @@ def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # 
     Raises:
         MissingColumnError, InputError: a column is missing, or there are not as many marks as weights of jurors.
     """
-    for name in ("task", "agent", "price", "tokens", "jury", *(("entropy",) if weights.entropy else ())):
-        if name not in bids.columns:
-            raise MissingColumnError(f"award: no column {name!r}{nearest(name, bids.columns)}")
+    need_columns(
+        "award", bids.columns, ("task", "agent", "price", "tokens", "jury", *(("entropy",) if weights.entropy else ()))
+    )
     features = _features(bids, weights.jury)
     score = weights.cost * features[:, 0] + weights.entropy * features[:, 1] + features[:, 2]
     late = pl.col("refined").fill_null(False) if "refined" in bids.columns else pl.lit(False)
@@ -64,8 +64,7 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
     Raises:
         MissingColumnError, InputError: no such column, or no two bids of a task were worth differently.
     """
-    if worth not in bids.columns:
-        raise MissingColumnError(f"fit_weights: no column {worth!r}{nearest(worth, bids.columns)}")
+    need_columns("fit_weights", bids.columns, [worth])
     frame = bids.with_row_index("_row").select("_row", "task", _worth=pl.col(worth).cast(pl.Float64)).drop_nulls()
     pairs = frame.join(frame, on="task").filter(pl.col("_worth") > pl.col("_worth_right"))
     if not len(pairs):

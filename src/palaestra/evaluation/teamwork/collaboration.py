@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 CONDITIONS = ("solo", "solo_halves", "joint")
 
@@ -24,9 +24,7 @@ def collaboration_gap(
     Raises:
         MissingColumnError, InputError: a column is missing, a condition is unknown, or solo or joint is.
     """
-    for name in (by, task, condition, score):
-        if name not in frame.columns:
-            raise MissingColumnError(f"collaboration_gap: no column {name!r}{nearest(name, frame.columns)}")
+    need_columns("collaboration_gap", frame.columns, (by, task, condition, score))
     known = frame[condition].cast(pl.String).unique().to_list()
     for each in known:
         if each not in CONDITIONS:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 Probe = Callable[[str, str], int]
 """(component, skill) -> 1 helpful, 0 not, -1 broken."""
@@ -174,9 +174,7 @@ def _inventory(
     inventory: pl.DataFrame, weights: Mapping[str, float] | None, also: tuple[str, ...] = ()
 ) -> tuple[pl.DataFrame, dict[str, float], dict[str, float]]:
     """The table, weight by skill and cost by component, checked."""
-    for name in ("component", "cost", "skill", "similarity", *also):
-        if name not in inventory.columns:
-            raise MissingColumnError(f"compose: no column {name!r}{nearest(name, inventory.columns)}")
+    need_columns("compose", inventory.columns, ("component", "cost", "skill", "similarity", *also))
     table = inventory.with_columns(pl.col("component", "skill").cast(pl.String), pl.col("cost").cast(pl.Float64))
     known = table["skill"].unique(maintain_order=True).to_list()
     skills = dict(weights) if weights else dict.fromkeys(known, 1.0)

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 Allocation = Literal["positive", "top_k", "equal"]
 WILD = 0.4
@@ -85,9 +85,7 @@ def contest(
     Raises:
         MissingColumnError, InputError: a column is missing, or an agent has two rewards on a day.
     """
-    for name in ("day", "agent", "reward"):
-        if name not in frame.columns:
-            raise MissingColumnError(f"contest: no column {name!r}{nearest(name, frame.columns)}")
+    need_columns("contest", frame.columns, ("day", "agent", "reward"))
     if frame.select("day", "agent").is_duplicated().any():
         raise InputError("contest: an agent has two rewards on a day; give one")
     wide = frame.pivot(on="agent", index="day", values="reward").sort("day")

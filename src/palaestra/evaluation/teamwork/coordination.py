@@ -14,7 +14,7 @@ import polars as pl
 
 from palaestra.algebra.messages import EPISODE
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 
 def coordination(
@@ -31,9 +31,7 @@ def coordination(
         MissingColumnError, InputError: no `by` or `success`, or nobody is the baseline.
     """
     frame = turns.frame
-    for name in (by, "success", "episode"):
-        if name not in frame.columns:
-            raise MissingColumnError(f"coordination: no column {name!r}{nearest(name, frame.columns)}")
+    need_columns("coordination", frame.columns, (by, "success", "episode"))
     keys = [key for key in EPISODE if key in frame.columns]
     tokens = pl.col("tokens_out").cast(pl.Float64) if "tokens_out" in frame.columns else pl.lit(None, pl.Float64)
     said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
@@ -105,8 +103,7 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0) -> pl.DataF
     Raises:
         MissingColumnError: there is no such column.
     """
-    if score not in turns.columns:
-        raise MissingColumnError(f"flips: no column {score!r}{nearest(score, turns.columns)}")
+    need_columns("flips", turns.columns, [score])
     frame = turns.frame.select(
         pl.Series("_episode", turns.codes("episode").ids), pl.col("agent").cast(pl.String), "turn",
         _now=pl.col(score).cast(pl.Float64).fill_null(float("-inf")) >= right,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.search import SearchTree, soft_mixed
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 
 Slots = Mapping[str, Sequence[Any]]
 
@@ -125,8 +125,7 @@ def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: 
     Raises:
         MissingColumnError, InputError: no such column, fewer than two slots, or more than 100,000 designs.
     """
-    if score not in frame.columns:
-        raise MissingColumnError(f"propose: no column {score!r}{nearest(score, frame.columns)}")
+    need_columns("propose", frame.columns, [score])
     names = [name for name in frame.columns if name != score]
     given = frame.drop_nulls(score).select(pl.col(names).cast(pl.String).fill_null(""), pl.col(score).cast(pl.Float64))
     options = [sorted(set(given[name])) for name in names]

@@ -14,7 +14,7 @@ import polars as pl
 import scipy
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.teamwork.attribution import unit_vectors
 
 TINY = 1e-12
@@ -59,9 +59,7 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
     """
     vectors, known = unit_vectors(turns, embedding)
     columns = turns.key_columns(over)
-    for name in columns:
-        if name not in turns.columns:
-            raise MissingColumnError(f"channels: no column {name!r}{nearest(name, turns.columns)}")
+    need_columns("channels", turns.columns, columns)
     right = None
     if "score" in turns.columns:
         right = (turns["score"] >= 1).to_numpy()[known]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 
 class EdgeScores:
@@ -43,9 +43,7 @@ class EdgeScores:
         Raises:
             MissingColumnError, InputError: no such column, a member that is not known, or one who hears itself.
         """
-        for name in ("sender", "receiver", "quality"):
-            if name not in messages.columns:
-                raise MissingColumnError(f"EdgeScores: no column {name!r}{nearest(name, messages.columns)}")
+        need_columns("EdgeScores", messages.columns, ("sender", "receiver", "quality"))
         rows = messages.select(
             pl.col("sender", "receiver").cast(pl.String), pl.col("quality").cast(pl.Float64)
         ).drop_nulls("quality")  # fmt: skip

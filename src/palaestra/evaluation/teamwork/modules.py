@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.credit.teams import EXACT, interactions_of, shapley_of
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 
 
 def module_values(
@@ -69,7 +69,7 @@ def removals(
     Raises:
         MissingColumnError: there is no such column. InputError: no run is of the whole system.
     """
-    _known(frame, coalition, score, task)
+    need_columns("removals", frame.columns, (coalition, score, task))
     whose = pl.col(model).cast(pl.String) if model in frame.columns else pl.lit("all")
     names = pl.col(coalition).cast(pl.String).fill_null("").str.split("+").list.eval(pl.element().str.strip_chars())
     runs = (
@@ -102,7 +102,7 @@ def module_utility(found: pl.DataFrame, *, spread: float = 0.165) -> pl.DataFram
     found: what `removals` gives. kind: universal if the deviation is below `spread`, else conditional; the paper finds
     .124 in the mean of the one and .205 of the other, the default is between them.
     """
-    _known(found, "model", "module", "win", "loss")
+    need_columns("module_utility", found.columns, ("model", "module", "win", "loss"))
     table = found.group_by("module", maintain_order=True).agg(
         pl.col("win").mean(), deviation=pl.col("win").std(), loss=pl.col("loss").mean(), models=pl.len()
     )
@@ -114,7 +114,7 @@ def coalition_table(
     frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task"
 ) -> tuple[list[str], np.ndarray]:
     """Modules in the order of their names, and v of each task, float64[tasks, 2^n], as `credit.shapley` reads it."""
-    _known(frame, coalition, score, task)
+    need_columns("coalition_table", frame.columns, (coalition, score, task))
     parts = frame.select(
         pl.col(task).alias("_task"), pl.col(coalition).cast(pl.String).fill_null("").alias("_in"),
         pl.col(score).cast(pl.Float64).alias("_score"),
@@ -137,9 +137,3 @@ def coalition_table(
         told = f"{lacks!r} is in none" if missing else "each lacks another one"
         raise InputError(f"column {coalition!r}: no {task} has all {size} coalitions of {modules}; {told}")
     return modules, whole["_score"].to_numpy().reshape(-1, size)
-
-
-def _known(frame: pl.DataFrame, *names: str) -> None:
-    for name in names:
-        if name not in frame.columns:
-            raise MissingColumnError(f"no column {name!r}{nearest(name, frame.columns)}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 
 LEADER = "AI Assistant (you)"
 _FINAL = re.compile(r"final answer\s*:", re.IGNORECASE)
@@ -124,9 +124,7 @@ def scored_personas(frame: pl.DataFrame) -> pl.DataFrame:
     Raises:
         MissingColumnError: there is no such column.
     """
-    for name in ("text", "right"):
-        if name not in frame.columns:
-            raise MissingColumnError(f"personas: no column {name!r}{nearest(name, frame.columns)}")
+    need_columns("personas", frame.columns, ("text", "right"))
     rows = []
     for row in frame.iter_rows(named=True):
         base = {"method": str(row.get("method") or "all"), "failed": row["text"] is None}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.dominance import frontier
 
 
@@ -24,14 +24,14 @@ def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", sco
     >>> score_at_cost(points, 3), cost_at_score(points, 0.6), cost_at_score(points, 0.95)
     (0.5, 4.0, None)
     """
-    _known(frame, cost, score)
+    need_columns("score_at_cost", frame.columns, (cost, score))
     best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).max()
     return None if best is None else float(best)  # type: ignore[arg-type]
 
 
 def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
     """The least cost of those with at least this score; None if nothing reaches it."""
-    _known(frame, cost, score)
+    need_columns("cost_at_score", frame.columns, (cost, score))
     least = frame.filter(pl.col(score) >= target)[cost].cast(pl.Float64).min()
     return None if least is None else float(least)  # type: ignore[arg-type]
 
@@ -88,12 +88,6 @@ def best_of_n(chance: float, n: int, *, tpr: float = 1.0, fpr: float = 0.0) -> f
     return (1 - none) * among + none * left
 
 
-def _known(frame: pl.DataFrame, *names: str) -> None:
-    for name in names:
-        if name not in frame.columns:
-            raise MissingColumnError(f"no column {name!r}{nearest(name, frame.columns)}")
-
-
 def economy(
     trials: pl.DataFrame, *, cost: str = "cost", value: str = "success", resamples: int = 1000, seed: int = 0
 ) -> pl.DataFrame:
@@ -110,7 +104,7 @@ def economy(
     Raises:
         MissingColumnError, InputError: a column is not there, or systems share no task.
     """
-    _known(trials, "system", "task", cost, value)
+    need_columns("economy", trials.columns, ("system", "task", cost, value))
     means = (
         trials.select("system", "task", c=pl.col(cost).cast(pl.Float64), v=pl.col(value).cast(pl.Float64))
         .drop_nulls()

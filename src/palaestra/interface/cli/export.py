@@ -66,10 +66,11 @@ def play(
     if trust:
         modules_here()
     from palaestra.agents import Team
-    from palaestra.runs import build, trained, watch
+    from palaestra.runs import trained, watch
+    from palaestra.runs.envs import env
 
     recipe, _ = trained.load_run(run, trust=trust)
-    factory = build.env(recipe.env, "test")
+    factory = env(recipe.env, "test")
     team = Team.load(run, seed=seed, trust=trust)
 
     def ask(prompt: str) -> str | None:

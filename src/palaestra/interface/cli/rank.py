@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from palaestra.algebra.files import plain
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
 
@@ -51,14 +51,13 @@ def rank(
         hint(f"report: {page}")
     if as_json:
         test = {**vars(found.transitivity), "cycle": [_name(found, i) for i in found.transitivity.cycle]}
-        rows = [{name: _plain(x) for name, x in row.items()} for row in found.table.to_dicts()]
         show(
             {
                 "rows": vars(played.counts) if played.counts else None,
                 "method": found.method,
                 "note": found.note,
                 "transitivity": test,
-                "ranking": rows,
+                "ranking": plain(found.table.to_dicts()),
             }
         )
         return
@@ -80,7 +79,3 @@ def rank(
 
 def _name(found: Any, index: int) -> str:
     return str(sorted(found.table["system"].to_list())[index])
-
-
-def _plain(x: Any) -> Any:
-    return None if isinstance(x, float) and not math.isfinite(x) else x

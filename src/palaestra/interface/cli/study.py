@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from palaestra.algebra.files import plain
 from palaestra.interface.cli.app import Json, app, naming, out, show
 
 
@@ -31,7 +31,7 @@ def study(
     with naming(files) if files else contextlib.nullcontext():
         rows = answer(question, *(files or [])).to_dicts()
     if as_json:
-        show([{name: _plain(x) for name, x in row.items()} for row in rows])
+        show(plain(rows))
         return
     shown = Table(*rows[0] if rows else ["nothing"], box=None)
     for row in rows:
@@ -39,9 +39,5 @@ def study(
     out.print(shown)
 
 
-def _plain(x: Any) -> Any:
-    return None if isinstance(x, float) and not math.isfinite(x) else x
-
-
 def _text(x: Any) -> str:
-    return "–" if _plain(x) is None else f"{x:.4g}" if isinstance(x, float) else str(x)
+    return "–" if plain(x) is None else f"{x:.4g}" if isinstance(x, float) else str(x)

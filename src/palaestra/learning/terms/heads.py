@@ -6,16 +6,19 @@ language model. A language model says it; otherwise it is caught on its way ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor, nn
 
 from palaestra.agents.base import Learnable, Scored
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.auxiliary import Auxiliary
+from palaestra.learning.batch import pieces, ragged
 from palaestra.learning.losses import Aggregation
 from palaestra.learning.losses import aggregate as aggregated
 from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number
@@ -166,3 +169,31 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
     if units is None or units.shape[:2] != scored.mask.shape:
         raise LearnerError(f"policy {policy.name!r}: its last layer was called {len(seen)} times, not understood")
     return scored, units
+
+
+def predicted(
+    heads: Mapping[str, ValueHead], policies: Mapping[str, Learnable], turns: Turns, chunk_tokens: int
+) -> np.ndarray | Ragged:
+    """What each policy's value head says of its rows: float64[rows], NaN for rows of others and without actions.
+
+    If one of them has level="token": a value per token of `action_ids`, of rows without any none. Rows go through the
+    model in pieces of at most `chunk_tokens` padded tokens.
+    """
+    _, _, lengths = ragged(turns["action_ids"])
+    tokens, offsets = np.full(int(lengths.sum()), np.nan), np.cumsum(lengths) - lengths
+    prompts = ragged(turns["prompt_ids"])[2] if "prompt_ids" in turns.columns else np.zeros_like(lengths)
+    of = turns["policy"].cast(pl.String).to_numpy()
+    for name, head in heads.items():
+        mine = np.flatnonzero((of == name) & (lengths > 0))
+        with torch.no_grad():
+            for piece in pieces(mine, lengths + prompts, chunk_tokens):
+                scored, units = score_with_units(policies[name], turns.frame[piece])
+                places = np.arange(scored.mask.shape[1])
+                real = places < lengths[piece, None]
+                at = (offsets[piece, None] + places)[real]
+                tokens[at] = head(units).double().cpu().numpy()[real]
+    if any(head.level == "token" for head in heads.values()):
+        return Ragged(tokens, lengths)
+    values = np.full(len(lengths), np.nan)
+    values[lengths > 0] = tokens[offsets[lengths > 0]]
+    return values

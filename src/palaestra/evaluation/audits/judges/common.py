@@ -8,16 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.audits.finding import Verdict
 from palaestra.evaluation.intervals import Estimate, mean_interval
 
 
 def need(rows: pl.DataFrame, what: str, *names: str) -> None:
     """Refuse a table that lacks a column, or that has no rows."""
-    for name in names:
-        if name not in rows.columns:
-            raise MissingColumnError(f"{what}: no column {name!r}{nearest(name, rows.columns)}")
+    need_columns(what, rows.columns, names)
     if not len(rows):
         raise InputError(f"{what}: the table is empty")
 

@@ -1,0 +1,105 @@
+"""What a training leaves in its directory, and what it finds there when it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from palaestra.algebra.files import whole
+from palaestra.algebra.messages import messages
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.learning import checkpoints, seal
+from palaestra.learning.journal import Journal
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The directory of a training: metrics, checkpoints, and tables of turns and of messages.
+
+    journal: its metrics. keep: checkpoints that stay beside the start. files: patterns of what a checkpoint seals
+    beside the metrics.
+    """
+
+    path: Path
+    journal: Journal
+    keep: int
+    files: tuple[str, ...]
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where they are."""
+        return self.path / "checkpoints"
+
+    def begin(self, size: int, resume: bool) -> Path | None:
+        """The checkpoint to go on from; None: begin at the start. size: bytes of a checkpoint.
+
+        Raises:
+            InputError: a run is there that is not to be resumed, or has no checkpoint.
+            StorageError: it cannot be written, or is too small.
+        """
+        checkpoints.check_writable(self.path, 2 * (self.keep + 3) * size)
+        found = checkpoints.latest(self.checkpoints)
+        there = checkpoints.begun(self.path)
+        if there and found is None:
+            raise InputError(
+                f"{self.path} holds {there}, but no whole checkpoint to go on from: restore checkpoints/, or "
+                "delete the directory to begin again"
+            )
+        if there and not resume:
+            raise InputError(
+                f"{self.path} holds a run already ({Path(there).name}): resume it, or choose another directory"
+            )
+        return found if resume else None
+
+    def load(self, found: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of a checkpoint that was made with these settings, and with the files as they are.
+
+        Raises:
+            InputError: a setting was another one.
+            StorageError: the checkpoint, or a file that it seals, is not what it was.
+        """
+        state = checkpoints.load(found)
+        made = {"lag": 0} | state["settings"]
+        for name, value in settings.items():
+            if made.get(name) != value:
+                raise InputError(
+                    f"{self.path}: the run was made with {name}={made.get(name)!r}, not {value!r}; "
+                    "resume it with the same settings, or choose another directory"
+                )
+        seal.check(self.path, state.get("files", {}), found.name, f"delete {self.path} to begin it again")
+        return state
+
+    def start(self) -> dict[str, Any] | None:
+        """States of the policies before any training; None if they are damaged."""
+        kept = checkpoints.path_of(self.checkpoints, 0)
+        return None if checkpoints.damage(kept) else checkpoints.load(kept)["policies"]
+
+    def write_checkpoint(self, iteration: int, state: dict[str, Any]) -> None:
+        """Keep a state, sealing what it was made with, and remove older ones."""
+        sealed = seal.seal(self.path, ("metrics.jsonl", *self.files))
+        checkpoints.save(self.checkpoints, iteration, state | {"files": sealed})
+        checkpoints.prune(self.checkpoints, self.keep)
+
+    def write_turns(self, iteration: int, turns: Turns, *, alone: bool) -> None:
+        """Keep a table and, of a team, who heard whom. alone: remove those of other iterations."""
+        name = f"iteration-{iteration:06d}.parquet"
+        turns.save(self.path / "turns" / name)
+        if {"heard", "heard_turn"} <= set(turns.columns):
+            with whole(self.path / "messages" / name) as temporary:
+                messages(turns).write_parquet(temporary)
+        for path in self._tables() if alone else ():
+            if path.name != name:
+                path.unlink()
+
+    def forget_after(self, iteration: int) -> None:
+        """What a killed run wrote after its last checkpoint will be written again."""
+        self.journal.rewind(iteration)
+        for path in self._tables():
+            if checkpoints.iteration_of(path.with_suffix("")) > iteration:
+                path.unlink()
+
+    def _tables(self) -> list[Path]:
+        return [path for name in ("turns", "messages") for path in (self.path / name).glob("iteration-*.parquet")]

@@ -1,0 +1,72 @@
+"""The env of a recipe, with its pipeline and workflow around it, and whether it can be played at all."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable
+
+from palaestra.algebra.registry import load_object, read_call
+from palaestra.envs import find, make
+from palaestra.envs.base import EnvFactory
+from palaestra.errors import PalaestraError, RecipeError
+from palaestra.runs.parts import EnvPart
+from palaestra.runs.teachers import call, naming
+from palaestra.teams import WORKFLOWS, pipeline
+
+
+def env(part: EnvPart, split: str) -> EnvFactory:
+    """The env for "train" or "test"; envs that have no splits take no notice.
+
+    Raises:
+        RecipeError: there is no such env, or it does not take these options.
+        MissingExtraError: its library is not installed.
+    """
+    options = dict(part.options)
+    if ":" in part.make:
+        with naming("env.make"):
+            factory: EnvFactory = functools.partial(load_object(part.make, "module:name"), **options)
+    else:
+        with naming("env"):
+            if "split" in inspect.signature(find(part.make)[0]).parameters:
+                options["split"] = split
+            factory = make(part.make, **options)
+    if part.roles is not None:
+        factory = call(pipeline, part.pipeline, "env.pipeline", factory, roles=part.roles)
+    if part.workflow is not None:
+        if isinstance(part.workflow, str):
+            name, values, options = read_call(part.workflow)
+        else:
+            name, values, options = "graph", [], part.workflow
+        with naming("env.workflow"):
+            transform = WORKFLOWS.find(name)
+        factory = call(transform, options, f"env.workflow {name!r}", factory, *values)
+    return factory
+
+
+def try_env(factory: EnvFactory, name: str) -> None:
+    """Make and reset one env, because whoever wrote it may find something wrong only then.
+
+    Raises:
+        RecipeError: it cannot be made, or what was made is no env.
+    """
+    try:
+        made = factory()
+        missing = [each for each in ("agents", "reset", "step") if not hasattr(made, each)]
+        if missing:
+            raise RecipeError(f"env.make: {name!r} made {type(made).__name__}, which is no env: it lacks {missing[0]}")
+        if not isinstance(made.agents, Iterable) or isinstance(made.agents, str):
+            raise RecipeError(
+                f"env.make: {name!r} made {type(made).__name__}, whose agents are {made.agents!r}; "
+                "expected a tuple of their names"
+            )
+        made.reset(0)
+    except PalaestraError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"env: {name!r} cannot be played ({type(error).__name__}: {error})") from error
+
+
+def agents_of(factory: EnvFactory) -> tuple[str, ...]:
+    """Every agent that can act in an env."""
+    return tuple(factory().agents)
