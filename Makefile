@@ -32,8 +32,9 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
+# The tests start some sixty processes of Python, and each would compile the package anew if it were not kept.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/scale
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/scale
 
 # The properties again, with examples drawn anew and more of them; CI's are the same each time.
 fuzz: $(INSTALLED)

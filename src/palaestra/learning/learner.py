@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -107,6 +108,8 @@ class PolicyGradient:
             raise InputError(f"PolicyGradient: schedule={schedule!r} needs updates=, how many there are until lr is 0")
         if epochs < 1 or (minibatch is not None and minibatch < 1):
             raise InputError(f"PolicyGradient: epochs={epochs} and minibatch={minibatch} must be at least 1")
+        if not 0 <= weight_decay < math.inf:
+            raise InputError(f"PolicyGradient: weight_decay={weight_decay} must be at least 0 and finite")
         ordered = Sequential(sequential or "turn", order, chunk_tokens)
         self.strategy: Strategy = ordered if sequential else together
         self.terms = objective(terms)
@@ -121,6 +124,7 @@ class PolicyGradient:
         self.lr = rates(lr, self.policies)
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
+        self.weight_decay = weight_decay
         self.updates = 0
         self.memory: dict[str, dict[str, dict[str, Any]]] = {
             name: {key: {} for key in self.terms} for name in self.policies
@@ -137,13 +141,17 @@ class PolicyGradient:
         self.devices: Devices = spread(devices, timeout)
         self.learned = self.devices.place(self.policies)
         self.references = self.devices.place(references, frozen=True)
-        self.optimisers = {
-            name: torch.optim.AdamW(self._groups(name), self.lr[name], weight_decay=weight_decay, fused=True)
-            for name in self.policies
-        }
         self._ready: dict[str, torch.Tensor] = {}
         self._told: dict[str, list[Taken]] = {name: [] for name in self.policies}
         self.devices.begin(self)
+
+    @cached_property
+    def optimisers(self) -> dict[str, torch.optim.Optimizer]:
+        """Of each policy; made when one is asked for, since the first in a process takes PyTorch two seconds."""
+        return {
+            name: torch.optim.AdamW(self._groups(name), self.lr[name], weight_decay=self.weight_decay, fused=True)
+            for name in self.policies
+        }
 
     # -- the protocol -------------------------------------------------------------------------------------------------
 
