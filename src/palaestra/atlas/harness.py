@@ -54,7 +54,7 @@ class Reproduction:
     """An experiment and what it is meant to show.
 
     claim: the mechanism, in one sentence. baseline: what it is compared with. criterion: when it holds, in words and
-    numbers. seeds: independent repetitions by default. slow: more than some five seconds of CPU, so CI leaves it out.
+    numbers. seeds: independent repetitions by default. slow: more than some four seconds of CPU, so CI leaves it out.
     """
 
     id: int

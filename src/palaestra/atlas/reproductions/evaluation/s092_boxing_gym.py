@@ -66,6 +66,7 @@ def posterior_sd(greedy: bool, seed: int) -> np.ndarray:
     criterion="ten draws overestimate by > 10 % at x = 1 and > 40 % at x = 4; a hundred lie at least 8 times nearer to "
     "what a thousand give for the same outcomes; corrected estimates lie nearer than plain ones; "
     "greedy designs leave a smaller mean posterior SD in every block of 20 truths (so they did on five fresh seeds)",
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """The linear model, then the death process."""

@@ -56,6 +56,7 @@ def learned(scale: float, rng: np.random.Generator) -> tuple[np.ndarray, float, 
     criterion="no wrong label; weights equal to 1e-6 and success of the best hundred 1.00 for energy times 1, 10 and "
     "100, in every run; the sum's best hundred succeed less often at every scale, and at 100 less than at 1",
     seeds=(0, 1, 2, 3, 4),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Labels, then the three scales."""

@@ -101,6 +101,7 @@ def worked() -> bool:
     criterion="worked correction exact; with 14 nodes .005 above opinions alone; with 8 and 14 .05 above chance, over "
     "all seeds together (held on both fresh blocks; asked at first was no loss at 8, which is .05 and did not hold)",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Three searches, two budgets."""

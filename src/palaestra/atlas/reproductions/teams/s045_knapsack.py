@@ -82,6 +82,7 @@ def composed(rng: np.random.Generator, budget: float) -> dict[str, tuple[float, 
     "baseline and covers more skills per cost; at 12 it covers .05 more of them than the most similar and "
     "one a skill (held on two fresh blocks; not more than a knapsack that buys many a skill at twice the cost)",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked, ratios, inventories."""

@@ -120,6 +120,7 @@ def relayed(after: int, seed: int) -> float:
     "within .06 of the closed form .424, .811, .900, .942 at 0, 1, 2, 4 strong turns and rising up to 2, one turn "
     "closing half of the gap to a strong pair (.995), in every seed (held on both fresh blocks)",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Mazes, then the relay."""

@@ -88,6 +88,7 @@ WAYS = {
     criterion="worked choice (.2122, .2838, .5040) exact; guided .03 above each baseline in the mean over "
     "landscapes of all seeds (held on a fresh block); with surprise shown",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """All ways on the same landscapes."""

@@ -76,6 +76,7 @@ def remembered(rng: np.random.Generator, refining: bool, rounds: int = 240) -> t
     "memory the cheap win .05 more of the last quarter than of the first and than without, in every seed "
     "(held on both fresh blocks)",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both worlds, then the memory."""

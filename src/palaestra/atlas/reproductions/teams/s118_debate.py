@@ -65,6 +65,7 @@ def played(bias: float, seed: int) -> tuple[float, float, list[float]]:
     "most the vote; with a bias of 3 it is ahead of the vote, in every seed (held on both fresh "
     "blocks of two seeds tried)",
     seeds=(0, 1),
+    slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Both biases, both workflows."""
