@@ -8,8 +8,9 @@ So it is a task for several readers of one page each, or for somebody who writes
 
 from __future__ import annotations
 
+import itertools
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,27 +39,26 @@ class Cups(TaskEnv):
             )
         self.pages, self.swaps, self.patter = pages, swaps, patter
         self.cups = string.ascii_lowercase[:cups]
+        self.pairs = ["".join(pair) for pair in itertools.combinations(self.cups, 2)]
 
     def draw(self, seed: int) -> Task:
         """Pages of swaps that are drawn from `seed`."""
-        rng = np.random.default_rng(seed)
-        start = self.cups[int(rng.integers(len(self.cups)))]
-        swaps = [[self._swap(rng) for _ in range(rng.integers(self.swaps) + 1)] for _ in range(self.pages)]
-        pages = [self._page(page, rng) for page in swaps]
-        parts = (f"{start} {pages[0]}", *pages[1:])
-        question, answer = PAGE.join(parts), follow(start, (swap for page in swaps for swap in page))
+        # all luck at once: a call for each number costs more than the rest of the episode
+        luck = iter(np.random.default_rng(seed).random(1 + self.pages * (2 + self.swaps + 2 * self.patter)).tolist())
+
+        def one_of(choices: Sequence[Any]) -> Any:
+            return choices[int(next(luck) * len(choices))]
+
+        start, pages, texts = one_of(self.cups), [], []
+        for _ in range(self.pages):
+            pages.append([one_of(self.pairs) for _ in range(one_of(range(self.swaps)) + 1)])
+            words = list(pages[-1])
+            for _ in range(one_of(range(self.patter + 1))):
+                words.insert(one_of(range(len(words) + 1)), one_of(PATTER))
+            texts.append(" ".join(words))
+        parts = (f"{start} {texts[0]}", *texts[1:])
+        question, answer = PAGE.join(parts), follow(start, (swap for page in pages for swap in page))
         return Task(question, question, lambda text: float(text.split()[-1] == answer), answer, parts)
-
-    def _page(self, swaps: list[str], rng: np.random.Generator) -> str:
-        """The swaps in their order, with talk between them."""
-        words = list(swaps)
-        for _ in range(rng.integers(self.patter + 1)):
-            words.insert(int(rng.integers(len(words) + 1)), PATTER[int(rng.integers(len(PATTER)))])
-        return " ".join(words)
-
-    def _swap(self, rng: np.random.Generator) -> str:
-        one, other = sorted(rng.choice(len(self.cups), 2, replace=False).tolist())
-        return self.cups[one] + self.cups[other]
 
 
 def follow(ball: str, swaps: Iterable[str]) -> str:
