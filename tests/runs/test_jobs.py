@@ -267,6 +267,18 @@ def test_what_goes_wrong_in_a_seed_is_told_with_its_name(tmp_path: Path, monkeyp
         run._run_job(Job(small(), 4, tmp_path, "seed 4"), False)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "cores", "jobs", "at_once"),
+    [(5, 2, None, 3), (5, 4, None, 5), (6, 2, None, 2), (3, 8, None, 3), (9, 8, None, 9), (5, 2, 2, 2), (2, 1, 9, 2)],
+)
+def test_no_core_idles_while_the_last_seeds_train(
+    seeds: int, cores: int, jobs: int | None, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    work = [Job(small(), seed, tmp_path, "") for seed in range(seeds)]
+    assert run._at_once(work, jobs, 1) == at_once
+
+
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 

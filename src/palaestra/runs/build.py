@@ -238,12 +238,17 @@ def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
     return call(make, common | options, "play.executor", *values)  # type: ignore[no-any-return]
 
 
+def on_a_cluster(text: str) -> bool:
+    """Whether this executor plays in places that seeds share."""
+    return hasattr(EXECUTORS.find(read_call(text)[0]), "shared")
+
+
 def shared_executor(text: str, seeds: int, stack: contextlib.ExitStack) -> str:
     """The executor for so many seeds that train at once; one with a cluster joins it here, until the stack closes."""
-    name, values, options = read_call(text)
-    make = EXECUTORS.find(name)
-    if not hasattr(make, "shared"):
+    if not on_a_cluster(text):
         return text
+    name, values, options = read_call(text)
+    make: Any = EXECUTORS.find(name)
     given = inspect.signature(make).bind_partial(*values, **options).arguments
     ours = stack.enter_context(make.shared(given, seeds))
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in ours.items())})"

@@ -96,7 +96,7 @@ RecipeName = Annotated[
     typer.Argument(metavar="RECIPE", help="a shipped recipe (see `recipes`) or a .yaml file", autocompletion=shipped),
 ]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="e.g. train.iterations=20")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: number of cores]")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="seeds at once [default: about the number of cores]")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
