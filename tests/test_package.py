@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import palaestra
+from palaestra.atlas import systems
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -113,3 +114,26 @@ def test_files_that_are_named_exist(document: Path) -> None:
     for path in re.findall(r"`((?:src|docs|examples|benchmarks|tests)/[\w./-]+)`", text):
         if not re.search(r"[A-Z]{3,}|NNN|\.\.\.", path):
             assert (ROOT / path).exists(), f"{document.name} names {path}, which is not there"
+
+
+def test_the_page_on_the_architecture_names_every_floor_in_the_order_of_imports() -> None:
+    rows = re.findall(r"^\| \w+ \| `(\w+)` \|", (ROOT / "docs/architecture.md").read_text(), flags=re.MULTILINE)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert rows == [layer.removeprefix("palaestra.") for layer in contracts[0]["layers"]]
+    source = Path(palaestra.__file__).parent
+    packages = {path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert packages - {"__init__", "__main__"} == set(rows)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_the_number_of_systems_is_that_of_the_atlas(document: str) -> None:
+    said = re.findall(r"(\d+) (?:published systems|systems|rows)\b", (ROOT / document).read_text())
+    assert said
+    assert {int(number) for number in said} == {len(systems())}
+
+
+def test_the_guide_for_contributors_has_a_row_for_every_registry() -> None:
+    source = "\n".join(path.read_text() for path in Path(palaestra.__file__).parent.rglob("*.py"))
+    registries = set(re.findall(r"^([A-Z_]+)(?:: Registry\[.*\])? = Registry\b", source, flags=re.MULTILINE))
+    named = set(re.findall(r"`@([A-Z_]+)\.register", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert named == registries - {"REGISTRY", "STAGES"}, "signals and stages have a decorator of their own"

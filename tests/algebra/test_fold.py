@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import fold, milestone_bonus, pressure, recurrence, running_max
 from palaestra.testing.signal import sample_turns, shuffled
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def test_general_folds_against_loops() -> None:

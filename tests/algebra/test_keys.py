@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import calls, centre, edge, is_first, is_last, joined, mean, rank_among, team, upper_half
 from palaestra.errors import ExpressionError
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def test_first_and_last_go_by_turn_not_by_place_in_the_table() -> None:

@@ -302,23 +302,6 @@ def test_segments_are_the_rows_of_each_key_in_the_order_of_play(rows: list[tuple
 # -- checks of a rollout ----------------------------------------------------------------------------------------------
 
 
-def test_groups_must_start_from_one_observation() -> None:
-    turns = Turns(
-        {
-            "group": [0, 0, 0, 0, 1, 1, 2],
-            "episode": [0, 0, 1, 1, 0, 1, 0],
-            "turn": [0, 1, 0, 1, 0, 0, 0],
-            "agent": ["a", "b", "a", "b", "a", "a", None],
-            "state": [1, 2, 1, 3, 1, 2, 9],
-        }
-    )
-    assert turns.divergent_groups().rows() == [(1,)], "later states may differ, first ones may not"
-    by_seat = Turns({"group": [0, 0], "episode": [0, 0], "turn": [0, 0], "agent": ["a", "b"], "state": [1, 2]})
-    assert by_seat.divergent_groups().is_empty(), "each seat sees its own start"
-    with pytest.raises(MissingColumnError, match="divergent_groups: column 'state'"):
-        Turns(turns.frame.drop("state")).divergent_groups()
-
-
 def test_rows_whose_prompt_does_not_extend_the_episode_are_marked() -> None:
     turns = Turns(
         {

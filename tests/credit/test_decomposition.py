@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     ReturnDecomposition,
@@ -25,10 +25,6 @@ from palaestra.testing import check_signal
 from palaestra.testing.signal import sample_turns
 
 PLANTED = np.array([0.0, 0.1, 0.3, -0.2, 0.5, 0.05])
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def play(episodes: int, rng: np.random.Generator, size: int = 6) -> tuple[np.ndarray, np.ndarray]:

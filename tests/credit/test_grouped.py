@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal, fill_missing
+from palaestra.algebra.signals import fill_missing
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     centre,
@@ -34,10 +35,6 @@ from palaestra.errors import ExpressionError, RewardError
 from palaestra.testing.signal import sample_turns
 
 
-def value(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
-
-
 def close(found: Any, expected: Any, tolerance: float = 5e-5) -> None:
     np.testing.assert_allclose(found, expected, 0, tolerance, equal_nan=True)
 
@@ -55,21 +52,21 @@ FOUR = Turns({"group": [0] * 4, "episode": [0, 1, 2, 3], "agent": ["a"] * 4, "re
 
 
 def test_one_reward_of_four_under_each_convention() -> None:
-    close(value(grpo(eps=0), FOUR), [1.5, -0.5, -0.5, -0.5])
-    close(value(grpo(ddof=0, eps=0), FOUR), [1.7320, -0.5773, -0.5773, -0.5773], 1e-4)
-    close(value(rloo(), FOUR), [1, -1 / 3, -1 / 3, -1 / 3], 1e-12)
-    close(value(dr_grpo(), FOUR), [0.75, -0.25, -0.25, -0.25], 1e-12)
-    close(value(reinforce(), FOUR), [0.75, -0.25, -0.25, -0.25], 1e-12)
+    close(values(grpo(eps=0), FOUR), [1.5, -0.5, -0.5, -0.5])
+    close(values(grpo(ddof=0, eps=0), FOUR), [1.7320, -0.5773, -0.5773, -0.5773], 1e-4)
+    close(values(rloo(), FOUR), [1, -1 / 3, -1 / 3, -1 / 3], 1e-12)
+    close(values(dr_grpo(), FOUR), [0.75, -0.25, -0.25, -0.25], 1e-12)
+    close(values(reinforce(), FOUR), [0.75, -0.25, -0.25, -0.25], 1e-12)
 
 
 def test_a_lone_episode() -> None:
     one = Turns({"group": [0], "episode": [0], "agent": ["a"], "state": [0], "reward": [0.7]})
     for signal in (grpo(), dr_grpo(), rloo(), reinforce(), reinforce_plus_plus(), mars(), gigpo(singleton="zero")):
-        assert value(signal, one).tolist() == [0], signal
-    close(value(dr_mas(), one), [0.7], 1e-6)
-    close(value(gigpo(), one), [0.7], 1e-6)
-    close(value(gigpo(scale=False), one), [0.7], 1e-12)
-    assert value(dr_mas(singleton="zero"), one).tolist() == [0]
+        assert values(signal, one).tolist() == [0], signal
+    close(values(dr_mas(), one), [0.7], 1e-6)
+    close(values(gigpo(), one), [0.7], 1e-6)
+    close(values(gigpo(scale=False), one), [0.7], 1e-12)
+    assert values(dr_mas(singleton="zero"), one).tolist() == [0]
 
 
 # -- [18] Dr. MAS -----------------------------------------------------------------------------------------------------
@@ -86,8 +83,8 @@ TEAM = Turns(
 
 
 def test_dr_mas_worked_numbers() -> None:
-    close(value(grpo("reward"), TEAM), [1.1544] * 2 + [-0.5986] * 4 + [-0.5558] * 2)
-    found = value(dr_mas("reward"), TEAM)
+    close(values(grpo("reward"), TEAM), [1.1544] * 2 + [-0.5986] * 4 + [-0.5558] * 2)
+    found = values(dr_mas("reward"), TEAM)
     close(found[0::2], [1.4938, -0.4337, -0.6264, -0.4337])
     close(found[1::2], [1.5, -0.5, -0.5, -0.5])
 
@@ -105,18 +102,18 @@ def test_dr_mas_is_the_loop(seed: int) -> None:
         scores = by_key[group, agent]
         mean, std = (0.0, 1.0) if len(scores) == 1 else (np.mean(scores), np.std(scores, ddof=1))
         expected.append(0.0 if std == 0 else (score - mean) / (std + 1e-6))
-    close(value(dr_mas("reward"), turns), expected, 1e-9)
+    close(values(dr_mas("reward"), turns), expected, 1e-9)
 
 
 # -- [28] MARS --------------------------------------------------------------------------------------------------------
 
 
 def test_mars_worked_numbers() -> None:
-    values = Turns({"agent": ["a"] * 4, "reward": [1.0, 1, 1, -1]})
-    close(value(centre("reward", over="agent"), values), [0.5, 0.5, 0.5, -1.5], 1e-12)
-    close(value(centre("reward", over="agent", unit="unique"), values), [1, 1, 1, -1], 1e-12)
+    lone = Turns({"agent": ["a"] * 4, "reward": [1.0, 1, 1, -1]})
+    close(values(centre("reward", over="agent"), lone), [0.5, 0.5, 0.5, -1.5], 1e-12)
+    close(values(centre("reward", over="agent", unit="unique"), lone), [1, 1, 1, -1], 1e-12)
     steps = Turns({"episode": [0] * 3, "turn": [0, 1, 2], "agent": ["a"] * 3, "reward": [0.2, -0.1, 1.0]})
-    close(value(return_to_go(), steps), [1.1, 0.9, 1.0], 1e-12)
+    close(values(return_to_go(), steps), [1.1, 0.9, 1.0], 1e-12)
 
 
 def loop_whiten(x: np.ndarray) -> np.ndarray:
@@ -152,7 +149,7 @@ def test_mars_is_the_loop_in_the_order_of_its_code(rewards: Any, whiten_rewards:
         turns = random_turns(seed, groups=(2, 3, 4), simultaneous=seed % 2 == 0)
         rows = turns.frame.select("group", "episode", "turn", "agent", "reward").rows()
         signal = mars(rewards=rewards, whiten_rewards=whiten_rewards, limit=limit)
-        close(value(signal, turns), loop_mars(rows, rewards, whiten_rewards, limit), 1e-5)
+        close(values(signal, turns), loop_mars(rows, rewards, whiten_rewards, limit), 1e-5)
 
 
 def test_mars_leaves_each_seat_no_bias_and_counts_equal_sums_once() -> None:
@@ -165,7 +162,7 @@ def test_mars_leaves_each_seat_no_bias_and_counts_equal_sums_once() -> None:
             "reward": [0.1, 0.2, 0.3, 0.3, 0.2, 0.1, 0.2, 0.3, 0.1, 0, 0, 0],
         }
     )
-    close(value(mars(), turns)[[0, 3]], value(mars(), turns)[6], 1e-9)
+    close(values(mars(), turns)[[0, 3]], values(mars(), turns)[6], 1e-9)
     with pytest.raises(ExpressionError, match="mars: rewards='mea'; did you mean 'mean'"):
         mars(rewards="mea")  # type: ignore[arg-type]
 
@@ -187,17 +184,17 @@ ANCHORS = Turns(
 def test_gigpo_worked_numbers() -> None:
     steps = return_to_go(gamma=0.95)
     close(
-        value(standardise("reward", over="episode"), ANCHORS)[:3],
-        value(standardise("reward", over="episode"), ANCHORS)[6:9],
+        values(standardise("reward", over="episode"), ANCHORS)[:3],
+        values(standardise("reward", over="episode"), ANCHORS)[6:9],
     )
-    episode = value(gigpo(weight=0.0), ANCHORS)
+    episode = values(gigpo(weight=0.0), ANCHORS)
     close(episode, np.tile(np.repeat([0.8660, -0.8660], 3), 2))
-    mean_only = value(centre(steps, over=("group", "state")), ANCHORS)
+    mean_only = values(centre(steps, over=("group", "state")), ANCHORS)
     close(mean_only, [4.5125, 6.3333, 0, -4.5125, -3.1667, -3.1667] * 2)
-    scaled = value(gigpo(), ANCHORS) - episode
+    scaled = values(gigpo(), ANCHORS) - episode
     close(scaled, [0.8660, 1.1547, 0, -0.8660, -0.5774, -0.5774] * 2)
-    close(value(gigpo(scale=False), ANCHORS), np.tile(np.repeat([5.0, -5.0], 3), 2) + mean_only)
-    close(value(gigpo(weight=0.5), ANCHORS), episode + 0.5 * scaled, 1e-9)
+    close(values(gigpo(scale=False), ANCHORS), np.tile(np.repeat([5.0, -5.0], 3), 2) + mean_only)
+    close(values(gigpo(weight=0.5), ANCHORS), episode + 0.5 * scaled, 1e-9)
 
 
 def loop_gigpo(turns: Turns, gamma: float, scale: bool, weight: float) -> np.ndarray:
@@ -238,7 +235,7 @@ def loop_gigpo(turns: Turns, gamma: float, scale: bool, weight: float) -> np.nda
 @given(seeds, st.booleans(), st.booleans())
 def test_gigpo_is_the_loop(seed: int, scale: bool, simultaneous: bool) -> None:
     turns = random_turns(seed, groups=(1, 3, 4), simultaneous=simultaneous)
-    close(value(gigpo(gamma=0.9, weight=0.7, scale=scale), turns), loop_gigpo(turns, 0.9, scale, 0.7), 1e-8)
+    close(values(gigpo(gamma=0.9, weight=0.7, scale=scale), turns), loop_gigpo(turns, 0.9, scale, 0.7), 1e-8)
 
 
 # -- the others -------------------------------------------------------------------------------------------------------
@@ -272,9 +269,9 @@ def test_grpo_dr_grpo_and_rloo_are_the_loops(seed: int) -> None:
         expected["grpo"].append(0.0 if std < 1e-7 else (mine - middle) / (std + 1e-6))
         expected["dr_grpo"].append(mine - middle)
         expected["rloo"].append(0.0 if alone else mine - (sum(scores) - mine) / (n - 1))
-    close(value(grpo(), turns), expected["grpo"], 1e-9)
-    close(value(dr_grpo(), turns), expected["dr_grpo"], 1e-9)
-    close(value(rloo(), turns), expected["rloo"], 1e-9)
+    close(values(grpo(), turns), expected["grpo"], 1e-9)
+    close(values(dr_grpo(), turns), expected["dr_grpo"], 1e-9)
+    close(values(rloo(), turns), expected["rloo"], 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -283,20 +280,20 @@ def test_advantages_of_a_group_sum_to_zero(seed: int) -> None:
     turns = random_turns(seed, groups=(1, 2, 6))
     first = turns.frame.with_row_index("row").group_by("group", "episode", maintain_order=True).first()
     for signal in (grpo(), dr_grpo(), rloo()):
-        per_episode = value(signal, turns)[first["row"].to_numpy()]
+        per_episode = values(signal, turns)[first["row"].to_numpy()]
         close(np.bincount(first["group"].to_numpy(), per_episode), 0, 1e-9)
     for agent_wise in (dr_mas(singleton="zero"), reinforce(over=("group", "agent"))):
-        close(np.bincount(turns.codes("group", "agent").ids, value(agent_wise, turns)), 0, 1e-9)
+        close(np.bincount(turns.codes("group", "agent").ids, values(agent_wise, turns)), 0, 1e-9)
 
 
 def test_reinforce_plus_plus_whitens_the_returns_of_the_batch() -> None:
     turns = random_turns(3, groups=(2, 3))
-    returns = value(return_to_go(gamma=0.9), turns)
-    close(value(reinforce_plus_plus(gamma=0.9), turns), loop_whiten(returns), 1e-9)
+    returns = values(return_to_go(gamma=0.9), turns)
+    close(values(reinforce_plus_plus(gamma=0.9), turns), loop_whiten(returns), 1e-9)
     groups = turns["group"].to_numpy()
     centred = returns - np.array([returns[groups == group].mean() for group in groups])
-    close(value(reinforce_plus_plus(gamma=0.9, baseline="group"), turns), loop_whiten(centred), 1e-9)
-    close(value(whiten("reward"), turns), loop_whiten(turns["reward"].to_numpy()), 1e-9)
+    close(values(reinforce_plus_plus(gamma=0.9, baseline="group"), turns), loop_whiten(centred), 1e-9)
+    close(values(whiten("reward"), turns), loop_whiten(turns["reward"].to_numpy()), 1e-9)
 
 
 def test_the_blend_of_two_estimators_is_a_sum() -> None:
@@ -304,7 +301,7 @@ def test_the_blend_of_two_estimators_is_a_sum() -> None:
     turns = random_turns(5, groups=(2, 4))
     for weight in (0.0, 0.3, 1.0):
         blend = weight * grpo() + (1 - weight) * dr_mas()
-        close(value(blend, turns), weight * value(grpo(), turns) + (1 - weight) * value(dr_mas(), turns), 1e-12)
+        close(values(blend, turns), weight * values(grpo(), turns) + (1 - weight) * values(dr_mas(), turns), 1e-12)
 
 
 def test_unscored_episodes_leave_the_statistic_and_stay_missing() -> None:
@@ -319,21 +316,21 @@ def test_unscored_episodes_leave_the_statistic_and_stay_missing() -> None:
     )
     scored = Turns(turns.frame.filter(turns["reward"].is_not_null()))
     for signal in (grpo(), rloo(), dr_grpo(), dr_mas(), gigpo(), reinforce(), reinforce_plus_plus(), mars()):
-        found = value(signal, turns)
+        found = values(signal, turns)
         assert np.isnan(found).tolist() == [False, False, True, False], signal
-        close(np.delete(found, 2), value(signal, scored), 1e-12)
-    zero = value(grpo(fill_missing("reward", 0.0)), turns)
+        close(np.delete(found, 2), values(signal, scored), 1e-12)
+    zero = values(grpo(fill_missing("reward", 0.0)), turns)
     assert zero[2] == zero[1], "zero has to be asked for"
 
 
 def test_a_leave_one_out_baseline_never_sees_the_own_reward() -> None:
     turns = random_turns(7, groups=(5,), agents=("a",), longest=1)
-    before = value(rloo(), turns)
+    before = values(rloo(), turns)
     changed = turns.with_column(reward=turns["reward"].to_numpy() + np.array([100.0, 0, 0, 0, 0]))
-    after = value(rloo(), changed)
+    after = values(rloo(), changed)
     close(after[0] - before[0], 100, 1e-9)
     close(after[1:] - before[1:], -25, 1e-9)
-    close(value(leave_one_out("reward", over="group"), turns), before, 1e-12)
+    close(values(leave_one_out("reward", over="group"), turns), before, 1e-12)
 
 
 def test_mars_takes_values_that_differ_by_rounding_for_one() -> None:
@@ -347,9 +344,9 @@ def test_mars_takes_values_that_differ_by_rounding_for_one() -> None:
     ):
         for scale in (1.0, 1e-9, 1e9):
             one, other = (Turns(keys | {"reward": scale * np.array(each)}) for each in (exact, rounded))
-            np.testing.assert_allclose(value(mars(), one), value(mars(), other), rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(values(mars(), one), values(mars(), other), rtol=1e-9, atol=1e-12)
             number = count("reward", over=(), unit="unique")
-            assert value(number, other)[0] == value(number, one)[0] == 3
+            assert values(number, other)[0] == values(number, one)[0] == 3
 
 
 def test_mars_whitens_rewards_only_if_asked() -> None:
@@ -361,9 +358,9 @@ def test_mars_whitens_rewards_only_if_asked() -> None:
     returns = np.array([centred[0] + centred[1], *centred[1:]])
     left = returns - np.mean(sorted({round(each, 12) for each in returns}))
     expected = (left - left.mean()) / np.sqrt(left.var(ddof=1) + 1e-8)
-    np.testing.assert_allclose(value(mars(), turns), expected, rtol=1e-6)
+    np.testing.assert_allclose(values(mars(), turns), expected, rtol=1e-6)
     assert np.abs(expected).max() < 0.3
-    assert np.abs(value(mars(whiten_rewards=True), turns)).max() > 1
+    assert np.abs(values(mars(whiten_rewards=True), turns)).max() > 1
 
 
 @pytest.mark.parametrize("size", [1e160, 1e300])
@@ -373,9 +370,9 @@ def test_large_rewards_keep_their_credit(size: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for signal in (grpo(eps=0), dr_mas(eps=0), gigpo()):
-            np.testing.assert_allclose(value(signal, large), value(signal, small), rtol=1e-5)
+            np.testing.assert_allclose(values(signal, large), values(signal, small), rtol=1e-5)
         for signal in (rloo(), dr_grpo()):
-            np.testing.assert_allclose(value(signal, large) / size, value(signal, small))
+            np.testing.assert_allclose(values(signal, large) / size, values(signal, small))
         for signal in (mars(), reinforce_plus_plus()):  # the trainers' whitening squares the deviation
             with pytest.raises(ExpressionError, match="is not finite in 4 rows"):
                 signal.evaluate(large)

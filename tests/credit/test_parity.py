@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import (
@@ -42,10 +43,6 @@ def batch(seed: int, sizes: list[int]) -> tuple[Turns, np.ndarray, np.ndarray]:
     return Turns(columns), group[order], reward
 
 
-def value(signal: Any, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
-
-
 SIZES = [1, 2, 3, 8, 1, 5, 8, 4]
 
 
@@ -66,28 +63,28 @@ def verl(function: Any, group: np.ndarray, reward: np.ndarray, **more: Any) -> n
 def test_verl_grpo(core_algos: Any, seed: int) -> None:
     turns, group, reward = batch(seed, SIZES)
     theirs = verl(core_algos.compute_grpo_outcome_advantage, group, reward)
-    np.testing.assert_allclose(value(grpo(flavour="verl"), turns), theirs, 1e-6, 1e-6)
+    np.testing.assert_allclose(values(grpo(flavour="verl"), turns), theirs, 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_verl_vectorised_grpo_agrees_where_the_deviation_is_above_its_floor(core_algos: Any, seed: int) -> None:
     turns, group, reward = batch(seed, SIZES)
     theirs = verl(core_algos.compute_grpo_vectorized_outcome_advantage, group, reward)  # it computes in float32
-    np.testing.assert_allclose(value(grpo(flavour="verl"), turns), theirs, 1e-4, 1e-4)
+    np.testing.assert_allclose(values(grpo(flavour="verl"), turns), theirs, 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_verl_rloo(core_algos: Any, seed: int) -> None:
     turns, group, reward = batch(seed, SIZES)
     theirs = verl(core_algos.compute_rloo_outcome_advantage, group, reward)
-    np.testing.assert_allclose(value(rloo(flavour="verl"), turns), theirs, 1e-6, 1e-6)
+    np.testing.assert_allclose(values(rloo(flavour="verl"), turns), theirs, 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_verl_vectorised_rloo_is_our_default(core_algos: Any, seed: int) -> None:
     turns, group, reward = batch(seed, SIZES)
     theirs = verl(core_algos.compute_rloo_vectorized_outcome_advantage, group, reward)
-    np.testing.assert_allclose(value(rloo(), turns), theirs, 1e-6, 1e-6)
+    np.testing.assert_allclose(values(rloo(), turns), theirs, 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -97,14 +94,14 @@ def test_verl_reinforce_plus_plus_with_a_group_baseline(core_algos: Any, seed: i
     theirs, _ = core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage(
         rewards, torch.ones_like(rewards), group
     )
-    np.testing.assert_allclose(value(reinforce_plus_plus(baseline="group"), turns), theirs[:, 0], 1e-6, 1e-6)
+    np.testing.assert_allclose(values(reinforce_plus_plus(baseline="group"), turns), theirs[:, 0], 1e-6, 1e-6)
 
 
 def test_verl_whitening() -> None:
     functional = pytest.importorskip("verl.utils.torch_functional")
     turns, _, reward = batch(0, SIZES)
     theirs = functional.masked_whiten(torch.from_numpy(reward), torch.ones(len(reward)))
-    np.testing.assert_allclose(value(whiten("reward"), turns), theirs, 1e-6, 1e-6)
+    np.testing.assert_allclose(values(whiten("reward"), turns), theirs, 1e-6, 1e-6)
 
 
 # -- verl, token by token ---------------------------------------------------------------------------------------------
@@ -309,7 +306,7 @@ def test_trl_grpo(nanstd: Any, seed: int) -> None:
     turns, rewards = equal_groups(seed)
     middle = torch.nanmean(rewards, dim=1, keepdim=True)
     theirs = torch.nan_to_num((rewards - middle) / (nanstd(rewards, dim=1, keepdim=True) + 1e-4), nan=0.0)
-    np.testing.assert_allclose(value(grpo(flavour="trl"), turns), theirs.ravel(), 1e-6, 1e-6)
+    np.testing.assert_allclose(values(grpo(flavour="trl"), turns), theirs.ravel(), 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -319,7 +316,7 @@ def test_trl_rloo(seed: int) -> None:
     scored = (~torch.isnan(rewards)).sum(dim=1, keepdim=True)
     others = (torch.nansum(rewards, dim=1, keepdim=True) - rewards) / (scored - 1)
     theirs = torch.nan_to_num(rewards - others, nan=0.0)
-    np.testing.assert_allclose(value(rloo(flavour="trl"), turns), theirs.ravel(), 1e-6, 1e-6)
+    np.testing.assert_allclose(values(rloo(flavour="trl"), turns), theirs.ravel(), 1e-6, 1e-6)
 
 
 def test_the_versions_that_the_flavours_name() -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal, total
+from palaestra.algebra.signals import total
 from palaestra.algebra.turns import Turns
 from palaestra.credit import answer_potential, potential_difference, probe_scores, spae
 
 ACCURACY, CONFIDENCE = [0.1, 0.4, 0.95, 0.97, 0.2], [0.2, 0.5, 0.95, 0.98, 0.8]
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def probed() -> Turns:

@@ -7,16 +7,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import comam, comam_reward, dominance, entropy_rank_reward, ndcg, r3_score, rank_reward
 from palaestra.errors import ExpressionError
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 @given(

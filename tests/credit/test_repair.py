@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import adhint, hint_prefix, hint_ratio, inject, r3, reflections, remember, standardise
 from palaestra.errors import InputError, MissingColumnError
 
 RNG = np.random.default_rng
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def table(groups: list[list[float]], tasks: list[str], iteration: int, **columns: object) -> Turns:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.reproductions.credit.s078_salt import worked as salt_worked
 from palaestra.credit import advevo_marl, batch_score, canon, centre, dr_grpo, reinforce, salt, stratified_grpo
@@ -17,10 +17,6 @@ def single(rewards: list[float], **columns: object) -> Turns:
     n = len(rewards)
     table = {"group": [0] * n, "episode": range(n), "turn": [0] * n, "agent": ["a"] * n, "reward": rewards}
     return Turns(table | columns)
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 @pytest.mark.parametrize(

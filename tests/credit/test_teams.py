@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.agents.base import Decision, Request
 from palaestra.algebra.parse import parse
@@ -33,10 +34,6 @@ from palaestra.play.restart import mc_value
 from palaestra.testing import check_signal
 
 AGENTS = ("a", "b", "c")
-
-
-def values(signal: Any, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def games(agents: int) -> st.SearchStrategy[np.ndarray]:

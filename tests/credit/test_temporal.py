@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal, col, evaluate
+from palaestra.algebra.signals import col, evaluate
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import gae, igpo, on_last_token, return_to_go, tppo, value_target
 from palaestra.errors import ExpressionError
 from palaestra.testing.signal import sample_turns
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def window(truncated: bool, reward: float = 0.0) -> Turns:

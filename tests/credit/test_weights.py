@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
     a_grae,
@@ -39,10 +39,6 @@ def single(rewards: list[float], **columns: object) -> Turns:
         "agent": ["a"] * len(rewards),
     }
     return Turns(table | {"reward": rewards} | columns)
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 # -- primitives -------------------------------------------------------------------------------------------------------

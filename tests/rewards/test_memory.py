@@ -6,25 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import episode, values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal, col
+from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.credit import return_to_go
 from palaestra.errors import ExpressionError
 from palaestra.rewards import cap, clip_above, clip_and_delta, delta, first_satisfied, once, shape, sign_scale
 
 scores = st.lists(st.floats(-1, 1).map(lambda x: round(x, 3)), min_size=1, max_size=8)
-
-
-def episode(**columns: list[object] | list[float] | list[int]) -> Turns:
-    size = len(next(iter(columns.values())))
-    keys = {"group": [0] * size, "episode": [0] * size, "turn": range(size), "agent": ["a"] * size}
-    return Turns(keys | columns)
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 @pytest.mark.parametrize("extra", [0, 10])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, MissingColumnError, SchemaError
 from palaestra.rewards import (
@@ -22,10 +22,6 @@ from palaestra.rewards import (
     scaled,
     voc,
 )
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def walk(states: list[int], episodes: list[int] | None = None, **columns: object) -> Turns:

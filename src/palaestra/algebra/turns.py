@@ -157,16 +157,6 @@ class Turns:
         names = self.frame["agent"].gather(first).cast(pl.String).fill_null("")
         return np.asarray(names.rank("ordinal").to_numpy().astype(np.int64)[codes.ids])
 
-    def divergent_groups(self) -> pl.DataFrame:
-        """Groups whose episodes do not all start from the same observation: (scope…, group), empty if all is well."""
-        for name in ("episode", "turn", "agent", "state"):
-            self._require(name, "divergent_groups: ")
-        keys = list(self.key_columns(["group"]))
-        opening = pl.col("turn") == pl.col("turn").min().over([*keys, "episode"])
-        first = self.frame.filter(opening, pl.col("agent").is_not_null())
-        starts = first.group_by([*keys, "agent"]).agg(pl.col("state").n_unique().alias("starts"))
-        return starts.filter(pl.col("starts") > 1).select(keys).unique(maintain_order=True)
-
     def broken_prefixes(self) -> np.ndarray:
         """bool[rows]: the row's prompt does not extend the same agent's previous prompt and action in its episode.
 

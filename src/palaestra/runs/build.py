@@ -14,7 +14,7 @@ from palaestra.agents.base import Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import Signal, short
-from palaestra.algebra.turns import SCHEMA
+from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import telling
 from palaestra.envs.base import EnvFactory
 from palaestra.envs.facts import facts_of
@@ -22,7 +22,7 @@ from palaestra.errors import RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
-from palaestra.play.executors import EXECUTORS, Executor
+from palaestra.play.executors import EXECUTORS, Executor, Plan
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
 from palaestra.runs.envs import agents_of, env, try_env
@@ -195,6 +195,19 @@ def _scripted(
     teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int, corpus: Iterable[str]
 ) -> Team:
     return scripted_team(teacher, options, factory, field, seed=seed)
+
+
+def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
+    """What a seed begins with: scripted play, which a warm start imitates, and the texts in it.
+
+    A `tiny` model gets its tokenizer from these texts, so whoever makes the team of a run again needs the same ones.
+    groups: how much is played where there is no warm start.
+    """
+    part = setup.warm_start
+    name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, groups)
+    script = scripted_team(name, options, setup.train, "warm_start.teacher", seed=seed)
+    played = executor.play(setup.train, script, Plan(groups=groups, seed=seed, run=str(seed), retries=0))
+    return played, [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
 
 
 def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:

@@ -11,7 +11,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.learning import Trainer, demonstrations, supervised_warm_start
 from palaestra.play.executors import Executor, Plan
-from palaestra.runs.build import Setup, check_columns, resolve, scripted_team
+from palaestra.runs.build import Setup, check_columns, resolve, scripted_play
 from palaestra.runs.recipe import Recipe, load, override, validate
 
 
@@ -64,11 +64,7 @@ def learn(
     made = validate(dict(recipe), trust=trust) if made is None else made  # type: ignore[arg-type]
     setup = resolve(override(made, dict(changes)) if changes else made)
     executor, part, training = setup.executor(), setup.warm_start, setup.training
-    corpus: list[str] = []
-    teacher = (part.teacher, part.options, part.groups) if part else ("random", {}, 16)
-    script = scripted_team(teacher[0], teacher[1], setup.train, "warm_start.teacher", seed=seed)
-    played = executor.play(setup.train, script, Plan(groups=teacher[2], seed=seed, retries=0))
-    corpus = [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
+    played, corpus = scripted_play(setup, executor, seed, groups=16)
     team = setup.team(seed, corpus)
     if part is not None and part.steps:
         supervised_warm_start(

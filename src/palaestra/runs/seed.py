@@ -33,7 +33,7 @@ from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
-from palaestra.runs.build import Setup, resolve, scripted_team, versions
+from palaestra.runs.build import Setup, resolve, scripted_play, versions
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
 from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.proof import check_result, judged, value_of
@@ -217,12 +217,7 @@ class Training:
         self.clock, self.resume, self.progress = clock, resume, progress
         self.train, self.test, self.executor = setup.train, setup.test, setup.executor()
         directory.mkdir(parents=True, exist_ok=True)
-        part = setup.warm_start
-        name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, 64)
-        script = scripted_team(name, options, self.train, "warm_start.teacher", seed=seed)
-        plan = Plan(groups=groups, seed=seed, run=str(seed), retries=0)
-        played = self.executor.play(self.train, script, plan)
-        self.corpus = [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
+        played, self.corpus = scripted_play(setup, self.executor, seed)
         self.team = setup.team(seed, self.corpus)
         self._warm_up(played)
         self.start = self.team.frozen_copy()

@@ -17,8 +17,7 @@ from palaestra.agents.team import folder_name
 from palaestra.algebra.files import read_text
 from palaestra.errors import InputError, MissingExtraError, StorageError, nearest
 from palaestra.learning import checkpoints
-from palaestra.play.executors import Plan
-from palaestra.runs.build import Setup, resolve, scripted_team
+from palaestra.runs.build import Setup, resolve, scripted_play
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.recipe import Recipe, alone, load
 
@@ -119,15 +118,12 @@ def _untrained(setup: Setup, seed: int, directory: Path, trust: bool) -> Team:
     """The team with parameters of some kind: as stored, or made anew as training makes it."""
     if (directory / "policies" / "team.json").exists():
         return Team.load(directory / "policies", trust=trust)
-    part = setup.warm_start
-    name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, 64)
-    script = scripted_team(name, options, setup.train, "warm_start.teacher", seed=seed)
     executor = setup.executor()
     try:
-        played = executor.play(setup.train, script, Plan(groups=groups, seed=seed, run=str(seed), retries=0))
+        _, corpus = scripted_play(setup, executor, seed)
     finally:
         executor.close()
-    return setup.team(seed, [*played["observation"].drop_nulls(), *played["action"].drop_nulls()])
+    return setup.team(seed, corpus)
 
 
 def _best(directory: Path, measure: str) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
 from palaestra.algebra.signals import Signal, as_signal
 from palaestra.algebra.turns import Turns
@@ -12,10 +13,6 @@ from palaestra.rewards import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.testing import check_signal
 
 ENTITIES = ["aa", "bb", "cc", "dd"]
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def searches(

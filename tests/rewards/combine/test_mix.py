@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal, col
+from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.credit import team
 from palaestra.errors import ExpressionError, InputError
@@ -25,10 +26,6 @@ from palaestra.rewards import (
     team_mix,
     weighted,
 )
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def two_turns(**columns: object) -> Turns:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import co_reward, cross_label, judge_votes, vote
 
 BY_VIEW = ("group", "view")
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def views(first: str, second: str) -> Turns:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import (
@@ -21,11 +21,6 @@ from palaestra.rewards import (
     sweet_spot,
     tier,
 )
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
-
 
 tables = st.integers(1, 6).flatmap(
     lambda n: st.tuples(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.tables import values
 
-from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError
 from palaestra.rewards import (
@@ -20,10 +20,6 @@ from palaestra.rewards import (
     ui_venus_navigation,
 )
 from palaestra.testing import check_signal
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 def test_ui_r1() -> None:

@@ -9,17 +9,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tables import values
 
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError
 from palaestra.rewards import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
 from palaestra.rewards.match import words
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
-
 
 ITEMS = st.lists(st.lists(st.integers(-3, 3), max_size=6), min_size=1, max_size=8)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
+from tests.tables import episode, values
 
 from palaestra.algebra.signals import Signal, sign
 from palaestra.algebra.turns import Turns
@@ -27,16 +28,6 @@ from palaestra.rewards import (
 
 PATH = [0.0, 0.3, 0.6, 0.4, 0.8, 1.0]
 numbers = st.lists(st.floats(0, 1).map(lambda x: round(x, 2)), min_size=1, max_size=8)
-
-
-def episode(**columns: object) -> Turns:
-    size = len(next(iter(columns.values())))  # type: ignore[arg-type]
-    keys = {"group": [0] * size, "episode": [0] * size, "turn": range(size), "agent": ["a"] * size}
-    return Turns(keys | columns)
-
-
-def values(signal: Signal, turns: Turns) -> np.ndarray:
-    return np.asarray(signal.evaluate(turns), float)
 
 
 @given(numbers, st.floats(0.5, 1))

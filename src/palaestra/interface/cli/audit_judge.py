@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from palaestra.algebra.files import plain
 from palaestra.errors import InputError
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
@@ -90,20 +90,13 @@ def _read(file: Path, steps: str, seed: int) -> tuple[pl.DataFrame, list[dict[st
     if not len(rows):
         raise InputError("the table is empty")
     if "domain" in rows.columns and benchmark:
-        tables = _plain(domain_scores(rows, seed=seed))
+        tables = plain(domain_scores(rows, seed=seed).to_dicts())
         return rows.filter(rows["domain"].str.to_lowercase() != "ties"), tables  # a tie is right there
     if {"group", "score", "correct"} <= set(rows.columns):
-        return rows, _plain(protocols(rows))
+        return rows, plain(protocols(rows).to_dicts())
     if benchmark:
-        return rows, _plain(comparisons(rows))
+        return rows, plain(comparisons(rows).to_dicts())
     return rows, []
-
-
-def _plain(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
-        for row in rows.to_dicts()
-    ]
 
 
 def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Finding], words: dict[str, str]) -> None:

@@ -145,8 +145,9 @@ class BilevelReward:
         """Δ(θ, φ)."""
         return self._gradients(reward, theta) - self.decay * theta
 
-    def _slope(self, reward: np.ndarray, width: float = 1e-5) -> np.ndarray:
+    def _slope(self, reward: np.ndarray) -> np.ndarray:
         """∂Δ/∂θ by central differences, all directions at once: float64[size, size]."""
+        width = 1e-5
         nudge = width * np.eye(self.theta.size).reshape(-1, *self.theta.shape)
         ahead, behind = self._update(self.theta + nudge, reward), self._update(self.theta - nudge, reward)
         return np.asarray(((ahead - behind) / (2 * width)).reshape(self.theta.size, -1).T)
