@@ -7,7 +7,9 @@ reward that counts one token, so that iterations do everything that real ones do
     play         tokens per second that are sampled, by batch; our own forward, and vLLM where it is installed
     learn        tokens per second of one update, prompts included, and the peak of memory beyond the weights
     weights      seconds until a trained state is written where a server can read it, and read back
-    iteration    play, credit, update: seconds; beside TRL's `GRPOTrainer` with the same model, batch and lengths
+    iteration    play, credit, update: seconds; beside TRL's `GRPOTrainer` with the same model, batch and lengths, and
+                 with a server that samples and is given every update's weights: vLLM where it is installed, or the one
+                 whose address PALAESTRA_SERVER_URL says (it must serve the folder of --folder)
 
 Each measurement has a process of its own, so that one that runs out of memory is a line that says so. `--write` puts
 the table into docs/performance.md between its two marks.
@@ -24,6 +26,7 @@ import functools
 import gc
 import importlib.util
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -261,6 +264,35 @@ def iteration(shape: Shape, folder: Path, device: str) -> dict[str, float]:
     return {"seconds": median(clock.time(once) for _ in range(shape.repeats))}
 
 
+def iteration_served(shape: Shape, folder: Path, device: str) -> dict[str, float]:
+    """The same with answers and log-probabilities of a server: seconds in all, and of giving it the weights."""
+    from palaestra import ServedPolicy
+
+    url, clock = os.environ.get(SERVER), Clock(device)
+    engine: dict[str, Any] = {"dtype": shape.dtype, "max_model_len": shape.prompt + shape.answer}
+    engine |= {"gpu_memory_utilization": 0.35} if device.startswith("cuda") else {}
+    engine |= {} if shape.lora is None else {"max_lora_rank": shape.lora}
+    where: dict[str, Any] = {"url": url} if url else {"server": "vllm", "engine": engine}
+    policy = ServedPolicy(policy_of(shape, folder, device), **where)
+    learner, credit, syncs = PolicyGradient(Team(solver=policy), 'corrected("surrogate()")', lr=1e-6), grpo(), []
+
+    def once() -> None:
+        syncs.append(clock.time(lambda: policy.sync(learner.updates)))
+        turns = batch_of(shape, policy)
+        failed = turns["error"].drop_nulls()
+        if len(failed):
+            raise SystemExit(failed[0])
+        learner.update(turns.with_column(advantage=credit), rng=np.random.default_rng(0))
+
+    try:
+        once()
+        seconds = [clock.time(once) for _ in range(shape.repeats)]
+        apart = policy.mismatch(batch_of(shape, policy).frame)["mismatch"]
+    finally:
+        policy.close()
+    return {"seconds": median(seconds), "of these, weights, s": median(syncs[1:]), "mismatch, nats": apart}
+
+
 def iteration_trl(shape: Shape, folder: Path, device: str) -> dict[str, float]:
     """The same in TRL: GRPO without a reference, no logs, no saves; gradient checkpoints off, as here."""
     from datasets import Dataset
@@ -312,9 +344,11 @@ PARTS: dict[str, Callable[[Shape, Path, str], dict[str, float]]] = {
     "learn": learn,
     "weights": weights,
     "iteration": iteration,
+    "iteration, served": iteration_served,
     "iteration, TRL": iteration_trl,
 }
-NEEDS = {"play, vLLM in its own process": "vllm", "iteration, TRL": "trl"}
+NEEDS = {"play, vLLM in its own process": "vllm", "iteration, served": "vllm", "iteration, TRL": "trl"}
+SERVER = "PALAESTRA_SERVER_URL"
 
 
 # -- running it -------------------------------------------------------------------------------------------------------
@@ -322,7 +356,8 @@ NEEDS = {"play, vLLM in its own process": "vllm", "iteration, TRL": "trl"}
 
 def measured(part: str, shape: str, folder: Path, device: str) -> dict[str, float] | str:
     """One part in a process of its own; or why there is no number."""
-    if part in NEEDS and importlib.util.find_spec(NEEDS[part]) is None:
+    served = part == "iteration, served" and (SERVER in os.environ or "PALAESTRA_VLLM" in os.environ)
+    if part in NEEDS and not served and importlib.util.find_spec(NEEDS[part]) is None:
         return f"{NEEDS[part]} is not installed"
     command = [sys.executable, __file__, "--part", part, "--shape", shape, "--device", device, "--folder", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

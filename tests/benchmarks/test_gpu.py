@@ -14,15 +14,19 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
 
-@pytest.fixture(scope="module")
-def gpu() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmarks_gpu", SCRIPT)
+def loaded(name: str, script: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def gpu() -> ModuleType:
+    return loaded("benchmarks_gpu", SCRIPT)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,20 @@ def test_every_part_of_ours_measures(gpu: ModuleType, model: Path, part: str, lo
         assert found["4 rows"] > 0
     if part == "weights" and lora is None:
         assert found["GB"] > 1e-4  # 74,000 weights of four bytes; adapters alone are less
+
+
+def test_an_iteration_through_a_server_measures(gpu: ModuleType, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = loaded("fake_server", SCRIPT.parents[1] / "tests" / "agents" / "fake_server.py").FakeServer(model)
+    monkeypatch.setenv(gpu.SERVER, server.url)
+    try:
+        shape = replace(gpu.SHAPES["tiny"], repeats=1, answer=3)
+        found = gpu.iteration_served(shape, model, "cpu")
+    finally:
+        server.close()
+    assert found["seconds"] > found["of these, weights, s"] > 0
+    assert found["mismatch, nats"] < 1e-4
+    assert server.paths.count("/collective_rpc") == 3  # the first weights, and those of each update that are asked
+    assert len({body["seed"] for body in server.seen}) >= shape.groups * shape.group_size
 
 
 def test_what_cannot_be_measured_says_why(gpu: ModuleType, tmp_path: Path) -> None:

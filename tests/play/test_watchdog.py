@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from palaestra.play.watchdog import Failure, Watchdog
+from palaestra.play.watchdog import Failure, Watchdog, _slept, _Watch
 
 
 @pytest.fixture(params=[None, 5.0])
@@ -100,3 +100,25 @@ def test_closing_ends_the_thread() -> None:
     dog.close()
     thread.join(2)
     assert not thread.is_alive()
+
+
+def test_two_calls_that_gave_the_processor_away_are_seen_to_wait() -> None:
+    watch = _Watch()
+    for computing, slept in ((0.019, 3), (0.0001, 0), (0.0001, -2), (0.0001, 1)):  # computes; is made to wait, twice
+        watch.note(0.02, computing, slept)
+    assert not watch.sees_waiting()
+    for _ in range(4):
+        watch.note(0.02, 0.0001, 1)
+    assert watch.sees_waiting()
+    fresh = _Watch()
+    fresh.note(0.02, 0.0001, 1)
+    assert not fresh.sees_waiting()
+    fresh.note(0.02, 0.0001, 1)
+    assert fresh.sees_waiting()
+
+
+def test_sleep_gives_the_processor_away() -> None:
+    before = _slept()
+    for _ in range(20):
+        time.sleep(0.001)
+    assert _slept() - before > 0

@@ -13,7 +13,8 @@ Two laws hold for keys everywhere:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -265,23 +266,46 @@ class Turns:
             SchemaError: a file was written by another version of the schema, or a column has a wrong type.
             DamagedFileError: a file is missing or damaged.
         """
-        path = Path(path)
-        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-        if not files:
-            raise DamagedFileError(f"{path}: no Parquet files in this directory")
         wanted = None if columns is None else set(columns)
-        return Turns.concat(_load_file(file, wanted) for file in files)
+        return Turns.concat(_load_file(file, wanted) for file in _files(path))
+
+    @staticmethod
+    def columns_of(path: str | Path) -> list[str]:
+        """The columns that `load` would give; nothing else is read.
+
+        Raises:
+            DamagedFileError: a file is missing or damaged.
+        """
+        found: dict[str, None] = {}
+        for file in _files(path):
+            with _readable(file):
+                found |= dict.fromkeys(pl.read_parquet_schema(file))
+        return [*found]
 
 
-def _load_file(path: Path, wanted: set[str] | None) -> Turns:
+def _files(path: str | Path) -> list[Path]:
+    path = Path(path)
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise DamagedFileError(f"{path}: no Parquet files in this directory")
+    return files
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        version = pl.read_parquet_metadata(path).get(VERSION_KEY)
-        names = None if wanted is None else [name for name in pl.read_parquet_schema(path) if name in wanted]
-        frame = pl.read_parquet(path, columns=names, hive_partitioning=False, glob=False)
+        yield
     except FileNotFoundError as error:
         raise DamagedFileError(f"{path}: no such file") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DamagedFileError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+
+
+def _load_file(path: Path, wanted: set[str] | None) -> Turns:
+    with _readable(path):
+        version = pl.read_parquet_metadata(path).get(VERSION_KEY)
+        names = None if wanted is None else [name for name in pl.read_parquet_schema(path) if name in wanted]
+        frame = pl.read_parquet(path, columns=names, hive_partitioning=False, glob=False)
     if version not in (None, str(SCHEMA_VERSION)):
         raise SchemaError(
             f"{path}: written with schema version {version}, this release reads version {SCHEMA_VERSION}; "

@@ -14,6 +14,8 @@ from palaestra.algebra.codes import Codes, code_column, combine
 from palaestra.errors import InputError, MissingColumnError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from palaestra.algebra.turns import Turns
 
 UNSCORED = ("reward", "judge")
@@ -45,6 +47,10 @@ _OPTIONAL = {
     "cost": pl.lit(None, pl.Float64),
 }
 _EPISODE = ["system", "run", "iteration", "group", "episode"]
+KEPT = ("_trial", "_when")
+"""Of logs: which trial of an evaluation an episode is, and when it was written; `played` leaves them as they are."""
+READS = (*_REQUIRED, *_OPTIONAL)
+"""All columns that trials are made from, but for those of `where`, `score` and `cluster`."""
 
 
 def trials(
@@ -89,12 +95,37 @@ def trials(
     [('a', 0, True, 1.0, 2), ('b', 0, None, None, 1)]
     """
     frame = turns if isinstance(turns, pl.DataFrame) else turns.frame
+    check_columns(frame.columns, score, cluster)
+    return numbered(played(frame, where=where, agents=agents, score=score, errors=errors, cluster=cluster), cluster)
+
+
+def check_columns(columns: Sequence[str], score: str | None = None, cluster: str | None = None) -> None:
+    """Whether a table of these columns has trials.
+
+    Raises:
+        MissingColumnError: names what is absent.
+    """
+    for column in (*_REQUIRED, *([score] if score else []), *([cluster] if cluster else [])):
+        if column not in columns:
+            raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, columns)}")
+
+
+def played(
+    frame: pl.DataFrame,
+    *,
+    where: pl.Expr | None = None,
+    agents: Literal["all", "any"] = "all",
+    score: str | None = None,
+    errors: Literal["exclude", "count"] = "exclude",
+    cluster: str | None = None,
+) -> pl.DataFrame:
+    """What `trials` are numbered from, a row per episode in the order in which they begin: its key and what came of it.
+
+    Of a table in parts, none of which cuts a group, these rows together are those of the whole.
+    """
     for option, value, known in (("agents", agents, ("all", "any")), ("errors", errors, ("exclude", "count"))):
         if value not in known:
             raise InputError(f"trials: {option}={value!r} is not an option{nearest(value, known)}")
-    for column in (*_REQUIRED, *([score] if score else []), *([cluster] if cluster else [])):
-        if column not in frame.columns:
-            raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, frame.columns)}")
     judged = pl.lit(True) if where is None else where
     frame = frame.with_columns(value.alias(name) for name, value in _OPTIONAL.items() if name not in frame.columns)
     frame = frame.with_columns(
@@ -108,7 +139,7 @@ def trials(
         group = ["run", "iteration", "group"]
         known_task = pl.col("task").drop_nulls()
         only = pl.when(known_task.n_unique().over(group) == 1).then(known_task.first().over(group))
-        frame = frame.with_columns(task=pl.coalesce("task", only, pl.format("group {}", "group")))
+        frame = frame.with_columns(task=pl.coalesce("task", only))
 
     codes = _codes(frame, _EPISODE)  # one integer per episode: grouping by it takes a fifth of the time
     frame = frame.with_columns(_code=pl.Series(codes.ids))
@@ -147,21 +178,33 @@ def trials(
     opening = np.empty(codes.size, np.int64)
     opening[codes.ids[::-1]] = np.arange(len(frame))[::-1]  # the first row of each episode
     family = [] if cluster is None else [pl.col(cluster).cast(pl.String).alias("cluster")]
-    played = frame.select(*_EPISODE, "task", "_code", *family)[opening].lazy()
-    played = played.join(sums, on="_code", how="left").join(errors_of, on="_code", how="left")
+    kept = [name for name in frame.columns if name in KEPT]
+    table = frame.select(*_EPISODE, "task", "_code", *family, *kept)[np.sort(opening)].lazy()
+    table = table.join(sums, on="_code", how="left", maintain_order="left")
+    table = table.join(errors_of, on="_code", how="left", maintain_order="left")
     failed = pl.col("error").is_not_null()
     blameless = failed & (infrastructure() if errors == "exclude" else error_kind().is_in(UNSCORED))
-    table = (
-        played.join(scores.lazy(), on="_code", how="left")
+    return (
+        table.join(scores.lazy(), on="_code", how="left", maintain_order="left")
         .with_columns(
             success=pl.when(blameless).then(None).when(failed).then(False).otherwise("success"),
             score=pl.when(~failed).then("score"),
         )
+        .drop("_code")
+        .collect()
+    )
+
+
+def numbered(rows: pl.DataFrame, cluster: str | None = None) -> pl.DataFrame:
+    """`trials` from the rows of `played`, of one table or of several parts of it, one below the other."""
+    table = (
+        rows.lazy()
+        .with_columns(pl.coalesce("task", pl.format("group {}", "group")).alias("task"))
         .sort(_EPISODE)
         .with_columns(trial=pl.int_range(pl.len(), dtype=pl.Int32).over("system", "run", "task"))
         .select(
-            "system", "run", "task", "trial", "success", "score", "error", "turns", "tokens_in", "tokens_out", "cost",
-            *(["cluster"] if family else []),
+            "system", "run", "task", "trial", "success", "score", "error", "turns",
+            pl.col("tokens_in", "tokens_out").cast(pl.Int64), "cost", *(["cluster"] if cluster else []),
         )
         .sort("system", "run", "task", "trial")
         .collect()

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from palaestra.agents.backends.gradients import adding_up
 from palaestra.agents.base import Learnable
 from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, nearest
@@ -415,7 +416,8 @@ class PolicyGradient:
         what = f"policy {name!r}, update {self.updates}"
         with self.devices.step(name, self._parameters(name), what, left) as shared:
             for at, weight in self.devices.passes(name, active, batch.size, None if whole else self.chunk_tokens):
-                part = self._loss(name, batch, step, at)
+                with nullcontext() if name in self.devices.sharded else adding_up():
+                    part = self._loss(name, batch, step, at)
                 (part * (weight * shared.scale)).backward()  # type: ignore[no-untyped-call]
                 shared.add(float(part.detach()), weight, step.logged)
         self._ready[name] = shared.norm

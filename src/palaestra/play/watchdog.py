@@ -9,6 +9,8 @@ be timed out. Left out: processes, which envs would have to be pickled for.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,6 +21,14 @@ from typing import Any, Generic, Literal, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+try:
+    from resource import RUSAGE_THREAD, getrusage  # Linux
+
+    _usage: Callable[[], Any] | None = functools.partial(getrusage, RUSAGE_THREAD)
+except ImportError:
+    _usage = None
+_NEVER_THE_SAME = itertools.count()
 
 GLANCE = 0.01
 """Seconds between two looks at calls that may wait; a batch that takes less is not looked at."""
@@ -150,11 +160,11 @@ class _Batch(Generic[Item, Result]):
             self._position = position
             watch = self._watch
             first = position == 0  # when it began nobody had looked yet
-            computed = thread_time() if watch or first else 0.0
+            computed, slept = (thread_time(), _slept()) if watch or first else (0.0, 0)
             result = _attempt(self._call, self.items[position])
             watch = watch or (self._watch if first else None)
             if watch:
-                watch.note(perf_counter() - self._began, thread_time() - computed)
+                watch.note(perf_counter() - self._began, thread_time() - computed, _slept() - slept)
             with self._lock:
                 if self._abandoned:
                     return False
@@ -198,17 +208,26 @@ class _Batch(Generic[Item, Result]):
 
 
 class _Watch:
-    """Which calls wait. Some say nothing: a busy machine lets any call wait now and then."""
+    """Which calls wait. One says nothing: a busy machine lets any call wait now and then."""
 
     def __init__(self) -> None:
         self._calls = self._waiting = 0
 
-    def note(self, seconds: float, computing: float) -> None:
+    def note(self, seconds: float, computing: float, slept: int) -> None:
+        """slept: how often it gave the processor away, less how often that was taken from it."""
         self._calls += 1
-        self._waiting += seconds - computing > max(WAITS, 0.75 * seconds)
+        self._waiting += slept > 0 and seconds - computing > max(WAITS, 0.75 * seconds)
 
     def sees_waiting(self) -> bool:
-        return self._waiting > max(2, self._calls / 2)
+        return self._waiting > max(1, self._calls / 2)
+
+
+def _slept() -> int:
+    """Of this thread: voluntary switches less those that others impose; where nobody counts them, more each time."""
+    if _usage is None:
+        return next(_NEVER_THE_SAME)
+    used = _usage()
+    return used.ru_nvcsw - used.ru_nivcsw  # type: ignore[no-any-return]
 
 
 def _work(inbox: SimpleQueue[_Batch[Any, Any] | None]) -> None:

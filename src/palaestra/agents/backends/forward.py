@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.head import Head
+from palaestra.algebra.heap import give_back
 from palaestra.errors import InputError
 
 BLIND = -1e30
@@ -69,9 +70,14 @@ class Forward(Protocol):
 
 
 def forward_of(model: nn.Module, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> Forward:
-    """The fastest way through `model`; checkpoints: activations of a layer are made again when its gradient is."""
+    """The fastest way through `model`; checkpoints: activations of a layer are made again when its gradient is.
+
+    Who asks for that has little memory: on a CPU, this process then gives what it frees back at once (`heap`).
+    """
     from palaestra.agents.backends.llama import Llama
 
+    if checkpoints and next(model.parameters()).device.type == "cpu":
+        give_back()
     if compute is None and Llama.fits(model):
         return Llama(model, checkpoints=checkpoints)
     return Generic(model, compute, checkpoints=checkpoints)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from palaestra.agents.backends.gradients import adds_up, grad_of
 from palaestra.agents.base import Distribution, Scored
 
 CHUNK, CHUNK_ON_GPU = 2**24, 2**26
@@ -166,6 +167,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, head: Head, ids: Tensor, temperature: float, bias: Tensor | None, *flat: Tensor) -> Any:
         ctx.head, ctx.temperature = head, temperature
+        ctx.own = [weight if adds_up(weight) else None for weight in flat[1::2]]
         logprobs, entropies, total = (torch.empty(len(ids), device=ids.device) for _ in range(3))
         weights = _cast(head, flat)
         for at in slices(len(ids), head.step):
@@ -183,7 +185,8 @@ class _Chunked(torch.autograd.Function):
         ids, bias, total, entropies, *flat = ctx.saved_tensors
         wanted = ctx.needs_input_grad[4:]
         weights = _cast(head, flat)
-        grads = [torch.zeros_like(each) if want else None for each, want in zip(flat, wanted, strict=True)]
+        uses = zip(flat, wanted, [own for weight in ctx.own for own in (None, weight)], strict=True)
+        grads = [None if not want else torch.zeros_like(x) if own is None else grad_of(own) for x, want, own in uses]
         g_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         for at in slices(len(ids), head.step):
             z = _logits(head, flat[::2], weights, bias, at)
@@ -202,6 +205,9 @@ class _Chunked(torch.autograd.Function):
                     g_x[at] = low @ weight
                 if (g_w := grads[2 * i + 1]) is not None:
                     _add(g_w, low, flat[2 * i][at].to(weight.dtype))
+        for number, own in enumerate(ctx.own):
+            if own is not None:
+                grads[2 * number + 1] = None  # it is in its place already
         return None, None, None, g_bias, *grads
 
 

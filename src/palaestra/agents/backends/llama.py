@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.forward import Past, State, joined, left_pad, read_and_extend
+from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows
 
 BLOCK = 2048
@@ -129,7 +130,7 @@ class Llama:
         tokens = ids.shape[1]
         at, bias = state.places(tokens), state.bias(tokens)
         cos, sin = self.cos[at], self.sin[at]
-        x = F.embedding(ids, self.body.embed_tokens.weight)
+        x = embedding(ids, self.body.embed_tokens.weight)
         again = self.checkpoints and torch.is_grad_enabled()
         for i, layer in enumerate(state.layers):
             last = keep if i == len(state.layers) - 1 and keep < tokens else tokens

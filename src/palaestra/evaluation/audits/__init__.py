@@ -32,6 +32,7 @@ from palaestra.evaluation.audits.telescoping import telescopes
 
 __all__ = [
     "AUDITS",
+    "LOOKED_AT",
     "Finding",
     "audit",
     "canonical_on_table",
@@ -66,6 +67,10 @@ AUDITS: dict[str, Callable[..., Finding]] = {
     "order": order_audit,
     "farming": component_farming,
 }
+LOOKED_AT = (
+    "run", "iteration", "group", "episode", "turn", "agent", "state", "action", "reward", "success", "truncated",
+)  # fmt: skip
+"""Columns that audits look at besides components and what a reward reads."""
 DISCOUNTED = ("telescoping", "repeats", "cycles", "distance")
 
 

@@ -19,13 +19,18 @@ from palaestra.evaluation.audits.finding import Finding, Verdict, per_turn, prov
 PREFIX = "r_"
 
 
+def is_component(name: str) -> bool:
+    """Whether a column is called as components are."""
+    return name.startswith(PREFIX)
+
+
 def component_columns(turns: Turns, reward: Signal | None = None) -> list[str]:
     """The components that the table has, of these the ones that the reward reads; in the order of the table."""
     read = turns.columns if reward is None else reward.needs()
     return [
         n
         for n, t in turns.frame.schema.items()
-        if n.startswith(PREFIX) and n in read and (t.is_numeric() or t == pl.Boolean)
+        if is_component(n) and n in read and (t.is_numeric() or t == pl.Boolean)
     ]
 
 

@@ -9,8 +9,8 @@ unpickled. A format more is one file and one registration (`readers`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -38,7 +38,7 @@ from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
 
-__all__ = ["READERS", "Logs", "Problem", "Reader", "Source", "read_logs"]
+__all__ = ["READERS", "Logs", "Part", "Problem", "Reader", "Source", "read_logs", "table_of"]
 _ = agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, rllm, tables, verifiers, verl
 
 
@@ -56,7 +56,7 @@ class Source:
 class Logs:
     """What was read. files: how many gave rows. problems: what of them was not read, and why.
 
-    skipped: files of a folder that are no log. sources: the same by path.
+    skipped: files of a folder that are no log. sources: the same by path. columns: of all files, read or not.
     """
 
     turns: Turns
@@ -64,6 +64,7 @@ class Logs:
     files: int
     skipped: tuple[Problem, ...] = ()
     sources: tuple[Source, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def not_read(self, system: str | None = None) -> list[Problem]:
         """Everything that was left out, of all paths or of those that hold a system's play."""
@@ -79,9 +80,25 @@ class _Given:
     frames: list[pl.DataFrame]
     problems: list[Problem]
     skipped: list[Problem]
+    columns: dict[str, None] = field(default_factory=dict)
 
 
-def read_logs(*paths: str | Path, format: str | None = None, system: str | None = None) -> Logs:
+@dataclass(frozen=True)
+class Part:
+    """What is kept of each file, so that memory holds one of them at a time.
+
+    columns: all that anybody will look at; other columns of a table are not read. reduce: what a file's table is
+    replaced by, with its columns `system` and `group` and a row per episode or fewer. It is told the file, or None of
+    several whose episodes may go on from one to the other, because nothing says their groups.
+    """
+
+    columns: Collection[str]
+    reduce: Callable[[pl.DataFrame, Path | None], pl.DataFrame]
+
+
+def read_logs(
+    *paths: str | Path, format: str | None = None, system: str | None = None, part: Part | None = None
+) -> Logs:
     """Turns of all files; a folder stands for every log below it.
 
     A path may be `NAME=PATH`: then NAME is the system. Otherwise a system is called what its log calls it (the model,
@@ -89,7 +106,7 @@ def read_logs(*paths: str | Path, format: str | None = None, system: str | None 
     several logs of a path, as when an evaluation was retried, counts once, as the latest of them has it.
 
     format: a name in `READERS`, where the content does not say it. system: the column or field that names the system,
-    several with commas between them.
+    several with commas between them. part: keep this of each file and nothing else.
 
     Raises:
         InputError: a path is absent or given twice under one name, the format is unknown, nothing in a path could be
@@ -106,7 +123,7 @@ def read_logs(*paths: str | Path, format: str | None = None, system: str | None 
                 f"{given}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
             )
         known.add((name, path.resolve()))
-        new = _read_path(path, name, format, system)
+        new = _read_path(path, name, format, system, part)
         if not new.frames:
             found = [*new.problems, *new.skipped]
             why = str(found[0]) if found else f"{path}: no log in this folder"
@@ -134,11 +151,12 @@ def read_logs(*paths: str | Path, format: str | None = None, system: str | None 
         systems = dict.fromkeys(system for frame in own for system in frame["system"].unique(maintain_order=True))
         sources.append(Source(str(each.path), len(own), tuple(systems), (*each.problems, *each.skipped)))
     return Logs(
-        _together(named, paths),
+        _together(named, paths, part),
         tuple(p for each in read for p in each.problems),
         files,
         tuple(p for each in read for p in each.skipped),
         tuple(sources),
+        tuple(dict.fromkeys(name for each in read for name in each.columns)),
     )
 
 
@@ -147,7 +165,7 @@ def _name(given: str) -> tuple[str | None, Path]:
     return (name, Path(path)) if equals and name and not Path(given).exists() else (None, Path(given))
 
 
-def _read_path(path: Path, name: str | None, format: str | None, system: str | None) -> _Given:
+def _read_path(path: Path, name: str | None, format: str | None, system: str | None, part: Part | None) -> _Given:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     given = _Given(path, name, [], [], [])
@@ -155,18 +173,37 @@ def _read_path(path: Path, name: str | None, format: str | None, system: str | N
     if path.is_dir():
         files, given.skipped = _files(path)
     for file in files:
-        rows = Rows(str(file), system=system)
-        frame = read_file(file, format, rows)
-        frame = rows.frame() if frame is None else frame
+        frame, rows = table_of(file, format, system, part)
         if rows.foreign and path.is_dir():
             given.skipped += [] if rows.companion else rows.problems
             continue
         given.problems += rows.problems
+        given.columns |= dict.fromkeys((*rows.names, *frame.columns))
         if len(frame):
-            given.frames.append(frame if system is None else by_column(frame, system, str(file)))
+            given.frames.append(part.reduce(frame, file) if part and _whole_groups(frame) else frame)
         elif not rows.problems:
             given.problems.append(Problem(str(file), "", "no episode in it"))
     return given
+
+
+def table_of(
+    file: Path, format: str | None = None, system: str | None = None, part: Part | None = None
+) -> tuple[pl.DataFrame, Rows]:
+    """One file, and what was found in it; with `part`, the columns that it looks at, with the column `system`."""
+    named = {"metadata", *(name.strip() for name in system.split(","))} if system else set()
+    rows = Rows(str(file), system=system, columns=part and {"system", "group", *part.columns, *named})
+    frame = read_file(file, format, rows)
+    frame = rows.frame() if frame is None else frame
+    if system is not None and len(frame):
+        frame = by_column(frame, system, str(file))
+    if part and "system" not in frame.columns:
+        frame = frame.with_columns(system=pl.lit(None, pl.String))
+    return frame, rows
+
+
+def _whole_groups(frame: pl.DataFrame) -> bool:
+    """Whether no episode of this table goes on in another file: groups are numbered on from file to file."""
+    return "group" in frame.columns and not frame["group"].null_count()
 
 
 def _files(folder: Path) -> tuple[list[Path], list[Problem]]:
@@ -208,15 +245,17 @@ def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataF
     return told
 
 
-def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path]) -> Turns:
+def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path], part: Part | None) -> Turns:
     """One table; groups are numbered on, so that no two files share one."""
-    offset, tables = 0, []
+    offset, tables, loose = 0, [], []
     for frame in frames:
         if "group" in frame.columns and len(frames) > 1:
             frame = frame.with_columns(pl.col("group") + offset)
             offset = 1 + int(frame["group"].max() or 0)  # type: ignore[arg-type]
-        tables.append(Turns(frame))
+        (tables if part is None or _whole_groups(frame) else loose).append(Turns(frame))
     try:
+        if part and loose:
+            tables.append(Turns(part.reduce(Turns.concat(loose).frame, None)))
         return Turns.concat(tables)
     except SchemaError as error:
         named = ", ".join(map(str, paths))

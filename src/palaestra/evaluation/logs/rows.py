@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,8 @@ class Rows:
     """The rows of one file. A reader calls `episode` once per play-through and `problem` for what it cannot read.
 
     system: the columns that name it, if somebody said so. foreign: the file was recognised as no log at all.
-    companion: it belongs to a log beside it.
+    companion: it belongs to a log beside it. columns: all that anybody will look at, where a file can be read by
+    columns; None: every one. names: all columns of such a file.
     """
 
     file: str
@@ -70,6 +71,8 @@ class Rows:
     system: str | None = None
     foreign: bool = False
     companion: bool = False
+    columns: Collection[str] | None = None
+    names: tuple[str, ...] = ()
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _scores: dict[str, None] = field(default_factory=dict)
     _grades: dict[str, list[Any]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
-from palaestra.evaluation.logs.systems import system_of, with_system
+from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
+from palaestra.evaluation.logs.systems import plain, system_of, with_system
 
 
 @READERS.register("parquet")
@@ -49,21 +50,37 @@ def fits(record: dict[str, Any]) -> bool:
     return "task" in record and bool({"success", "score", "reward"} & record.keys())
 
 
-def _columns(path: Path) -> list[str]:
-    """Of a Parquet file; none of one that is damaged, which `Turns.load` says better."""
+def _schema(path: Path) -> dict[str, pl.DataType]:
+    """Of a Parquet file; empty of one that is damaged, which `Turns.load` says better."""
     try:
-        return [*pl.read_parquet_schema(path)]
+        return pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, OSError):
-        return []
+        return {}
+
+
+def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
+    """The columns to read: those that are looked at, what may name the system, and one, so that rows are counted."""
+    rows.names = tuple(schema)
+    if rows.columns is None or is_trl(list(schema)):
+        return None
+    looked_at = {name.casefold() for name in rows.columns}
+    unnamed = not rows.system and "system" not in schema
+    found = [
+        name
+        for name, kind in schema.items()
+        if name.casefold() in looked_at or plain(name) in SYSTEMS or (unnamed and isinstance(kind, pl.Struct))
+    ]
+    return [*dict.fromkeys([*list(schema)[:1], *found])]
 
 
 def read_parquet(path: Path, rows: Rows) -> pl.DataFrame | None:
     """An own table or TRL's completions."""
     try:
-        if is_art(_columns(path)):  # its messages are no column of ours
+        schema = _schema(path)
+        if is_art([*schema]):  # its messages are no column of ours
             read_art(pl.read_parquet(path, hive_partitioning=False, glob=False), rows)
             return None
-        frame = Turns.load(path).frame
+        frame = Turns.load(path, _wanted(schema, rows)).frame
     except (PalaestraError, pl.exceptions.PolarsError, OSError) as error:
         rows.problem("", _short(error, rows.file))
         return None

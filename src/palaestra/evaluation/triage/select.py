@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -52,8 +52,13 @@ def by_system(turns: Turns) -> Turns:
     shared = turns.frame.group_by(keys).agg(pl.col("system").n_unique())["system"].max() or 0
     if shared < 2:  # type: ignore[operator]
         return turns
-    names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in turns.columns]
-    return Turns(turns.frame.with_columns(run=pl.concat_str(names, separator=", run ")))
+    return Turns(turns.frame.with_columns(run=run_of_system(turns.columns)))
+
+
+def run_of_system(columns: Collection[str]) -> pl.Expr:
+    """The name of a run that holds its system's as well."""
+    names = [pl.col(name).cast(pl.String).fill_null("") for name in ("system", "run") if name in columns]
+    return pl.concat_str(names, separator=", run ")
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
@@ -90,15 +95,18 @@ def triage(
     Raises:
         InputError: the budget is below 1, or `random` outside [0, 1].
     """
-    if budget < 1:
-        raise InputError(f"triage: budget={budget}, expected at least 1")
-    if not 0 <= random <= 1:
-        raise InputError(f"triage: random={random}, expected a share in [0, 1]")
+    check_budget(budget, random)
     found = detect(turns) if detections is None else detections
+    return pick(rate(turns, found, weights), budget, random, seed).drop("types")
+
+
+def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
+    """A row per episode in the order in which they begin: what `triage` says of it, and the `types` seen in it."""
     codes = turns.codes("episode")
-    table = episodes(turns, found)
-    rated = found.with_columns(
-        episode_code=pl.Series(codes.ids[found["row"].to_numpy()], dtype=pl.Int64), points=score(found, weights)
+    table = episodes(turns, detections)
+    rated = detections.with_columns(
+        episode_code=pl.Series(codes.ids[detections["row"].to_numpy()], dtype=pl.Int64),
+        points=score(detections, weights),
     )
     top = rated.sort("points", descending=True).group_by("episode_code", "type", maintain_order=True).head(3)
     sums = top.group_by("episode_code").agg(pl.col("points").sum().alias("score"))
@@ -106,14 +114,27 @@ def triage(
     table = table.join(sums, on="episode_code", how="left").join(words, on="episode_code", how="left")
     table = table.with_columns(
         pl.col("score").fill_null(0.0), why=pl.col("types").map_elements(_because, return_dtype=pl.String).fill_null("")
-    ).drop("types")
+    )
+    return _keys(turns).join(table, on="episode_code", how="left", maintain_order="left")
+
+
+def pick(rated: pl.DataFrame, budget: int, random: float, seed: int) -> pl.DataFrame:
+    """The rows of the `budget` episodes most worth reading, best first; see `triage`. episode_code: 0, 1, 2 …"""
     rng = np.random.default_rng(seed)
-    table = table.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(codes.size)))
-    blind = table.sort("luck", descending=True).head(round(random * min(budget, codes.size)))
+    table = rated.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(len(rated))))
+    blind = table.sort("luck", descending=True).head(round(random * min(budget, len(rated))))
     chosen = table.join(blind.select("episode_code"), on="episode_code", how="anti")
     chosen = chosen.sort(["score", "luck"], descending=[True, False]).head(budget - len(blind))
-    picked = pl.concat([chosen.with_columns(drawn=pl.lit("signals")), blind.with_columns(drawn=pl.lit("random"))])
-    return _keys(turns).join(picked, on="episode_code", how="inner", maintain_order="right").drop("luck")
+    picked = [chosen.with_columns(drawn=pl.lit("signals")), blind.with_columns(drawn=pl.lit("random"))]
+    return pl.concat(picked).drop("luck")
+
+
+def check_budget(budget: int, random: float) -> None:
+    """Raises an InputError where no selection is possible."""
+    if budget < 1:
+        raise InputError(f"triage: budget={budget}, expected at least 1")
+    if not 0 <= random <= 1:
+        raise InputError(f"triage: random={random}, expected a share in [0, 1]")
 
 
 def _because(types: pl.Series) -> str:

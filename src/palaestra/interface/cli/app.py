@@ -138,16 +138,21 @@ def modules_here() -> None:
 
 
 def load_turns(path: Path) -> Turns:
-    """The table of turns at a path.
+    """The table of turns at a path; errors as `turns_at`."""
+    from palaestra import Turns
+
+    return Turns.load(turns_at(path))
+
+
+def turns_at(path: Path) -> Path:
+    """The path, where a table of turns may be.
 
     Raises:
         InputError: it is a whole run, whose tables are of several kinds.
     """
-    from palaestra import Turns
-
     if (path / "recipe.yaml").exists():
         raise InputError(f"{path}: a run holds turns of several kinds; give one, e.g. {path / 'seed-0' / 'turns'}")
-    return Turns.load(path)
+    return path
 
 
 def show(data: Any) -> None:

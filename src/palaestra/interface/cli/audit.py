@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from palaestra.errors import InputError
-from palaestra.interface.cli.app import Json, Modules, app, bring, load_turns, out, show
+from palaestra.interface.cli.app import Json, Modules, app, bring, out, show, turns_at
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
 
@@ -32,17 +32,21 @@ def audit(
 ) -> None:
     """Can this reward be farmed? A verdict per audit, with the rows that prove it; exit 1 if one fails."""
     import palaestra.rewards  # noqa: F401  their signals must be registered
-    from palaestra import parse
+    from palaestra import Turns, parse
+    from palaestra.evaluation.audits import LOOKED_AT, paid
     from palaestra.evaluation.audits import audit as run
-    from palaestra.evaluation.audits import paid
+    from palaestra.evaluation.audits.components import is_component
 
     bring(modules)
-    table = load_turns(turns)
+    known = Turns.columns_of(turns_at(turns))
+    signal = None if reward is None else parse(reward, columns=known)
+    other = None if against is None else parse(against, columns=known)
+    needed = {name for each in (signal, other) if each is not None for name in each.needs()}
+    table = Turns.load(turns, {*known[:1], *LOOKED_AT, *filter(is_component, known), *needed})
     if not len(table):
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
-    signal = paid(table) if reward is None else parse(reward, columns=table.columns)
+    signal = paid(table) if signal is None else signal
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    other = None if against is None else parse(against, columns=table.columns)
     findings = run(table, signal, gamma=gamma, only=names, against=other)
     if as_json:
         show([finding.to_dict() for finding in findings])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,10 @@ from palaestra.errors import InputError, nearest
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
 if TYPE_CHECKING:
-    from palaestra.evaluation.logs import Logs, Problem
+    import polars as pl
+
+    from palaestra import Turns
+    from palaestra.evaluation.logs import Logs, Part, Problem
 
 _SHOWN = 20
 
@@ -59,8 +63,14 @@ def evaluate(
     rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}
     if rows is None:
+        from palaestra.evaluation.logs import Part
+
         with naming(paths):
-            rows, measured = _compare(read(paths, format, system), baseline, agent, score, cluster, errors)
+            asked = Asked(tuple(agent or ()), score, cluster, errors)
+            logs = read(paths, format, system, Part(asked.columns, asked.of))
+            rows, measured = _compare(logs, asked, baseline)
+            if report is not None:
+                measured["turns"] = _to_show(paths, format, system, asked, logs)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
@@ -82,11 +92,14 @@ def evaluate(
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
     """Write the page of any logs."""
+    from palaestra.evaluation.logs import Part
     from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
-    rows, measured = _compare(read(paths, None))
+    asked = Asked()
+    logs = read(paths, None, None, Part(asked.columns, asked.of))
+    rows, measured = _compare(logs, asked)
     origin = origin_of(paths, measured.pop("unread"))
-    return write_evaluation(page, rows=rows, origin=origin, **measured)
+    return write_evaluation(page, rows=rows, origin=origin, turns=_to_show(paths, None, None, asked, logs), **measured)
 
 
 def _run_of_ours(
@@ -101,41 +114,79 @@ def _run_of_ours(
     return compare_systems(path, baseline, cluster=cluster, errors=errors)
 
 
-def _compare(
-    logs: Logs,
-    baseline: str | None = None,
-    agents: list[str] | None = None,
-    score: str | None = None,
-    cluster: str | None = None,
-    errors: Any = "exclude",
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows, each with what of its logs was not read, and the trials and turns that they are made of."""
-    import polars as pl
+@dataclass
+class Asked:
+    """What is asked of each file: its episodes (`played`), by its own name of the score; and what was seen of it."""
 
-    from palaestra.evaluation import comparison_table, trials, verdict
+    agents: tuple[str, ...] = ()
+    score: str | None = None
+    cluster: str | None = None
+    errors: Any = "exclude"
+    seats: set[str] = field(default_factory=set)
+    turns: int = 0
+
+    @property
+    def columns(self) -> set[str]:
+        """All that is read."""
+        from palaestra.evaluation.trials import READS
+
+        return {*READS, "score", *self.scores, *([self.cluster] if self.cluster else [])}
+
+    @property
+    def scores(self) -> list[str]:
+        """Columns that the score may be."""
+        return [self.score, f"score.{self.score}"] if self.score else []
+
+    def of(self, frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
+        """The episodes of a file."""
+        import polars as pl
+
+        from palaestra.evaluation.trials import played
+
+        self.turns += len(frame)
+        self.seats |= {*frame["agent"].cast(pl.String).drop_nulls().unique()}
+        score = next((name for name in self.scores if name in frame.columns), self.score)
+        lacking = {name: pl.lit(None) for name in ("task", score, self.cluster) if name and name not in frame.columns}
+        frame = frame.with_columns(**lacking)
+        where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
+        return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
+
+
+def _to_show(paths: list[str], format: str | None, system: str | None, asked: Asked, logs: Logs) -> Turns | None:
+    """What a page shows beside numbers: all turns if they are few, else each episode's confidence if there is any."""
+    from palaestra.evaluation.logs import Part, read_logs
+    from palaestra.interface.report.evaluation import MOST_ROWS, confidences
+
+    if asked.turns <= MOST_ROWS:
+        return read_logs(*paths, format=format, system=system).turns
+    if "confidence" not in logs.columns:
+        return None
+    kept = {"run", "iteration", "episode", "task", "success", "confidence", *([asked.cluster] if asked.cluster else [])}
+    return read_logs(*paths, format=format, system=system, part=Part(kept, confidences)).turns
+
+
+def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows, each with what of its logs was not read, and the trials that they are made of."""
+    from palaestra.evaluation import comparison_table, verdict
+    from palaestra.evaluation.trials import check_columns, numbered
     from palaestra.runs.proof import value_of
 
-    turns, where = logs.turns, None
-    if agents:
-        seats = turns["agent"].cast(pl.String).unique().drop_nulls().to_list() if "agent" in turns.columns else []
-        for each in agents:
-            if each not in seats:
-                raise InputError(f"--agent {each!r}: nobody of that name{nearest(each, seats)}")
-        where = pl.col("agent").cast(pl.String).is_in(agents)
-    if score is not None and score not in turns.columns:
-        score = f"score.{score}" if f"score.{score}" in turns.columns else score
-    table = trials(turns, where=where, score=score, cluster=cluster, errors=errors)
+    for each in asked.agents:
+        if each not in asked.seats:
+            raise InputError(f"--agent {each!r}: nobody of that name{nearest(each, asked.seats)}")
+    score, cluster = asked.score, asked.cluster
+    check_columns(logs.columns, next((name for name in asked.scores if name in logs.columns), score), cluster)
+    table = numbered(logs.turns.frame, cluster)
     value = "score" if score is not None else value_of("success", table)
-    several = "agent" in turns.columns and turns["agent"].drop_nulls().n_unique() > 1
-    if value == "score" and where is None and several and table["score"].abs().max() == 0:
+    if value == "score" and not asked.agents and len(asked.seats) > 1 and table["score"].abs().max() == 0:
         hint("every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent")
-    systems = turns["system"].unique(maintain_order=True).to_list()  # the first path comes first
+    systems = list(dict.fromkeys(each for source in logs.sources for each in source.systems))  # as paths are given
     if baseline is None:
         baseline = "before" if "before" in systems else systems[0]
     if baseline not in systems:
         raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
     if table["success"].null_count() == table["score"].null_count() == len(table):
-        others = [name for name in turns.columns if name.startswith("score.")]
+        others = [name for name in logs.columns if name.startswith("score.")]
         known = f": {', '.join(others[:6])}" if others else ""
         hint(
             f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
@@ -145,14 +196,14 @@ def _compare(
     for row in comparison_table(table, baseline=baseline, value=value):
         not_read = [vars(problem) for problem in logs.not_read(row.system)]
         rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read})
-    return rows, {"trials": table, "turns": turns, "unread": logs.not_read(), "cluster": cluster}
+    return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 
 
-def read(paths: list[str], format: str | None, system: str | None = None) -> Logs:
+def read(paths: list[str], format: str | None, system: str | None = None, part: Part | None = None) -> Logs:
     """The logs of all paths; whatever was not read is named on stderr, alike things in one line."""
     from palaestra.evaluation.logs import read_logs
 
-    logs = read_logs(*paths, format=format, system=system)
+    logs = read_logs(*paths, format=format, system=system, part=part)
     alike: dict[tuple[str, str], list[Problem]] = {}
     for problem in logs.not_read():
         whole = not problem.where  # of whole files alike are those of a folder, else the lines of a file

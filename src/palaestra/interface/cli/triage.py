@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,17 +36,15 @@ def triage(
     as_json: Json = False,
 ) -> None:
     """Choose the episodes that are most worth reading, say why, and write a page to read them."""
-    from palaestra.evaluation.triage import by_system, detect
-    from palaestra.evaluation.triage import triage as choose
+    from palaestra.evaluation.triage.survey import survey
     from palaestra.interface.report.triage import write_triage
 
     with naming(paths):
-        logs = read(paths, format, system)
-        turns = by_system(logs.turns)
-        detections = detect(turns)
-        chosen = choose(turns, budget, detections=detections, random=random, seed=seed)
-    total = turns.codes("episode").size
-    page = write_triage(directory, turns, chosen, detections, not_read=[str(problem) for problem in logs.not_read()])
+        chosen, turns, detections, total, kinds, logs = survey(
+            partial(read, paths, format, system), budget, format=format, system=system, random=random, seed=seed
+        )
+    not_read = [str(problem) for problem in logs.not_read()]
+    page = write_triage(directory, turns, chosen, detections, not_read=not_read, of_all=(total, kinds))
     rows = chosen.drop("episode_code").to_dicts()
     if as_json:
         show(rows)

@@ -212,6 +212,19 @@ def _price_panel(priced: Sequence[Price], measured: str) -> list[Panel]:
     return [Panel(f"Cost and {measured}", "● best at its price, 95\u00a0% interval", svg)]
 
 
+def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
+    """A table of turns with a row per episode, which has the confidence and success that `_confidences` takes of it."""
+    if "confidence" not in frame.columns:
+        frame = frame.with_columns(confidence=pl.lit(None, pl.Float64))
+    said = {
+        "confidence": pl.col("confidence").cast(pl.Float64).fill_nan(None).drop_nulls().last(),
+        "success": pl.col("success").cast(pl.Boolean).drop_nulls().min(),
+    }
+    keys = [name for name in ("system", "run", "iteration", "group", "episode") if name in frame.columns]
+    first = [pl.col(name).first() for name in frame.columns if name not in (*keys, *said)]
+    return frame.group_by(keys, maintain_order=True).agg(*first, **said)
+
+
 def _confidences(turns: Turns | None, cluster: str | None = None) -> tuple[pl.DataFrame | None, list[str]]:
     """`system, task, confidence, success` per episode: its last confidence, in [0, 1]; and what is not used, and why.
 

@@ -65,19 +65,26 @@ class Read:
 
 
 def write_triage(
-    directory: Path, turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame, *, not_read: Sequence[str] = ()
+    directory: Path,
+    turns: Turns,
+    chosen: pl.DataFrame,
+    detections: pl.DataFrame,
+    *,
+    not_read: Sequence[str] = (),
+    of_all: tuple[int, pl.DataFrame] | None = None,
 ) -> Path:
     """Write `triage.parquet`, `triage.jsonl` and `triage.html` into `directory`; returns the path of the page.
 
     chosen: from `palaestra.evaluation.triage.triage`. detections: from `detect`, on the same table. not_read: what of
-    the logs was left out, a line each.
+    the logs was left out, a line each. of_all: how many episodes there are and the detections in them by kind (`type,
+    n, episodes`), where `turns` are those of the chosen ones alone.
 
     Raises:
         StorageError: the directory cannot be written.
     """
     directory = Path(directory)
     table = chosen.drop("episode_code").with_row_index("rank", 1)
-    page = triage_page(turns, chosen, detections, not_read)
+    page = triage_page(turns, chosen, detections, not_read, of_all)
     with whole(directory / "triage.parquet") as temporary:
         table.write_parquet(temporary)
     lines = (json.dumps(row, ensure_ascii=False) for row in table.to_dicts())
@@ -85,17 +92,20 @@ def write_triage(
     return write_page(directory / "triage.html", page)
 
 
-def triage_page(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFrame, not_read: Sequence[str] = ()) -> str:
-    """The HTML page."""
+def triage_page(
+    turns: Turns,
+    chosen: pl.DataFrame,
+    detections: pl.DataFrame,
+    not_read: Sequence[str] = (),
+    of_all: tuple[int, pl.DataFrame] | None = None,
+) -> str:
+    """The HTML page; see `write_triage`."""
     read = episodes_to_read(turns, chosen, detections)
-    total = turns.codes("episode").size
-    owner = pl.Series(turns.codes("episode").ids[detections["row"].to_numpy()], dtype=pl.Int64)
-    kinds = (
-        detections.with_columns(episode=owner)
-        .group_by("type")
-        .agg(pl.len().alias("n"), pl.col("episode").n_unique().alias("episodes"))
-        .sort("episodes", "type", descending=[True, False])
-    )
+    if of_all is None:
+        owner = pl.Series(turns.codes("episode").ids[detections["row"].to_numpy()], dtype=pl.Int64)
+        of = detections.with_columns(episode=owner).group_by("type")
+        of_all = turns.codes("episode").size, of.agg(n=pl.len(), episodes=pl.col("episode").n_unique())
+    total, kinds = of_all[0], of_all[1].sort("episodes", "type", descending=[True, False])
     found = [(_name(row["type"]), _kind(row["type"]), row["n"], row["episodes"]) for row in kinds.to_dicts()]
     blind = int((chosen["drawn"] == "random").sum())
     lines = list(not_read)
