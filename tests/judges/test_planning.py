@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -182,4 +181,4 @@ def test_weights_are_those_of_the_team_that_searches() -> None:
     team = pa.Team(opener=learns)
     searching = Searching(team, {"opener": best_of(Named(opens))})  # type: ignore[arg-type]
     assert searching.learnable == {"opener": learns}
-    assert np.array_equal(searching.trainable, [learns])
+    assert searching.trainable[0] is learns
