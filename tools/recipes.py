@@ -14,6 +14,7 @@ from palaestra.runs.parts import (
     LearnPart,
     PlayPart,
     PolicyPart,
+    ScorerPart,
     TrainPart,
     WarmStartPart,
 )
@@ -28,6 +29,7 @@ SCHEMA = ROOT / "src" / "palaestra" / "runs" / "recipes" / "recipe.schema.json"
 PARTS = {
     "": Recipe, "env": EnvPart, "policies.NAME": PolicyPart, "warm_start": WarmStartPart, "learn": LearnPart,
     "train": TrainPart, "play": PlayPart, "evaluation": EvaluationPart, "evaluation.controls.NAME": ControlPart,
+    "evaluation.scorers.NAME": ScorerPart,
 }  # fmt: skip
 
 HEAD = """# Recipes

@@ -1,4 +1,4 @@
-"""Search with a scorer: beams beat greed, trees find what pays late, windows rank a list, the best of n is the best."""
+"""Search with a scorer: beams beat greed, trees find what pays late, windows rank a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palaestra.agents import ScriptedPolicy
 from palaestra.envs.base import Observation
 from palaestra.envs.worlds import Lock, Steps
 from palaestra.errors import EnvError, InputError
-from palaestra.judges.search import BestOf, TreeSearch, listwise, reward_beam
+from palaestra.judges.search import TreeSearch, listwise, reward_beam
 
 
 class Named:
@@ -114,23 +114,6 @@ def test_max_and_mean_are_what_they_say_and_a_scorer_may_stand_for_the_rest() ->
     liked = TreeSearch(value=Named(lambda prompt, said: float(said == "action 1")), rollouts=2, horizon=1, gamma=1.0)
     rows = liked(env, POLICY).table
     assert dict(rows.select("response", "q").rows()) == {"action 0": 0.0, "action 1": 1.0}
-
-
-def test_the_best_of_n_is_the_best_and_costs_n() -> None:
-    asked = []
-
-    def count(request: Any) -> str:
-        asked.append(request)
-        return anything(request)
-
-    lock = Lock(steps=4, numbers=3)
-    best = BestOf(ScriptedPolicy(count, name="count"), noisy(50.0, lock, 0), n=12)
-    turns = pa.rollout(functools.partial(Lock, steps=4, numbers=3), pa.Team(opener=best), groups=5, group_size=1)
-    assert turns["error"].null_count() == len(turns), turns["error"][0]
-    assert turns["success"].to_numpy().mean() > 0.9
-    assert len(asked) == 12 * len(turns)
-    with pytest.raises(InputError, match="n=0"):
-        BestOf(POLICY, noisy(1, lock, 0), n=0)
 
 
 def test_windows_bring_the_best_to_the_front_and_a_bad_answer_changes_nothing() -> None:

@@ -59,6 +59,13 @@ PLACES: dict[str, Any] = {
     "control's policy": {"evaluation": {"controls": {"c": {"policies": {"one": {"kind": BOOM}}}}}},
     "control's teacher": {"evaluation": {"controls": {"c": {"teacher": BOOM}}}},
     "control's training": {"evaluation": {"controls": {"c": {"train": {"env": {"make": BOOM}}}}}},
+    "control's search": {"evaluation": {"controls": {"c": {"search": {"one": "best_of('boom:make')"}}}}},
+    "scorer": {"evaluation": {"scorers": {"s": "boom:make()"}}},
+    "scorer in a scorer": {
+        "evaluation": {"scorers": {"s": {"scorer": "vote(judged(question='?', policy='boom:make'), n=3)"}}}
+    },
+    "scorer in a search": {"evaluation": {"controls": {"c": {"search": "best_of(vote(judged(policy='boom:make')))"}}}},
+    "scorer in a stage": {"stages": ["score('x', \"vote(judged(question='?', policy='boom:make'))\")"]},
     "control's imports": {"evaluation": {"controls": {"c": {"train": {"imports": ["boom"]}}}}},
 }
 

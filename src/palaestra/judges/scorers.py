@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import read_call
+from palaestra.algebra.registry import Registry, read_call
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
@@ -186,8 +186,10 @@ class Ensemble(Members):
         return found.select(score=pl.when(pl.col("read") >= self.least).then("value"))["score"]
 
 
-def build(scorer: str | Scorer) -> Scorer:
+def build(scorer: Any, registry: Registry[Any] = SCORERS) -> Any:
     """A scorer from recipe text, in which scorers may stand inside of scorers; objects stay what they are.
+
+    registry: what the outermost name is of; what stands inside is a scorer.
 
     Raises:
         ExpressionError: the text names none, or gives it options that it does not take.
@@ -200,16 +202,16 @@ def build(scorer: str | Scorer) -> Scorer:
     try:
         call = ast.parse(scorer.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return SCORERS.build(scorer)  # says what is wrong; or module:name(…), which is no Python
+        return registry.build(scorer)  # says what is wrong; or module:name(…), which is no Python
     inner: dict[str, Scorer] = {}
     outer = _Inner(inner).visit(call) if isinstance(call, ast.Call) else call
     if not inner:
-        return SCORERS.build(scorer)
-    name, values, options = read_call(ast.unparse(outer), SCORERS.example)
+        return registry.build(scorer)
+    name, values, options = read_call(ast.unparse(outer), registry.example)
     try:
-        return SCORERS.find(name)(*_put(values, inner), **_put(options, inner))
+        return registry.find(name)(*_put(values, inner), **_put(options, inner))
     except TypeError as error:
-        raise ExpressionError(f"{scorer!r}: {error}; it is {SCORERS.signature(name)}") from error
+        raise ExpressionError(f"{scorer!r}: {error}; it is {registry.signature(name)}") from error
 
 
 class _Inner(ast.NodeTransformer):

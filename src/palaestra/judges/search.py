@@ -1,7 +1,8 @@
-"""Search with a scorer: the best of n actions, a beam of partial episodes, a tree, and ranking a long list by windows.
+"""Search with a scorer: a beam of partial episodes, a tree, and ranking a long list by windows.
 
 Envs that are searched can be gone back to (`snapshot`, `restore`; see `palaestra.play.restart`) and have one agent. A
-scorer sees a row per candidate: `prompt`, what was shown, and `response`, what would be done.
+scorer sees a row per candidate: `prompt`, what was shown, and `response`, what would be done. A policy that searches
+when it acts is `palaestra.judges.planning`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.base import Policy, Request
 from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.base import Scorer
@@ -26,39 +27,8 @@ def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndar
     return np.array(found.fill_nan(None).fill_null(-np.inf).to_numpy(), float)
 
 
-class BestOf:
-    """A policy that asks another one `n` times and does what a scorer likes best; of equal ones the first.
-
-    Step-level Q [68], planning by a learned reward [17] [183]. It does not learn; log-probabilities are not told.
-    """
-
-    def __init__(self, policy: Policy, scorer: Scorer, n: int = 3, *, name: str | None = None) -> None:
-        if n < 1:
-            raise InputError(f"BestOf: n={n} must be at least 1")
-        self.policy, self.scorer, self.n = policy, scorer, n
-        self.name = name or f"best_of_{n}"
-
-    def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """n answers to each request, and the best of them."""
-        asked = [request for request in requests for _ in range(self.n)]
-        said = self.policy.act(asked)
-        texts = [_text(each.action, request.observation) for each, request in zip(said, asked, strict=True)]
-        value = scores(self.scorer, [request.observation.text for request in asked], texts)
-        value[[each.error is not None for each in said]] = -np.inf
-        best = value.reshape(-1, self.n).argmax(axis=1)
-        return [
-            Decision(said[row * self.n + at].action, error=said[row * self.n + at].error,
-                     tokens_in=_sum(said, row, self.n, "tokens_in"), tokens_out=_sum(said, row, self.n, "tokens_out"))
-            for row, at in enumerate(best.tolist())
-        ]  # fmt: skip
-
-
-def _sum(said: Sequence[Decision], row: int, n: int, field_: str) -> int | None:
-    known = [value for each in said[row * n : (row + 1) * n] if (value := getattr(each, field_)) is not None]
-    return sum(known) if known else None
-
-
-def _text(action: Any, seen: Observation) -> str:
+def text_of(action: Any, seen: Observation) -> str:
+    """An action as a scorer reads it."""
     if isinstance(action, str) or seen.choices is None:
         return str(action)
     return seen.choices[int(action)]
@@ -69,13 +39,14 @@ def _text(action: Any, seen: Observation) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """An episode that a search found: its actions, their cumulative score, whether the env says that it succeeded, and
-    how many candidates were scored."""
+    """An episode that a search found: its actions, their cumulative score, whether the env says that it succeeded, how
+    many candidates were scored, and what was seen before each action (`Observation.key`)."""
 
     actions: tuple[str, ...]
     score: float
     success: bool | None
     scored: int
+    states: tuple[int, ...]
 
 
 @dataclass
@@ -86,6 +57,7 @@ class _Partial:
     actions: tuple[str, ...] = ()
     score: float = 0.0
     success: bool | None = None
+    states: tuple[int, ...] = ()
 
 
 def reward_beam(
@@ -108,10 +80,28 @@ def reward_beam(
         InputError: width, candidates or limit is below 1.
         EnvError: the env cannot be gone back to, or has several agents.
     """
-    if min(width, candidates, limit) < 1:
-        raise InputError(f"reward_beam: {width=}, {candidates=} and {limit=} must be at least 1")
     rng = np.random.default_rng(seed) if rng is None else rng
     made, agent, seen = _begin(env, seed, "reward_beam")
+    return beam_from(made, agent, seen, policy, scorer, width=width, candidates=candidates, rng=rng, limit=limit)
+
+
+def beam_from(
+    made: Any,
+    agent: str,
+    seen: Observation,
+    policy: Policy,
+    scorer: Scorer,
+    *,
+    width: int,
+    candidates: int,
+    rng: np.random.Generator,
+    limit: int,
+    redraw: bool = False,
+) -> Found:
+    """As `reward_beam`, from where an env stands now, which is moved. redraw: chance that is to come is drawn anew, so
+    that it is not foreseen."""
+    if min(width, candidates, limit) < 1:
+        raise InputError(f"reward_beam: {width=}, {candidates=} and {limit=} must be at least 1")
     beam, scored = [_Partial(made.snapshot(), seen, agent)], 0
     for _ in range(limit):
         live = [each for each in beam if each.seen is not None]
@@ -119,16 +109,17 @@ def reward_beam(
             break
         requests = [Request(each.seen, agent, rng) for each in live for _ in range(candidates)]  # type: ignore[arg-type]
         said = policy.act(requests)
-        texts = [_text(decision.action, request.observation) for decision, request in zip(said, requests, strict=True)]
+        texts = [text_of(each.action, request.observation) for each, request in zip(said, requests, strict=True)]
         tried = list(dict.fromkeys((n // candidates, text) for n, text in enumerate(texts)))
         value = scores(scorer, [live[at].seen.text for at, _ in tried], [text for _, text in tried])  # type: ignore[union-attr]
         scored += len(tried)
         grown = [(live[at].score + float(each), at, text) for (at, text), each in zip(tried, value, strict=True)]
         kept = [(each.score, -1, each) for each in beam if each.seen is None]
         order = sorted([*kept, *grown], key=lambda entry: -entry[0])[:width]  # stable: of equal ones the first
-        beam = [last if at < 0 else _step(made, live[at], last, total) for total, at, last in order]  # type: ignore[arg-type, misc]
+        anew = rng if redraw else None
+        beam = [last if at < 0 else _step(made, live[at], last, total, anew) for total, at, last in order]  # type: ignore[arg-type, misc]
     best = max(beam, key=lambda each: (each.seen is None, each.score))
-    return Found(best.actions, best.score, best.success, scored)
+    return Found(best.actions, best.score, best.success, scored, best.states)
 
 
 def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]:
@@ -142,13 +133,14 @@ def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]
     return made, agent, first
 
 
-def _step(made: Any, at: _Partial, action: str, total: float) -> _Partial:
-    made.restore(at.snapshot)
+def _step(made: Any, at: _Partial, action: str, total: float, rng: np.random.Generator | None) -> _Partial:
+    made.restore(at.snapshot, seed=None if rng is None else int(rng.integers(2**63)))
     result = made.step({at.agent: action})
     told = result.info.get("success")
     success = told.get(at.agent) if isinstance(told, Mapping) else told
     seen = result.observations.get(at.agent)
-    return _Partial(made.snapshot(), seen, at.agent, (*at.actions, action), total, success)
+    states = (*at.states, at.seen.key()) if at.seen is not None else at.states
+    return _Partial(made.snapshot(), seen, at.agent, (*at.actions, action), total, success, states)
 
 
 # -- a tree ------------------------------------------------------------------------------------------------------------
@@ -224,7 +216,10 @@ class TreeSearch:
     ) -> Tree:
         """Search from the start of the episode of `seed`."""
         rng = np.random.default_rng(seed) if rng is None else rng
-        made, agent, seen = _begin(env, seed, "TreeSearch")
+        return self.grow(*_begin(env, seed, "TreeSearch"), policy, rng)
+
+    def grow(self, made: Any, agent: str, seen: Observation, policy: Policy, rng: np.random.Generator) -> Tree:
+        """Search from where an env stands now, which is moved."""
         nodes: dict[Hashable, _Node] = {}
         prior: dict[Hashable, dict[str, float]] = {}
         root = self._node(nodes, prior, made, seen, (), policy, agent, rng)
@@ -262,7 +257,9 @@ class TreeSearch:
                 legal = None if seen.choices is None else tuple(seen.legal)
                 said = []
                 if legal is None or self.select == "p_uct":
-                    said = [_text(each.action, seen) for each in policy.act([Request(seen, agent, rng)] * self.expand)]
+                    said = [
+                        text_of(each.action, seen) for each in policy.act([Request(seen, agent, rng)] * self.expand)
+                    ]
                 actions = legal or tuple(dict.fromkeys(said))
                 prior[key] = {action: (said.count(action) + 1) / (len(said) + len(actions)) for action in actions}
             nodes[key] = _Node(made.snapshot(), seen, actions)

@@ -24,13 +24,14 @@ from palaestra.learning.stages.base import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor, Plan
 from palaestra.runs import budget as budgets
-from palaestra.runs import coalitions
+from palaestra.runs import coalitions, searching
 from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
 from palaestra.runs.parts import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.scoring import asked
+from palaestra.runs.searching import Searches
 from palaestra.runs.teachers import call, naming
 from palaestra.runs.teachers import make as make_teacher
 from palaestra.testing import check_episode
@@ -42,9 +43,9 @@ class Setup:
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
-    Team; rivals: those that are trained themselves. advisers: (seed, corpus) -> the policies without a seat that stages
-    ask. parts: all policies that the recipe names, those of controls too. track: who is told the metrics. recipe: all
-    of it as plain data.
+    Team; searches: the trained team, searching; rivals: those that are trained themselves.
+    advisers: (seed, corpus) -> the policies without a seat that are asked. parts: all policies that the recipe names,
+    those of controls too. track: who is told the metrics. recipe: all of it as plain data.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Setup:
     training: TrainPart
     proof: EvaluationPart
     controls: Mapping[str, Callable[[int, Iterable[str]], Team]]
+    searches: Mapping[str, Searches]
     rivals: Mapping[str, Setup]
     advisers: Callable[[int, Iterable[str]], dict[str, Policy]]
     parts: tuple[tuple[str, PolicyPart], ...] = ()
@@ -78,11 +80,14 @@ def resolve(recipe: Recipe) -> Setup:
     try_env(train, recipe.env.make)
     agents = agents_of(train)
     controls: dict[str, Callable[[int, Iterable[str]], Team]] = {}
-    rivals = {}
+    rivals: dict[str, Setup] = {}
+    searches: dict[str, Searches] = {}
     for name, part in recipe.evaluation.controls.items():
         if part.train is not None:
             changed = override(alone(recipe), part.train, f"evaluation.controls.{name}.train")
             rivals[name] = resolve(alone(changed))
+        elif part.search is not None:
+            searches[name] = part.search
         elif part.teacher is not None:
             controls[name] = functools.partial(
                 _scripted, part.teacher, part.options, test, f"evaluation.controls.{name}.teacher"
@@ -105,6 +110,7 @@ def resolve(recipe: Recipe) -> Setup:
         training=recipe.train,
         proof=recipe.evaluation,
         controls=controls,
+        searches=searches,
         rivals=rivals,
         advisers=functools.partial(_advisers, recipe, train),
         parts=tuple(
@@ -126,14 +132,15 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
 
 
 def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[str]) -> dict[str, Policy]:
-    """The policies without a seat that a stage or a scorer asks.
+    """The policies without a seat that a stage, a scorer or a search asks.
 
     Raises:
         RecipeError: one asks one that is not there.
     """
     stages, made = Stages(recipe.stages), {}
     asking = {f"stages: {text}": getattr(each, "asks", ()) for text, each in zip(stages.texts, stages)}
-    for who, names in (asking | asked(recipe.evaluation.scorers)).items():
+    searches = {name: part.search for name, part in recipe.evaluation.controls.items() if part.search is not None}
+    for who, names in (asking | asked(recipe.evaluation.scorers) | searching.asked(searches)).items():
         for name in names:
             if name not in recipe.policies:
                 raise RecipeError(f"{who} asks the policy {name!r}{nearest(name, recipe.policies)}; add it")
@@ -317,7 +324,9 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
             make_control(0, corpus)
         team = setup.team(0, corpus)
         learner = setup.learner(team)
-        setup.advisers(0, corpus)
+        advisers = {**setup.advisers(0, corpus), **team.policies}
+        for name, said in setup.searches.items():
+            searching.check(said, team, setup.test, advisers, f"evaluation.controls.{name}.search")
         with naming("evaluation.metrics"):
             check_measures(setup.proof.metrics, setup.test, team)
     check_columns(setup, learner)

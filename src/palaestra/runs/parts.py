@@ -252,22 +252,80 @@ class PlayPart(Part):
         return value
 
 
+def _or_text(schema: dict[str, Any]) -> None:
+    """A part that may also be said by a text alone."""
+    whole = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"type": "string"}, whole]
+
+
 class ControlPart(Part):
-    """A system that the trained team is compared with: other policies in the same seats, or a training of its own."""
+    """A system that the trained team is compared with: other policies in the same seats, a training of its own, or the
+    trained team itself, searching when it acts."""
 
     policies: dict[str, PolicyPart] | None = Field(None, description="other policies under names of `policies`")
     teacher: str | None = Field(None, description="scripted play in every seat, as in warm_start")
     options: dict[str, Any] = Field({}, description="arguments of that teacher")
     train: dict[str, Any] | None = Field(None, description="overrides of this recipe, trained under the same seed")
+    search: str | dict[str, str] | None = Field(
+        None,
+        description="the trained team, choosing by a scorer: best_of(\"reward_model('rm')\", n=4), beam(…) or tree(…) "
+        "for all that learn, or one for each policy by name",
+    )
     note: str = Field("", description="what the report says of it")
+
+    @field_validator("search")
+    @classmethod
+    def _are_searches(cls, value: Any, info: ValidationInfo) -> Any:
+        from palaestra.runs.searching import read, texts
+
+        for text in to_be_made([] if value is None else texts(value), info):
+            looked_up(read, text, info)
+        return value
 
     @model_validator(mode="after")
     def _is_one_thing(self, info: ValidationInfo) -> ControlPart:
-        if sum(part is not None for part in (self.policies, self.teacher, self.train)) != 1:
-            raise ValueError("give one of policies, teacher and train")
+        if sum(part is not None for part in (self.policies, self.teacher, self.train, self.search)) != 1:
+            raise ValueError("give one of policies, teacher, train and search")
         if self.teacher is not None and not is_only_read(info):
             checked(lambda name: check_teacher(name, self.options, ".teacher"), self.teacher)
         return self
+
+
+class ScorerPart(Part):
+    """What held-out play is scored by, beside success; a text says the scorer alone. It pays nobody."""
+
+    model_config = ConfigDict(json_schema_extra=_or_text)
+
+    scorer: str = Field(description="verifier(…), judged(…), reward_model(…): see `palaestra names scorer`")
+    budget: int | dict[str, float] | None = Field(
+        None,
+        description="most calls of a policy in a seed's held-out play, an equal part for each system, or {tokens: …}, "
+        "{price: …}; what is asked beyond it has no value",
+    )
+    cache: str | None = Field(None, description="a file of answers, found again by another run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_a_text(cls, data: Any) -> Any:
+        return {"scorer": data} if isinstance(data, str) else data
+
+    @field_validator("scorer")
+    @classmethod
+    def _is_a_scorer(cls, value: str, info: ValidationInfo) -> str:
+        from palaestra.judges.scorers import build
+
+        for text in to_be_made([value], info):
+            looked_up(build, text, info)
+        return value
+
+    @field_validator("budget")
+    @classmethod
+    def _can_be_kept(cls, value: Any) -> Any:
+        from palaestra.judges.metering import Meter
+
+        checked(Meter, value)
+        return value
 
 
 class EvaluationPart(Part):
@@ -285,7 +343,7 @@ class EvaluationPart(Part):
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")
-    scorers: dict[str, str] = Field(
+    scorers: dict[str, ScorerPart] = Field(
         {}, description="what else all held-out play is scored by, a scorer by name; its column is score.NAME"
     )
 
@@ -297,15 +355,6 @@ class EvaluationPart(Part):
         for name in value:
             if ":" not in name:
                 looked_up(named, name, info)
-        return value
-
-    @field_validator("scorers")
-    @classmethod
-    def _are_scorers(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        from palaestra.judges.scorers import build
-
-        for text in to_be_made(list(value.values()), info):
-            looked_up(build, text, info)
         return value
 
 

@@ -95,7 +95,12 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,
-        "scores": compared(Turns.concat(played), recipe.evaluation.scorers, judged(recipe.evaluation)),
+        "scores": compared(
+            Turns.concat(played),
+            recipe.evaluation.scorers,
+            judged(recipe.evaluation),
+            [result.get("scorers") or {} for result in results],
+        ),
         "spent": spent,
         "economy": economics(table.filter(pl.col("system") != "before")),
         "shapley": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -11,55 +11,110 @@ from palaestra.agents.base import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import comparison_table, trials, verdict
+from palaestra.judges.asking import AnswerCache
 from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.metering import Meter, Metered
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
 from palaestra.rewards.judged.criteria import EPISODE, onto
+from palaestra.runs.parts import ScorerPart
 
 Interval = dict[str, float]
 
 
-def asked(scorers: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def asked(scorers: Mapping[str, ScorerPart]) -> dict[str, tuple[str, ...]]:
     """The policies of the recipe that each scorer asks, by what messages call it."""
-    return {f"evaluation.scorers.{name}": tuple(getattr(build(text), "asks", ())) for name, text in scorers.items()}
+    return {
+        f"evaluation.scorers.{name}": tuple(getattr(build(part.scorer), "asks", ())) for name, part in scorers.items()
+    }
 
 
-def scored(turns: Turns, scorers: Mapping[str, str], policies: Mapping[str, Policy], *, seed: int) -> Turns:
-    """The play of one system with `score.NAME`: what the scorer gives to each episode, null where it gives nothing.
+class Scoring:
+    """`evaluation.scorers` of one seed: what each gives to the play of every system, within its budget.
+
+    policies: whom they may ask, by name. seed: of votes. systems: how many will be scored: each may use an equal part
+    of what is left of a budget, so that none is scored at the expense of the next. Equal questions are asked once.
 
     Raises:
         RecipeError: a scorer asks a policy that is not there.
     """
-    for name, text in scorers.items():
-        scorer = build(text)
-        for policy in getattr(scorer, "asks", ()):
-            if policy not in policies:
-                raise RecipeError(f"evaluation.scorers.{name} asks the policy {policy!r}{nearest(policy, policies)}")
-        if getattr(scorer, "asks", ()):
-            scorer.bind(lambda policy: PolicyAsker(policies[policy], attempts=2, seed=seed))  # type: ignore[attr-defined]
-        rows = cases(turns)
-        values = numbers(scorer.score(rows), len(rows), f"scorer {scorer.name}")
+
+    def __init__(
+        self, scorers: Mapping[str, ScorerPart], policies: Mapping[str, Policy], *, seed: int, systems: int = 1
+    ) -> None:
+        self.scorers = {name: build(part.scorer) for name, part in scorers.items()}
+        self.meters: dict[str, list[Meter]] = {name: [] for name in scorers}
+        self.missing, self.episodes = dict.fromkeys(scorers, 0), 0
+        self.systems = systems
+        for name, scorer in self.scorers.items():
+            part, asks = scorers[name], getattr(scorer, "asks", ())
+            askers: dict[str, PolicyAsker] = {}
+            for policy in dict.fromkeys(asks):
+                if policy not in policies:
+                    raise RecipeError(
+                        f"evaluation.scorers.{name} asks the policy {policy!r}{nearest(policy, policies)}"
+                    )
+                self.meters[name].append(meter := Meter(part.budget))
+                asked = Metered(policies[policy], meter)
+                askers[policy] = PolicyAsker(asked, cache=AnswerCache(part.cache), attempts=2, seed=seed)
+            if asks:
+                scorer.bind(askers.__getitem__)  # type: ignore[attr-defined]
+
+    def __call__(self, turns: Turns) -> Turns:
+        """The play of one system with `score.NAME`: a value for each episode, null where the scorer gives nothing."""
+        rows = cases(turns) if self.scorers else pl.DataFrame()
         keys = [key for key in EPISODE if key in rows.columns]
-        turns = onto(turns, rows.select(keys).with_columns(values.alias(f"score.{name}")))
-    return turns
+        for name, scorer in self.scorers.items():
+            for meter in self.meters[name]:
+                meter.share(max(self.systems, 1))
+            values = numbers(scorer.score(rows), len(rows), f"scorer {scorer.name}")
+            self.missing[name] += values.null_count()
+            turns = onto(turns, rows.select(keys).with_columns(values.alias(f"score.{name}")))
+        self.systems, self.episodes = self.systems - 1, self.episodes + len(rows)
+        return turns
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """By scorer: the episodes that it was shown, how many have no value, and what its policies took."""
+        found = {}
+        for name, meters in self.meters.items():
+            each = [meter.told() for meter in meters]
+            spent = {word: sum(one[word] for one in each) for word in Meter().told()}
+            found[name] = {"episodes": self.episodes, "missing": self.missing[name], **spent}
+        return found
 
 
-def compared(turns: Turns, scorers: Mapping[str, str], where: pl.Expr | None) -> dict[str, dict[str, Any]]:
-    """By scorer: the mean of every system with its interval, the difference of after from before, and the verdict."""
-    found: dict[str, dict[str, Any]] = {}
+def compared(
+    turns: Turns, scorers: Iterable[str], where: pl.Expr | None, told: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, dict[str, Any]]:
+    """By scorer: the mean of every system with its interval, the difference of after from before, and the verdict.
+
+    told: `Scoring.told` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
+    """
+    every, found = list(told), {}
     for name in scorers:
+        spent = _sum([each[name] for each in every if name in each])
+        lacking, episodes = spent.pop("missing", 0), spent.pop("episodes", 0)
+        said = f"; {lacking:,} of {episodes:,} episodes have no score" if lacking else ""
+        if refused := spent.get("refused"):
+            said += f", {refused:,} questions were beyond the budget"
+        taken = {"missing": lacking, "spent": spent} if every else {}
         table = trials(turns, where=where, score=f"score.{name}")
         if table["score"].null_count() == len(table):
-            found[name] = {"systems": {}, "difference": None, "verdict": f"{name}: no trial has a score"}
+            found[name] = {"systems": {}, "difference": None, "verdict": f"{name}: no trial has a score{said}", **taken}
             continue
         rows = {row.system: row for row in comparison_table(table, baseline="before", value="score")}
         after = rows["after"].difference
         found[name] = {
             "systems": {system: _three(row.score.to_dict()) for system, row in rows.items()},
             "difference": None if after is None else _three(after.to_dict()) | {"p": after.p},
-            "verdict": f"{name}: {verdict(rows['after'])}",
+            "verdict": f"{name}: {verdict(rows['after'])}{said}",
+            **taken,
         }
     return found
+
+
+def _sum(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {word: sum(part[word] for part in parts) for word in (parts[0] if parts else ())}
 
 
 def _three(estimate: Mapping[str, Any]) -> Interval:

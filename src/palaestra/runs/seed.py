@@ -39,7 +39,8 @@ from palaestra.runs.parts import EvaluationPart
 from palaestra.runs.proof import check_result, judged, value_of
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
-from palaestra.runs.scoring import scored
+from palaestra.runs.scoring import Scoring
+from palaestra.runs.searching import searching
 from palaestra.runs.trained import keep
 
 FINAL, LOOK = 0, 1
@@ -78,8 +79,14 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     spent = {"after": budgets.total(lines)}
     keep(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
+    # a judge that also plays judges as it was before training: one measure for all systems
+    asked = setup.proof.scorers or setup.searches
+    judges = {**setup.advisers(seed, trained.corpus), **trained.start.policies} if asked else {}
     for name in setup.proof.controls:
-        if name in setup.rivals:
+        if name in setup.searches:
+            field = f"evaluation.controls.{name}.search"
+            systems[name] = searching(setup.searches[name], trained.team, trained.test, judges, seed=seed, field=field)
+        elif name in setup.rivals:
             folder = directory / f"control-{name}"
             said = _of_control(name, progress)
             rival = Training(setup.rivals[name], seed, folder, clock=clock, resume=resume, progress=said)
@@ -88,13 +95,11 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables: list[Turns] = []
-    # a judge that also plays judges as it was before training: one measure for all systems
-    judges = {**setup.advisers(seed, trained.corpus), **trained.start.policies} if setup.proof.scorers else {}
+    scoring = Scoring(setup.proof.scorers, judges, seed=seed, systems=len(systems))
     for number, (name, (factory, team)) in enumerate(systems.items()):
         progress("proving", number, len(systems), f"playing {name}")
         played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
-        played = scored(played, setup.proof.scorers, judges, seed=seed)
-        tables.append(Turns(played.frame.with_columns(system=pl.lit(name))))
+        tables.append(Turns(scoring(played).frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
     shapley = {}
     if setup.proof.coalitions:
@@ -107,6 +112,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         "metrics": trained.exact(),
         "seconds_to_proof": trained.seconds_to_proof(lines),
         "spent": spent,
+        "scorers": scoring.told(),
         "shapley": shapley,
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
         "met_in_training": sorted(held_out & trained.met()),

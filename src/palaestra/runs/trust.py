@@ -7,6 +7,7 @@ options of a stage or an env may be loaded, too.
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import re
@@ -87,6 +88,7 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
         try:
             name, values, options = read_call(part)
         except ExpressionError:
+            yield from ((named.text, named.module) for inner in _inside(part) for named in _walk(inner, ("argument",)))
             continue
         if ":" in name:
             yield name, name.partition(":")[0]
@@ -95,6 +97,17 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
             given = [each for each in given if not str(each).startswith("policy:")]
         for each in given:
             yield from ((named.text, named.module) for named in _walk(each, ("argument",)))
+
+
+def _inside(text: str) -> Iterator[str]:
+    """Every text in a call in which calls stand, as scorers do inside of scorers."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    if isinstance(call, ast.Call):
+        each = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant))
+        yield from (value for value in each if isinstance(value, str) and value != text)
 
 
 def _without_words(part: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:

@@ -4,24 +4,21 @@ worked numbers are those of another method, whatever the training says.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from told_arms import Table, module_of, told
 
 from palaestra.algebra.signals import col, fill_missing, mean
 from palaestra.algebra.turns import Turns
-from palaestra.atlas import harness
 from palaestra.atlas.harness import Arms, reached, reproduce
 from palaestra.credit import gae, grpo
 from palaestra.evaluation.rubric import path_credit
 from palaestra.rewards import attribute, cm2, rlver_reward, stepwise_point, tool_rl_reward, vote
 from palaestra.runs.recipe import load, override
 
-Table = Mapping[str, Mapping[str, float]]
 HOLDS: dict[int, list[Table]] = {
     5: [{"local": {"dice": 0.65}, "team": {"dice": 0.5}, "boundary": {"dice": 0.66}}],
     15: [{"sparse": {"success": 0.6, "final": 0.9}, "exprd": {"success": 0.1, "final": 0.0},
@@ -75,21 +72,6 @@ class Told(NamedTuple):
     """What a test said."""
 
     p: float
-
-
-def module_of(number: int) -> ModuleType:
-    return importlib.import_module(harness._modules()[number])
-
-
-def told(tables: Sequence[Table]) -> Callable[..., Arms]:
-    """Stands for `train_arms`: each call gives the next table, the same for every seed."""
-    left = list(tables)
-
-    def arms_of(recipe: Any, arms: Mapping[str, Any], seeds: Sequence[int], *rest: Any, **options: Any) -> Arms:
-        table = left.pop(0)
-        return Arms({arm: {name: np.full(len(seeds), float(x)) for name, x in table[arm].items()} for arm in arms})
-
-    return arms_of
 
 
 def alike(number: int) -> list[Table]:

@@ -18,6 +18,7 @@ HOMES = (
     "palaestra.learning.terms",
     "palaestra.learning.protocol",
     "palaestra.learning.reward_models.base",
+    "palaestra.judges.planning",
     "palaestra.envs",
     "palaestra.envs.tool_calls",
     "palaestra.teams",

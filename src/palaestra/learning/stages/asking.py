@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.base import Policy
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError, nearest
 from palaestra.judges.asking import AnswerCache
 from palaestra.judges.base import Scorer
 from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.metering import Limits, Meter, Metered
 from palaestra.learning.stages.base import Context
 
 
 class Adviser:
     """A policy that a stage asks: of the recipe by name, `module:name` of a function of a `Request`, or an object.
 
-    budget: most requests of the whole run; what is asked beyond it fails, which is a missing verdict, not 0. cache: a
-    file in which answers are kept; left out, they are part of the checkpoint. Equal questions are asked once.
+    budget: most calls of the whole run, or {"tokens": …}, {"price": …} (`judges.metering`); what is asked beyond it
+    fails, which is a missing verdict, not 0. cache: a file in which answers are kept; left out, they are part of the
+    checkpoint. Equal questions are asked once.
 
     Raises:
-        InputError: the budget is below 1.
+        InputError: the budget is unknown or below 1.
     """
 
-    def __init__(self, policy: str | Policy, *, budget: int | None = None, cache: str | None = None) -> None:
-        if budget is not None and budget < 1:
-            raise InputError(f"budget={budget}: at least one call is needed")
-        self.policy, self.budget, self.calls = policy, budget, 0
+    def __init__(self, policy: str | Policy, *, budget: Limits = None, cache: str | None = None) -> None:
+        self.policy, self.meter = policy, Meter(budget)
         self.cache = AnswerCache(cache)
 
     @property
@@ -42,15 +42,15 @@ class Adviser:
         Raises:
             InputError: the recipe has no such policy.
         """
-        return _Counted(_found(self.policy, context), self, context)
+        return Metered(_found(self.policy, context), self.meter, context.spent.add)
 
     def state_dict(self) -> dict[str, Any]:
-        """Calls so far, and the answers unless a file has them."""
-        return {"calls": self.calls, "answers": {} if self.cache.path else dict(self.cache.answers)}
+        """What was spent so far, and the answers unless a file has them."""
+        return {**self.meter.told(), "answers": {} if self.cache.path else dict(self.cache.answers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
-        self.calls = int(state["calls"])
+        self.meter.load(state)
         self.cache.answers |= state["answers"]
 
 
@@ -74,21 +74,3 @@ def _found(policy: str | Policy, context: Context) -> Policy:
     if policy not in known:
         raise InputError(f"no policy {policy!r} in the recipe{nearest(policy, known)}; add policies.{policy}")
     return known[policy]
-
-
-class _Counted:
-    """The policy as long as there is budget."""
-
-    def __init__(self, policy: Policy, adviser: Adviser, context: Context) -> None:
-        self.policy, self.adviser, self.spent, self.name = policy, adviser, context.spent, policy.name
-
-    def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Ask for what the budget allows."""
-        budget = self.adviser.budget
-        left = len(requests) if budget is None else max(budget - self.adviser.calls, 0)
-        found = self.policy.act(requests[:left]) if left else []
-        self.adviser.calls += len(found)
-        for each in found:
-            tokens = (each.tokens_in or 0) + (each.tokens_out or 0)
-            self.spent.add(calls=1, tokens=tokens, cost=each.cost or 0.0)
-        return [*found, *(Decision("", error="the budget of calls is spent") for _ in requests[left:])]

@@ -15,6 +15,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
 from palaestra.judges import MessageLabels, vote_columns, weights_of
 from palaestra.judges import judge as ask_judge
+from palaestra.judges.metering import Limits
 from palaestra.judges.rubric import items_of, read_rubric
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.base import Context, Stage, stage
@@ -41,7 +42,8 @@ class judge(Stage):
             `judge.NAME.ITEM.votes` has them all.
         evidence: a column with lists of turns: the judge sees these rows only. tool_failed: signal of the rows in which
             a tool failed; items about tools are then 0, unasked.
-        budget: most calls of the run. cache: a file of answers, found again by another run.
+        budget: most calls of the run, or {"tokens": …}, {"price": …}. cache: a file of answers, found again by another
+            run.
 
     Raises:
         InputError: no items, or not exactly one of question, items and rubric; a weight names no item.
@@ -61,7 +63,7 @@ class judge(Stage):
         votes: int = 1,
         evidence: str | None = None,
         tool_failed: str | None = None,
-        budget: int | None = None,
+        budget: Limits = None,
         cache: str | None = None,
     ) -> None:
         if sum(each is not None for each in (question, items, rubric)) != 1:
@@ -151,7 +153,7 @@ class message_labels(Stage):
         into: str = "label",
         policy: str | Policy = "annotator",
         batch: int = 64,
-        budget: int | None = None,
+        budget: Limits = None,
         cache: str | None = None,
     ) -> None:
         self.adviser = Adviser(policy, budget=budget, cache=cache)

@@ -13,6 +13,7 @@ from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges import asking
+from palaestra.judges.metering import Limits
 from palaestra.judges.programs import RewardProgram, annotate, declared_columns
 from palaestra.judges.prompts import Brief, describe, revise_prompt
 from palaestra.judges.writing import write
@@ -57,7 +58,7 @@ class program(Stage):
         task: str = "",
         attempts: int = 5,
         revise: int | None = None,
-        budget: int | None = None,
+        budget: Limits = None,
     ) -> None:
         if (path is None) == (writer is None) or not functions:
             raise InputError("program: give a path or a writer, and at least one function")

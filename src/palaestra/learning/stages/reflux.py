@@ -9,6 +9,7 @@ import polars as pl
 from palaestra.algebra.registry import load_object, read_call
 from palaestra.algebra.turns import Turns
 from palaestra.judges.base import Scorer
+from palaestra.judges.metering import Limits
 from palaestra.judges.panels import CorrectingPanel
 from palaestra.judges.scorers import build
 from palaestra.learning.stages.asking import Adviser, bind
@@ -29,7 +30,7 @@ class reflux(Stage):
         domain: `module:name(…)` of what makes the domain judge, or itself: from turns, with `prompt` and `response`, to
             a table with `verdict`, `corrected_action` and, if the policy takes one of numbered actions, `corrected_id`.
         arbiter: text of a scorer of pairs, or itself; None takes every correction.
-        budget: most calls of the arbiter's policies in the run. cache: a file of answers.
+        budget: most calls of a policy of the arbiter's in the run, or {"tokens": …}. cache: a file of answers.
 
     Raises:
         InputError: a corrected action has no number, and the policy needs one.
@@ -46,7 +47,7 @@ class reflux(Stage):
         domain: str | Callable[[pl.DataFrame], pl.DataFrame],
         arbiter: str | Scorer | None = None,
         *,
-        budget: int | None = None,
+        budget: Limits = None,
         cache: str | None = None,
     ) -> None:
         self.panel = CorrectingPanel(_made(domain), build("verifier('0.0')" if arbiter is None else arbiter))

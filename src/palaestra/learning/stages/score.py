@@ -12,6 +12,7 @@ from palaestra.algebra.keys import is_last
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.base import Scorer
+from palaestra.judges.metering import Limits
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
 from palaestra.learning.stages.asking import Adviser, bind
@@ -30,7 +31,8 @@ class score(Stage):
     Args:
         name: of the column. scorer: text (`palaestra names scorer`) or object; it sees `judges.cases`: the turns'
             columns, the task as `prompt` and the transcript as `response`.
-        budget: most calls of policies in the run; what is asked beyond it has no value. cache: a file of answers.
+        budget: most calls of a policy in the run, or {"tokens": …}, {"price": …}; what is asked beyond it has no value.
+            cache: a file of answers.
 
     Raises:
         InputError: the level is unknown.
@@ -44,7 +46,7 @@ class score(Stage):
         *,
         level: Literal["turn", "episode"] = "episode",
         everywhere: bool = False,
-        budget: int | None = None,
+        budget: Limits = None,
         cache: str | None = None,
     ) -> None:
         if level not in ("turn", "episode"):

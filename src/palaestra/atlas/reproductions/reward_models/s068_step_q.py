@@ -18,7 +18,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.envs.base import EnvFactory, Observation
 from palaestra.envs.worlds import Layers
-from palaestra.judges.search import BestOf
+from palaestra.judges.planning import BestOf
 from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
 

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import minimize_scalar
 
+from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction, train_arms
 from palaestra.judges.refine import refine
+from palaestra.learning.stages.base import Context
 from palaestra.learning.terms import Piece, dpo
 
 FRESH: dict[str, Any] = {
@@ -21,8 +24,24 @@ FRESH: dict[str, Any] = {
     "reward": None, "learn": {"terms": "dpo(beta=0.1, loss='exo_pair', smoothing=0.005)", "lr": 0.001},
     "train": {"iterations": 40},
 }  # fmt: skip
+ARMS: dict[str, Any] = {
+    "fresh": FRESH,
+    "once": FRESH | {"stages": [*FRESH["stages"], "palaestra.atlas.reproductions.reward_models.s105_preflexor:Once()"]},
+}
 WORKED = {-20.0: 4.3020, 0.0: 1.9585, 20.0: 0.2707}
 """Loss by margin at β = .1 and smoothing .005."""
+
+
+class Once:
+    """A stage after the others: the pairs of the first iteration, of the policy as it began, in every iteration."""
+
+    def __init__(self) -> None:
+        self.first: Turns | None = None
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """What the first iteration was learned from."""
+        self.first = turns if self.first is None else self.first
+        return self.first
 
 
 def exo(margin: float) -> float:
@@ -66,10 +85,9 @@ def recursion(seed: int, games: int = 400) -> tuple[float, float]:
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked losses, training, recursion."""
     error = max(abs(exo(margin) - loss) for margin, loss in WORKED.items())
-    grid = np.linspace(40, 70, 3001)
-    least = float(grid[int(np.argmin([exo(float(margin)) for margin in grid]))])
+    least = float(minimize_scalar(exo, bounds=(40, 70), method="bounded").x)
     arms = train_arms(
-        "cooper", {"fresh": FRESH}, seeds,
+        "cooper", ARMS, seeds,
         lambda learned: {"before": learned.curve()[0], "after": float(np.mean(learned.curve()[-10:]))},
     )  # fmt: skip
     rounds = [recursion(seed) for seed in seeds]
