@@ -142,8 +142,30 @@ def test_an_interruption_has_a_code_of_its_own(say: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(palaestra.atlas, "systems", interrupted)
     said = say("systems")
     assert (said.code, said.stdout) == (130, "")
-    assert "interrupted" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert said.stderr.strip() == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        ("train", "--resume"),
+        *((name, "the same command again") for name in ("compare", "judge", "fit-reward", "apply")),
+    ],
+)
+def test_an_interruption_says_how_it_goes_on(command: str, how: str, say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from palaestra.interface.cli import app
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "app", interrupted)
+    assert say(command).stderr.strip() == f"interrupted; it goes on with {how}"
+
+
+def test_a_name_is_told_in_a_whole_sentence_and_kinds_once(say: Any) -> None:
+    told = {line.split()[0]: line for line in say("names", "signal").stdout.splitlines() if line.strip()}
+    assert not [name for name, line in told.items() if line.rstrip().endswith(" Dr.")]
+    assert complaint(say("names", "zzz")).count("workflow") == 1
 
 
 # -- recipes, systems, reproduce --------------------------------------------------------------------------------------

@@ -89,6 +89,19 @@ def test_a_budget_ends_it_with_what_there_is(say: Any, server: Server) -> None:
     assert (code, len(server.prompts)) == (0, 4)
 
 
+def test_a_budget_that_no_call_can_keep_says_so(say: Any, server: Server) -> None:
+    code, _, err = say("new.parquet", "--budget-tokens", 20)
+    assert (code, server.prompts) == (1, [])
+    assert "no verdict: 4 × the budget is too small for one call, which may take" in err
+
+
+def test_what_a_scorer_cannot_say_is_no_answer(say: Any) -> None:
+    Turns({"group": [0, 1], "episode": [0, 0], "turn": [0, 0], "agent": ["a"] * 2, "action": ["x", "y"],
+           "reward": [1.0, None], "task": ["s", "t"]}).save("some.parquet")  # fmt: skip
+    code, _, err = say("some.parquet", "--scorer", "verifier('reward')", model=False)
+    assert (code, err.strip()) == (1, "no verdict: 1 × the scorer has no value")
+
+
 def test_what_cannot_be_read_is_counted_and_exits_with_one(say: Any, server: Server) -> None:
     server.respond = lambda prompt, number: http(200, completion("Give me 10. It is a 9."))
     code, out, err = say("new.parquet")
@@ -127,3 +140,14 @@ def test_what_is_wrong_is_one_line(say: Any, arguments: list[str], why: str) -> 
     assert (code, out) == (2, "")
     assert why in err
     assert err.strip().count("\n") == 0
+
+
+def test_a_dry_run_needs_no_key_and_a_run_says_how_to_go_without(
+    say: Any, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = ["--rubric", "rubric.yaml", "--model", "m", "--endpoint", server.url]
+    code, out, _ = say("new.parquet", *asked, "--dry-run", model=False)
+    assert (code, "4 questions" in out, server.prompts) == (0, True, [])
+    code, _, err = say("new.parquet", *asked, model=False)
+    assert (code, "--key-env none" in err) == (2, True)

@@ -81,3 +81,12 @@ def test_what_chance_decides() -> None:
         principle_pairs(first, second, scores, stop=0)
     with pytest.raises(InputError, match="shape"):
         principle_pairs(first[:3], second, scores)
+
+
+def test_principles_of_which_nothing_is_known_decide_nothing() -> None:
+    unknown = np.array([[np.nan, 2.0], [np.nan, -2.0]])
+    assert principle_scores(unknown)[:, 1].tolist() == [0.5, -0.5]
+    assert np.isnan(principle_scores(unknown)[:, 0]).all()
+    assert principle_scores(np.zeros((0, 2))).shape == (0, 2)
+    with pytest.raises(InputError, match="shape"):
+        principle_pairs(np.arange(2), np.arange(2), np.zeros((2, 0)))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError
+from palaestra.errors import InputError, MissingColumnError
 from palaestra.judges.base import PAIRS
 from palaestra.judges.pairs import (
     PAIRINGS,
@@ -126,3 +126,12 @@ def test_marked_rows_are_whole_units_once_for_each_pair() -> None:
 def test_a_pairing_is_found_by_its_text() -> None:
     assert sides(PAIRINGS.build('best_vs_worst("reward", min_gap=0.6)')(GROUPS)) == [(0, 1)]
     assert {"best_vs_worst", "verified_vs_corrupted", "hindsight", "siblings", "current_vs_reference"} <= set(PAIRINGS)
+
+
+def test_what_a_pairing_lacks_is_named() -> None:
+    with pytest.raises(MissingColumnError, match="current_vs_reference: no column 'txt'"):
+        current_vs_reference("reward", text="txt")(GROUPS)
+    with pytest.raises(MissingColumnError, match="hindsight: no column 'intent'"):
+        hindsight("intent")(GROUPS)
+    with pytest.raises(InputError, match="min_gap=-1"):
+        best_vs_worst("reward", min_gap=-1)

@@ -178,3 +178,8 @@ def test_a_judge_without_anybody_to_ask_says_so() -> None:
         SCORERS.build('judged(policy="x")')
     with pytest.raises(ExpressionError, match="verdict"):
         SCORERS.build("verdict()")
+
+
+def test_an_ensemble_of_nobody_is_named() -> None:
+    with pytest.raises(InputError, match="least=1 of 0 members"):
+        build("ensemble([])")

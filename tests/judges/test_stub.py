@@ -137,3 +137,30 @@ def test_swap_consistency_of_salmon() -> None:
 def test_it_is_a_name_of_recipes() -> None:
     made = SCORERS.build("stub(right=0.7, levels=3, seed=4)")
     assert made.score(_rows(3000)).eq(_rows(3000)["truth"]).mean() == pytest.approx(0.7, abs=0.03)
+
+
+@pytest.mark.parametrize("how", ["mean", "median", "mode", "min", "weighted", "unanimous"])
+def test_a_value_that_is_nan_is_no_verdict(how):
+    table = _votes(1.0, None, 1.0, 3.0).with_columns(judge=pl.Series(["a", "a", "b", "b"]))
+    spoilt = table.with_columns(pl.col("value").fill_null(float("nan")))
+    weights = {"a": 1.0, "b": 2.0}
+    assert aggregate(spoilt, how=how, weights=weights).equals(aggregate(table, how=how, weights=weights))
+
+
+def test_what_cannot_be_aggregated_is_named():
+    with pytest.raises(InputError, match="column 'value' holds String"):
+        aggregate(_votes(1.0).with_columns(value=pl.lit("yes")))
+    with pytest.raises(InputError, match="by=\\(\\) names no key"):
+        aggregate(_votes(1.0), by=())
+    table = _votes(1.0, 2.0).with_columns(judge=pl.Series(["a", "b"]))
+    for weight in (float("nan"), -1.0):
+        with pytest.raises(InputError, match="'b' has weight"):
+            aggregate(table, how="weighted", weights={"a": 1.0, "b": weight})
+
+
+def test_an_order_without_a_number_is_no_pair():
+    rows = {"item": [0, 0, 1, 1], "criterion": ["a"] * 4, "judge": ["j"] * 4, "order": [0, 1, 0, 1]}
+    table = pl.DataFrame({**rows, "value": [1.0, 0.0, 0.0, float("nan")]})
+    assert both_orders(table).row(1) == (1, "a", "j", None, None, None)
+    assert order_balance(table).row(0, named=True)["pairs"] == 1
+    assert order_balance(table).row(0, named=True)["first"] == pytest.approx(2 / 3)

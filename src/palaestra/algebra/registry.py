@@ -139,7 +139,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
     def doc(self, name: str) -> str:
         """The first sentence of its docstring, on one line."""
         text = " ".join((inspect.getdoc(self[name]) or "").split("\n\n")[0].split())
-        return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
+        return re.split(r"(?<=\.)(?<!Dr\.)\s", text, maxsplit=1)[0]
 
     # -- making -------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Left out: how far judges agree (`evaluation.audits`), and votes on answers inste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -33,10 +34,11 @@ def aggregate(
     how: `mean`; `median`, the middle value; `mode`, the most frequent one; `min`, the strictest; `weighted`, by
     the judges' weights, Σ w · value / Σ w; `unanimous`, the value that all gave who could be read, else missing.
     ties: of several most frequent values, or of two different middle ones: `missing` takes none, `first` that which was
-    given first, `random` one drawn from the seed, `mean` their mean. A key with no readable verdict is missing.
+    given first, `random` one drawn from the seed, `mean` their mean. A key with no readable verdict is missing; a value
+    that is NaN is none.
 
     Raises:
-        InputError: how, ties or a judge's weight is unknown.
+        InputError: how, ties or a judge's weight is unknown, a weight is no number from 0, or `value` holds no numbers.
         MissingColumnError: names the column.
 
     >>> votes = pl.DataFrame({"item": [0] * 5, "criterion": ["safe"] * 5, "value": [2.0, 0.0, 2.0, 0.0, None]})
@@ -46,10 +48,13 @@ def aggregate(
     for option, given, known in (("how", how, HOW), ("ties", ties, TIES)):
         if given not in known:
             raise InputError(f"aggregate: {option}={given!r}{nearest(str(given), known)}")
-    keys = list(by)
-    for name in (*keys, "value", *(["judge"] if how == "weighted" else [])):
+    keys = [by] if isinstance(by, str) else list(by)
+    for name in (*keys, *(["judge"] if how == "weighted" else [])):
         if name not in verdicts.columns:
             raise MissingColumnError(f"aggregate: verdicts have no column {name!r}{nearest(name, verdicts.columns)}")
+    if not keys:
+        raise InputError("aggregate: by=() names no key; give one, e.g. item")
+    verdicts = _numbers(verdicts, "aggregate")
     every = verdicts.group_by(keys, maintain_order=True).agg(
         read=pl.col("value").count().cast(pl.UInt32), asked=pl.len().cast(pl.UInt32)
     )
@@ -68,12 +73,24 @@ def aggregate(
     return table.select(*keys, pl.col("value").cast(pl.Float64), "read", "asked")
 
 
+def _numbers(verdicts: pl.DataFrame, what: str) -> pl.DataFrame:
+    """The verdicts with `value` as Float64, NaN as null."""
+    if "value" not in verdicts.columns:
+        raise MissingColumnError(f"{what}: verdicts have no column 'value'{nearest('value', verdicts.columns)}")
+    if not ((kind := verdicts["value"].dtype).is_numeric() or kind in (pl.Boolean, pl.Null)):
+        raise InputError(f"{what}: column 'value' holds {kind}, expected numbers")
+    return verdicts.with_columns(pl.col("value").cast(pl.Float64).fill_nan(None))
+
+
 def _weights(verdicts: pl.DataFrame, weights: Mapping[str, float] | None) -> pl.Expr:
     judges = verdicts["judge"].cast(pl.String).unique().drop_nulls().to_list()
     for judge in judges:
         if judge not in (weights or {}):
             raise InputError(f"aggregate: judge {judge!r} has no weight{nearest(judge, weights or {})}")
     table = {judge: float(weight) for judge, weight in (weights or {}).items()}
+    for judge, weight in table.items():
+        if not 0 <= weight < math.inf:
+            raise InputError(f"aggregate: judge {judge!r} has weight {weight}; expected a number from 0")
     return pl.col("judge").cast(pl.String).replace_strict(table, return_dtype=pl.Float64)
 
 
@@ -122,9 +139,10 @@ def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criteri
     A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
     Votes of one order count as their mean.
     """
-    for name in (*by, "order", "value"):
+    for name in (*by, "order"):
         if name not in verdicts.columns:
             raise MissingColumnError(f"both_orders: no column {name!r}{nearest(name, verdicts.columns)}")
+    verdicts = _numbers(verdicts, "both_orders")
     given, swapped = (pl.col("value").filter(pl.col("order") == order).mean() for order in (0, 1))
     table = verdicts.group_by(list(by), maintain_order=True).agg(given=given, swapped=swapped)
     side, other = (pl.col(name) - 0.5 for name in ("given", "swapped"))
@@ -142,6 +160,7 @@ def order_balance(verdicts: pl.DataFrame, *, by: Sequence[str] = ("judge", "crit
     first: of the decided single verdicts, the share that the side shown first won; 0.5 is fair. Missing without any.
     """
     keys = list(by)
+    verdicts = _numbers(verdicts, "order_balance")
     pairs = both_orders(verdicts, by=("item", *(key for key in keys if key != "item")))
     shares = pairs.group_by(keys, maintain_order=True).agg(
         pairs=pl.col("consistent").count(), consistent=pl.col("consistent").mean()

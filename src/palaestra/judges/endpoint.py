@@ -247,7 +247,10 @@ class Endpoint:
         """One attempt; the seconds after which another one may help, None if this was the last."""
         whole = job.reply
         if not await gate.enter(job.most):
-            whole.error = whole.error or "the budget is spent"
+            alone = self.budget.allows(Spent(), job.most)
+            price = f" and cost {job.most.cost:.3g}" if job.most.cost else ""
+            small = f"the budget is too small for one call, which may take {job.most.tokens} tokens{price}"
+            whole.error = whole.error or ("the budget is spent" if alone else small)
             return None
         number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
         await gate.committed()

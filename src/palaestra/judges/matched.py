@@ -76,7 +76,10 @@ def principle_scores(lead: np.ndarray) -> np.ndarray:
     array([[ 0.5,  0. ],
            [-0.5,  0. ]])
     """
-    variance = np.nanvar(lead, axis=0)
+    known = np.isfinite(lead)
+    count = np.maximum(known.sum(axis=0), 1)
+    middle = np.where(known, lead, 0.0).sum(axis=0) / count
+    variance = np.where(known, (lead - middle) ** 2, 0.0).sum(axis=0) / count
     return np.asarray(lead / np.where(variance > 0, variance, 1.0))
 
 
@@ -105,7 +108,7 @@ def principle_pairs(
     Raises:
         InputError: a share is not in [0, 1], `stop` is 0, or the arrays do not fit.
     """
-    if not (len(first) == len(second) == len(scores)) or scores.ndim != 2:
+    if not (len(first) == len(second) == len(scores)) or scores.ndim != 2 or not scores.shape[1]:
         raise InputError(f"principle_pairs: {len(first)} and {len(second)} rows for scores of shape {scores.shape}")
     if not (0 < stop <= 1 and 0 <= negate <= 1 and 0 <= flip <= 1 and most >= 1 and passes >= 1):
         raise InputError(f"principle_pairs: stop={stop}, negate={negate} and flip={flip} must be in [0, 1], stop above "

@@ -19,7 +19,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import Registry
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError
+from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.judges.base import PAIRS
 from palaestra.rewards.judged.pairs import within
 
@@ -131,6 +131,12 @@ def _units(turns: Turns, signal: Signal | None, key: Keys, unit: Keys) -> tuple[
     return rows, value[rows], Evaluation(turns).codes(joined(key)).ids[rows]
 
 
+def _text(turns: Turns, name: str, what: str) -> pl.Series:
+    if name not in turns.columns:
+        raise MissingColumnError(f"{what}: no column {name!r}{nearest(name, turns.columns)}")
+    return turns.frame[name].cast(pl.String)
+
+
 def _mask(turns: Turns, given: SignalLike) -> np.ndarray:
     """Where a signal is 1; a missing one is not. A column of texts is where there is one."""
     if isinstance(given, str) and given in turns.columns and turns.frame[given].dtype in (pl.String, pl.Categorical):
@@ -155,6 +161,8 @@ def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: 
     A key whose scores are within `min_gap` of each other has no pair.
     """
     signal = _signal(score)
+    if not min_gap >= 0:
+        raise InputError(f"{source}: min_gap={min_gap} must not be negative")
 
     def build(turns: Turns) -> pl.DataFrame:
         rows, value, ids = _units(turns, signal, by, unit)
@@ -207,13 +215,13 @@ def current_vs_reference(reference: SignalLike = "reference", by: Keys = "group"
     """
 
     def build(turns: Turns) -> pl.DataFrame:
+        said = _text(turns, text, "current_vs_reference")
         ids, given = Evaluation(turns).codes(joined(by)).ids, _mask(turns, reference)
         keys, first = _first(ids, np.flatnonzero(given))
         place = np.full(ids.max(initial=-1) + 1, -1)
         place[keys] = first
         rejected = np.flatnonzero(~given & (place[ids] >= 0))
         chosen = place[ids[rejected]]
-        said = turns.frame[text].cast(pl.String)
         kept = said[rejected].ne_missing(said[chosen]).to_numpy()
         return table(turns, chosen[kept], rejected[kept], source="current_vs_reference")
 
@@ -230,10 +238,11 @@ def hindsight(intent: str, by: Keys = (), *, unit: Keys = "episode", seed: int =
     """
 
     def build(turns: Turns) -> pl.DataFrame:
+        told = _text(turns, intent, "hindsight")
         codes = Evaluation(turns).codes(joined(unit)).ids
         _, first = np.unique(codes, return_index=True)
         _, back = np.unique(codes[::-1], return_index=True)
-        said = turns.frame[intent].cast(pl.String)[len(turns) - 1 - back]
+        said = told[len(turns) - 1 - back]
         known = np.flatnonzero(said.is_not_null().to_numpy())
         rows, wish = first[known], said.gather(known).to_numpy()
         key = Evaluation(turns).codes(joined(by)).ids[rows]

@@ -86,20 +86,31 @@ def items_of(given: Mapping[str, str | Mapping[str, Any]] | Sequence[Mapping[str
         InputError: there are none, or a field is unknown or missing.
     """
     if isinstance(given, Mapping):
-        given = [{"name": k, **({"question": v} if isinstance(v, str) else dict(v))} for k, v in given.items()]
+        named = {name: {"question": each} if isinstance(each, str) else each for name, each in given.items()}
+        given = [{"name": str(name), **each} if isinstance(each, Mapping) else each for name, each in named.items()]
+        names = list(map(str, named))
+    else:
+        names = [str(each.get("name", n)) if isinstance(each, Mapping) else str(n) for n, each in enumerate(given)]
+    if not given:
+        raise InputError("judge: no items; give each a name and a question")
+    return [_item(name, each) for name, each in zip(names, given, strict=True)]
+
+
+def _item(name: str, given: Mapping[str, Any]) -> Item:
+    known = [field.name for field in fields(Item)]
+    if not isinstance(given, Mapping):
+        raise InputError(f"item {name!r}: expected a question, or fields such as question and weight, found {given!r}")
+    for field in given:
+        if field not in known:
+            raise InputError(f"item {name!r}: unknown field {field!r}{nearest(str(field), known)}")
+    for field in ("name", "question"):
+        if not isinstance(given.get(field), str) or not given[field].strip():
+            raise InputError(f"item {name!r}: {field} is {given.get(field)!r}, expected a text")
     try:
-        made = [_item(**each) for each in given]
-    except (TypeError, AttributeError, ValueError) as error:
-        known = ", ".join(field.name for field in fields(Item))
-        raise InputError(f"judge: an item is {known}: {error}") from None
-    if not made:
-        raise InputError("judge: no items")
-    return made
-
-
-def _item(*, depends_on: Sequence[str] = (), scale: Sequence[float] = (0.0, 1.0), **others: Any) -> Item:
-    low, high = map(float, scale)
-    return Item(depends_on=tuple(depends_on), scale=(low, high), **others)
+        low, high = map(float, given.get("scale", (0.0, 1.0)))
+        return Item(**{**given, "scale": (low, high), "depends_on": tuple(given.get("depends_on", ()))})
+    except (TypeError, ValueError) as error:
+        raise InputError(f"item {name!r}: {error}; weight is a number, scale two, depends_on a list of names") from None
 
 
 def read_rubric(path: str | Path) -> list[Item]:

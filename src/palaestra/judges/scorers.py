@@ -141,8 +141,12 @@ class Ensemble(Members):
         name: str = "ensemble",
     ) -> None:
         names = [member.name for member in members]
-        if not members or how not in HOW or not 1 <= least <= len(members):
-            raise InputError(f"ensemble: {len(members)} members, how={how!r}{nearest(how, HOW)}, {least=}")
+        if how not in HOW:
+            raise InputError(f"ensemble: how={how!r}{nearest(how, HOW)}")
+        if not 1 <= least <= len(members):
+            raise InputError(
+                f"ensemble: {least=} of {len(members)} members; give one at least, and least from 1 to all"
+            )
         if len(set(names)) < len(names):
             names = [f"{each} {number}" for number, each in enumerate(names)]
         self.members, self.names, self.how, self.ties, self.weights = list(members), names, how, ties, weights

@@ -297,3 +297,71 @@ def test_findings_are_json_with_their_fix():
     told = position_bias(pairwise(bias=1.5)).to_dict()
     assert told["fix"]
     assert all(value is None or math.isfinite(value) for value in told["numbers"].values())
+
+
+def test_the_commonest_truth_is_counted_over_the_verdicts_that_are_judged():
+    rows = {"item": [0] * 5 + [1] * 5, "criterion": list("abcde") * 2, "truth": [1.0, 1, 1, 1, 0] * 2}
+    table = pl.DataFrame({**rows, "value": [1.0, 1, 1, 0, 1] * 2})
+    found = accuracy(table)
+    assert (found.numbers["accuracy"], found.numbers["base"]) == (pytest.approx(0.6), pytest.approx(0.8))
+    assert found.verdict == "fail"
+    blind = accuracy(table.with_columns(truth=pl.when(pl.col("truth") == 1).then(1.0)))
+    assert blind.numbers["base"] == 1.0
+
+
+def test_one_verdict_and_one_truth_cannot_tell():
+    one = pl.DataFrame({"item": [0], "value": [1.0], "truth": [1.0]})
+    assert accuracy(one).verdict == accuracy(one.with_columns(value=0.0)).verdict == "cannot tell"
+    same = pl.DataFrame({"item": range(50), "value": [1.0] * 50, "truth": [1.0] * 50})
+    assert accuracy(same).verdict == "cannot tell"
+
+
+def test_a_truth_that_is_named_and_not_there_is_said():
+    rows = panel(50, members=2)
+    findings = {f.audit: f for f in audit_judge(rows, truth="truht")}
+    assert {f.verdict for name, f in findings.items() if name in ("accuracy", "errors")} == {"cannot tell"}
+    assert "did you mean 'truth'" in findings["accuracy"].sentence
+    assert not {"accuracy", "errors"} & {f.audit for f in audit_judge(rows.drop("truth"))}
+
+
+def test_a_verdict_of_which_nobody_says_that_it_was_injected_stays():
+    rows = panel(50, members=2).with_columns(injected=pl.when(pl.col("item") < 10).then(True))
+    found = next(f for f in audit_judge(rows) if f.audit == "parsing")
+    assert found.numbers["verdicts"] == 80
+
+
+def test_pairs_of_which_nothing_could_be_read_were_not_judged():
+    rows = pairwise(20).with_columns(value=pl.lit(None, pl.Float64))
+    found = {f.audit: f.sentence for f in audit_judge(rows)}
+    assert found["order"] == "no pair was judged in both orders"
+
+
+def test_the_halves_of_a_curve_do_not_depend_on_the_order_of_its_rows():
+    rng = np.random.default_rng(0)
+    noise = pl.DataFrame(
+        {"step": np.repeat(np.arange(12), 4), "reward": rng.normal(size=48), "truth": rng.normal(size=48)}
+    )
+    for seed in range(3):
+        turned = noise.sample(fraction=1.0, shuffle=True, seed=seed)
+        assert overoptimisation(turned).numbers == pytest.approx(overoptimisation(noise).numbers, nan_ok=True)
+
+
+def test_a_truth_that_never_moves_and_a_part_without_rows_cannot_tell():
+    farmed = pl.DataFrame({"step": range(40), "reward": np.linspace(0, 0.9, 40), "truth": [0.0] * 40})
+    found = overoptimisation(farmed)
+    assert (found.verdict, "the truth is 0 at every step" in found.sentence) == ("cannot tell", True)
+    thin = pl.DataFrame({"step": [0] + [1] * 30 + [2], "reward": [0.0] * 32, "truth": [9.0] + [0.0] * 30 + [1.0]})
+    assert overoptimisation(thin, windows=3).verdict == "cannot tell"
+    with pytest.raises(InputError, match="column 'step' holds String"):
+        overoptimisation(farmed.with_columns(pl.col("step").cast(pl.String)))
+
+
+def test_a_number_that_is_infinite_is_named():
+    with pytest.raises(InputError, match="'value' is infinite in row 1"):
+        accuracy(pl.DataFrame({"item": [0, 1], "value": [1.0, float("inf")], "truth": [1.0, 0.0]}))
+
+
+def test_two_items_do_not_tell_how_members_hang_together():
+    rows = {"item": [0, 1] * 2, "judge": ["a", "a", "b", "b"], "value": [1.0, 0.0, 0.0, 1.0], "truth": [1.0] * 4}
+    assert error_correlation(pl.DataFrame(rows)).verdict == "cannot tell"
+    assert agreement(pl.DataFrame(rows)).verdict == "cannot tell"

@@ -126,3 +126,15 @@ def test_who_was_not_invoked_counts_as_not_helpful():
     assert rows["c"] == {"agent": "c", "episodes": 4, "invoked": 0, "helpful": 0.0}
     with pytest.raises(MissingColumnError, match="did you mean 'helped'"):
         hindsight_credit(turns, "helpd")
+
+
+def test_what_is_missing_mattered_to_nobody():
+    rows = {"episode": [0] * 4, "turn": [0, 0, 0, 0], "agent": list("abcd"), "answer": [None, None, "x", "x"]}
+    turns = Turns({**rows, "heard": [[]] * 4, "heard_turn": [[]] * 4})
+    kinds = {"episode": pl.Int64, "sender": pl.String, "sender_turn": pl.Int64}
+    none = pl.DataFrame(schema={**kinds, "receiver": pl.String, "receiver_turn": pl.Int64, "weight": pl.Float64})
+    assert importance_flow(turns, none)["importance"].to_list() == [0.0, 0.0, 0.5, 0.5]
+    vectors = Turns({"group": [0] * 3, "episode": [0, 1, 2], "embedding": [[1.0, 0.0], [None, 1.0], [1.0, 0.0]]})
+    assert cosine_contribution(vectors) == pytest.approx([1.0, np.nan, 1.0], nan_ok=True)
+    judged = Turns({"episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "helped": [float("nan"), 0.0]})
+    assert hindsight_credit(judged, "helped").row(0) == ("a", 1, 2, 0.0)

@@ -103,3 +103,9 @@ def test_bad_inventories_are_named():
     asked = []
     compose(table(DATA).drop("verdict"), 3, probe=lambda component, skill: asked.append((component, skill)) or 0)
     assert len(asked) == len(set(asked)) == 15
+
+
+def test_nothing_is_bought_for_nothing():
+    inventory = pl.DataFrame({"component": ["a"], "cost": [1.0], "skill": ["s"], "similarity": [1.0], "verdict": [1]})
+    with pytest.raises(InputError, match="budget=0"):
+        compose(inventory, 0)

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.teamwork import coordination, cost_at_score, flips, score_at_cost, turn_law, workflow_cost
@@ -92,3 +93,33 @@ def test_two_readings_of_a_frontier():
     assert cost_at_score(points, 1.0) is None
     with pytest.raises(MissingColumnError, match="cost"):
         score_at_cost(points.drop("cost"), 3)
+
+
+def test_systems_that_number_their_episodes_alike_keep_their_messages():
+    rows = {"system": ["one"] * 2 + ["team"] * 4, "episode": [0, 1, 0, 0, 1, 1], "turn": [0, 0, 0, 1, 0, 1]}
+    heard = [[], [], [], ["b"], [], ["b"]]
+    when = [[], [], [], [0], [], [0]]
+    turns = Turns(pl.DataFrame({**rows, "agent": ["a", "a", "b", "a", "b", "a"], "success": [True] * 6, "heard": heard,
+                                "heard_turn": when}, schema_overrides={"heard": pl.List(pl.String)}))  # fmt: skip
+    assert coordination(turns, baseline="one")["density"].to_list() == [0.0, 0.5]
+    with pytest.raises(InputError, match="give messages a column 'system'"):
+        coordination(turns, messages(turns), baseline="one")
+
+
+def test_what_is_missing_leaves_the_costs_of_coordination():
+    turns = Turns({
+        "system": ["one"] * 4, "episode": [0, 1, 2, 2], "turn": [0, 0, 0, 1], "agent": ["a"] * 4,
+        "success": [True, True, None, None], "tokens_out": [100, None, 300, 100], "answer": [None, None, "x", "x"],
+    })  # fmt: skip
+    row = coordination(turns, baseline="one").row(0, named=True)
+    assert row["success_per_1k"] == pytest.approx(10.0)
+    assert row["redundancy"] == pytest.approx(0.5)
+    unknown = turns.with_column(success=pl.Series([None] * 4, dtype=pl.Boolean))
+    assert coordination(unknown, baseline="one").row(0, named=True)["failure_ratio"] is None
+
+
+def test_a_turn_without_a_score_is_neither_right_nor_wrong():
+    turns = {"episode": [0] * 3, "turn": [0, 1, 2], "agent": ["a"] * 3, "success": [None] * 3}
+    for unknown in (None, float("nan")):
+        found = flips(Turns({**turns, "score": [1.0, unknown, 0.0]}))
+        assert found.drop("turn").sum_horizontal().sum() == 0

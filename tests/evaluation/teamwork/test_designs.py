@@ -83,3 +83,9 @@ def test_a_written_tree_is_gone_through_as_it_would_be(tmp_path):
     pl.read_csv(DATA.parent / "tree.csv").filter(pl.col("parent").is_not_null()).write_csv(rootless)
     with pytest.raises(InputError, match="0 nodes have no parent"):
         study("tree_search(4)", rootless)
+
+
+def test_a_score_that_is_nan_is_no_evaluation():
+    tried = pl.DataFrame({"a": ["x", "y", "y"], "b": ["u", "v", "u"], "score": [1.0, 0.0, float("nan")]})
+    assert propose(tried).select("a", "b").sort("a").rows() == [("x", "v"), ("y", "u")]
+    assert propose(tried)["predicted"].is_finite().all()

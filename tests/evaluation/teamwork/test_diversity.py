@@ -69,3 +69,10 @@ def test_two_that_differ_beat_sixteen_that_do_not():
         assert share == pytest.approx(vote_accuracy(0.7, n, rho), abs=3 * 0.5 / 200)
     with pytest.raises(InputError, match="correlation"):
         vote_accuracy(0.7, 2, 1.5)
+
+
+def test_an_answer_of_which_nobody_knows_whether_it_is_right_is_in_neither():
+    turns = {"group": [0] * 3, "episode": [0, 1, 2], "turn": [0] * 3, "embedding": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]}
+    for unknown in (None, float("nan")):
+        row = channels(Turns({**turns, "score": [1.0, unknown, unknown]})).row(0, named=True)
+        assert (row["channels_right"], row["channels_wrong"]) == (pytest.approx(1.0), None)

@@ -56,3 +56,9 @@ def test_what_cannot_be_is_named():
         EdgeScores(ABC).update(pl.DataFrame({"sender": ["a"], "receiver": ["b"]}))
     with pytest.raises(InputError, match="3 of 2 senders"):
         EdgeScores(ABC).route(3)
+
+
+def test_a_quality_that_is_nan_does_not_count():
+    scores = EdgeScores(ABC, start=0.5)
+    scores.update(pl.DataFrame({"sender": ["a"], "receiver": ["b"], "quality": [float("nan")]}))
+    assert scores.scores[0, 1] == 0.5

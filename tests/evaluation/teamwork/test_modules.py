@@ -81,3 +81,11 @@ def test_a_module_that_some_models_do_not_need_is_conditional():
         removals(
             pl.read_csv(DATA / "removed.csv").filter(~pl.col("coalition").str.contains("discovery.analysis.report"))
         )
+
+
+def test_a_score_that_is_nan_is_missing():
+    runs = pl.DataFrame({"coalition": ["", "a"] * 2, "task": ["x", "x", "y", "y"], "success": [0.0, 1.0, 0.0, np.nan]})
+    assert module_values(runs).row(0, named=True)["tasks"] == 1
+    assert module_values(runs).row(0, named=True)["value"] == 1.0
+    found = removals(runs.with_columns(coalition=pl.Series(["a+b", "b", "a+b", "b"]))).row(0, named=True)
+    assert (found["module"], found["win"], found["tasks"]) == ("a", 0.0, 1)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.teamwork import economy
+from palaestra.evaluation.teamwork import cost_at_score, economy, score_at_cost
 
 
 def trials(**systems: list[tuple[float, bool]]) -> pl.DataFrame:
@@ -53,3 +53,8 @@ def test_only_tasks_that_all_met_count_and_unknown_costs_are_not_free() -> None:
     assert economy(unknown)["cost"].to_list() == [1.0, 2.0]
     with pytest.raises(MissingColumnError, match="no column 'dollars'"):
         economy(table, cost="dollars")
+
+
+def test_a_score_that_is_unknown_reaches_nothing() -> None:
+    points = pl.DataFrame({"cost": [1.0, 2.0], "score": [float("nan"), 0.9]})
+    assert (score_at_cost(points, 3), cost_at_score(points, 0.5)) == (0.9, 2.0)

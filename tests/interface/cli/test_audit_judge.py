@@ -67,6 +67,8 @@ def test_a_benchmarks_file_and_a_page_with_the_curve(capsys, tmp_path):
     assert str(page) in err
     text = page.read_text()
     assert "<svg" in text
+    assert "truth by step" in text
+    assert "by iteration" not in text
     assert "refresh the reward model" in text
 
 

@@ -17,6 +17,7 @@ from palaestra.judges import PAIRS, SCORERS
 from palaestra.learning.reward_models import Labels, LinearReward, Preferences
 from palaestra.learning.reward_models.files import read
 from palaestra.learning.reward_models.proof import explained, held_out, ordered
+from palaestra.learning.reward_models.trained import fit_reward
 
 
 def write(folder: Path, name: str, frame: pl.DataFrame) -> Path:
@@ -220,3 +221,61 @@ def test_what_is_written_learns_on_in_trls_reward_trainer(tmp_path: Path) -> Non
     trainer.save_model(str(tmp_path / "back"))
     scores = SCORERS.build(f"reward_model({str(tmp_path / 'back')!r})").score(text_pairs(10).chosen)
     assert scores.is_not_null().all()
+
+
+def test_numbers_of_rows_and_what_is_missing_beside_pairs(tmp_path: Path) -> None:
+    about = write(tmp_path, "rows.parquet", pl.DataFrame({"x": [[1.0], [2.0], [3.0]], "group": [0, 1, 2]}))
+    for name, wrong in (("chosen", -1), ("rejected", 3), ("reference", 7)):
+        row = {"chosen": 0, "rejected": 1, "reference": 2} | {name: wrong}
+        path = write(tmp_path, "pairs.parquet", pl.DataFrame({each: [value] for each, value in row.items()}))
+        with pytest.raises(InputError, match=f"names row {wrong}, but the compared table has 3"):
+            read(path, rows=about, features="x")
+    pairs = pl.DataFrame({"chosen": [0, 1], "rejected": [1, 2], "trust": [0.5, None], "lead": [None, 2.0]})
+    found = read(write(tmp_path, "pairs.parquet", pairs), rows=about, features="x", weight="trust", margin="lead")
+    assert isinstance(found, Preferences)
+    assert (list(found.weight), list(found.margin)) == ([0.5, 1.0], [0.0, 2.0])  # type: ignore[arg-type]
+
+
+def test_verdicts_are_held_out_by_the_column_that_is_named_and_must_be_about_the_rows(tmp_path: Path) -> None:
+    rows = write(tmp_path, "rows.parquet", pl.DataFrame({"item": ["0", "1", "2"], "x": [[1.0], [2.0], [3.0]]}))
+    verdicts = pl.DataFrame({"item": [0, 0, 1, 9], "value": [1.0, 0.0, 1.0, 1.0], "task": ["s", "s", "t", "u"]})
+    found = read(write(tmp_path, "v.parquet", verdicts), rows=rows, key="task")
+    assert isinstance(found, Labels)
+    assert (found.value.tolist(), list(found.key)) == ([0.5, 1.0], ["s", "t"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no item of the verdicts, such as '9', is in the judged table"):
+        read(write(tmp_path, "v.parquet", verdicts.filter(item=9)), rows=rows)
+    with pytest.raises(InputError, match="--weight value: verdicts have no weights"):
+        read(write(tmp_path, "v.parquet", verdicts), rows=rows, weight="value")
+
+
+def test_a_folder_that_cannot_be_one_and_one_without_a_model_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = write(tmp_path, "labels.parquet", pl.DataFrame({"x": [[1.0]] * 20, "y": [1.0, 2.0] * 10}))
+    (tmp_path / "taken").write_text("mine")
+    for out in ("taken", "taken/below"):
+        with pytest.raises(SystemExit):
+            cli.main(["fit-reward", str(labels), "--features", "x", "--target", "y", "--out", str(tmp_path / out)])
+        assert "taken is a file; name a folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: holds no reward model"):
+        SCORERS.build(f"reward_model({str(tmp_path / 'empty')!r})")
+
+
+def test_what_is_asked_for_is_used_or_refused(tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": [[1.0], [2.0]] * 10, "y": [1.0, 2.0] * 10, "w": [1.0, -1.0] * 10, "group": [0, 1] * 10})
+    path, out = write(tmp_path, "labels.parquet", table), tmp_path / "model"
+    given: dict[str, Any] = {"features": "x", "target": ["y"], "held_out": 0.5}
+    with pytest.raises(InputError, match="column 'w' is -1 in row 1; weights are not below 0"):
+        fit_reward(path, out, weight="w", **given)
+    with pytest.raises(InputError, match="centre is for pairs"):
+        fit_reward(path, out, centre=0.1, **given)
+    path = write(tmp_path, "labels.parquet", table.with_columns(w=1.0))
+    with pytest.raises(InputError, match="'listnet' orders inside groups, without weights"):
+        fit_reward(path, out, weight="w", loss="listnet", **given)
+    path = write(tmp_path, "labels.parquet", table.with_columns(y=None))
+    with pytest.raises(InputError, match="nothing to learn from"):
+        fit_reward(path, out, "linear", **given)
+    path = write(tmp_path, "labels.parquet", table.with_columns(y=float("inf")))
+    with pytest.raises(InputError, match="'y' is infinite in row 0"):
+        fit_reward(path, out, **given)

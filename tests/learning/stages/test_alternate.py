@@ -13,6 +13,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Exam
 from palaestra.errors import InputError
 from palaestra.judges.corrupt import KINDS
+from palaestra.judges.pairs import pairs
 from palaestra.learning.reward_models import OnlineLinearReward
 from palaestra.learning.stages.alternate import alternate, preferences
 from palaestra.learning.stages.base import Context
@@ -139,3 +140,16 @@ def test_pairs_of_siblings_train_by_dpo() -> None:
     learned = learn("answers", changes, seed=0)
     assert learned.lines[0]["stages"]["preferences"]["pairs"] > 0
     assert np.mean(learned.curve()[-3:]) > np.mean(learned.curve()[:2]) + 0.3
+
+
+def test_pairs_that_are_all_ties_teach_nothing_and_a_missing_margin_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, seen = play(("right", "9")), []
+    made = cooper(margins=True)
+    monkeypatch.setattr(made.model, "fit", lambda data, **_: seen.append(data) or {})
+    told = context()
+    made(turns, told)
+    assert told.told["pairs"] == 6
+    assert seen[0].margin.tolist() == [0.0] * 6
+    made.pairing, made.past = lambda table: pairs(table, "0 * reward", ties="keep"), []
+    made(turns, told)
+    assert (told.told["pairs"], len(seen)) == (0.0, 1)

@@ -97,7 +97,7 @@ def check_key_name(name: str | None, what: str = "") -> None:
     if name is not None and not os.environ.get(name):
         raise InputError(
             f"{what}environment variable {name} is not set:"
-            f" export it, or pass api_key_env=None for an endpoint without keys"
+            f" export it, or pass api_key_env=None (--key-env none) for an endpoint without keys"
         )
 
 

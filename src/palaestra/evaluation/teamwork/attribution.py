@@ -40,12 +40,16 @@ def importance_flow(
         (pl.col(final).cast(pl.String) if final else pl.lit(None, pl.String)).alias("_final"),
     ).with_row_index("_row")
     last = frame.filter(pl.col("turn") == pl.col("turn").max().over("_episode"))
-    votes = last.with_columns(_votes=pl.len().over("_episode", "_said")).sort(
-        "_votes", "_row", descending=[True, False]
+    votes = (
+        last.drop_nulls("_said")
+        .with_columns(_votes=pl.len().over("_episode", "_said"))
+        .sort("_votes", "_row", descending=[True, False])
     )
     most = votes.group_by("_episode", maintain_order=True).agg(_most=pl.col("_said").first())
     right = pl.col("_final") if final else pl.col("_most")
-    agreed = last.join(most, on="_episode").with_columns(_agrees=(pl.col("_said") == right).fill_null(False))
+    agreed = last.join(most, on="_episode", how="left", maintain_order="left").with_columns(
+        _agrees=(pl.col("_said") == right).fill_null(False)
+    )
     shared = agreed.with_columns(_share=pl.col("_agrees") / pl.col("_agrees").sum().over("_episode"))
     importance = np.zeros(len(frame))
     importance[shared["_row"].to_numpy()] = shared["_share"].fill_nan(0.0).to_numpy()
@@ -120,7 +124,9 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
     need_columns("hindsight_credit", turns.columns, [verdict])
     episodes = turns.codes("episode")
     frame = turns.frame.select(
-        pl.Series("_episode", episodes.ids), pl.col("agent").cast(pl.String), _said=pl.col(verdict).cast(pl.Float64)
+        pl.Series("_episode", episodes.ids),
+        pl.col("agent").cast(pl.String),
+        _said=pl.col(verdict).cast(pl.Float64).fill_nan(None),
     )
     judged = frame.group_by("agent", "_episode").agg(pl.col("_said").max())
     found = judged.group_by("agent").agg(
@@ -136,7 +142,10 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of the rows that have one, float64[known, d], and which rows these are, int64[known]."""
+    """Unit vectors of the rows that have one, float64[known, d], and which rows these are, int64[known].
+
+    A vector with a number that is missing is none.
+    """
     if name not in turns.columns:
         raise MissingColumnError(f"no column {name!r}{nearest(name, turns.columns)}; the stage embed() gives one")
     lengths = turns[name].list.len().fill_null(0).to_numpy()
@@ -146,4 +155,6 @@ def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
     if not len(known):
         return np.zeros((0, 1)), known
     vectors = turns[name].gather(known).explode().cast(pl.Float64).to_numpy().reshape(len(known), -1)
+    whole = np.isfinite(vectors).all(1)
+    vectors, known = vectors[whole], known[whole]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300), known

@@ -87,6 +87,8 @@ def compose(
     Raises:
         MissingColumnError, InputError: a column is missing, a weight or cost is not above 0.
     """
+    if not budget > 0:
+        raise InputError(f"compose: budget={budget} must be above 0")
     table, skills, cost = _inventory(inventory, weights, () if probe else ("verdict",))
     asked = probe or _looked_up(table)
     lower, upper = min(skills.values()) / max(cost.values()), sum(skills.values()) / min(cost.values())

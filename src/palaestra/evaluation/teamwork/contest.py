@@ -89,7 +89,7 @@ def contest(
     if frame.select("day", "agent").is_duplicated().any():
         raise InputError("contest: an agent has two rewards on a day; give one")
     wide = frame.pivot(on="agent", index="day", values="reward").sort("day")
-    agents = wide.columns[1:]
+    agents = sorted(wide.columns[1:])
     scores = recent_scores(wide.select(agents).cast(pl.Float64).to_numpy(), window=window, least=least)
     weights = allocate(scores, how, most=most)
     long = pl.DataFrame(

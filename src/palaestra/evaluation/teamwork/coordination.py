@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.messages import EPISODE
+from palaestra.algebra.messages import messages as read
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest, need_columns
 
@@ -25,30 +26,36 @@ def coordination(
     turns: mean per episode. overhead: (turns - turns of the baseline) / those, as a share. efficiency: success /
     (turns / turns of the baseline). density: messages that were kept per turn. redundancy: share of answers that
     had been given in the episode before (the paper also defines it by embeddings). failure_ratio:
-    failures / failures of the baseline. success_per_1k: solved episodes per thousand tokens.
+    failures / failures of the baseline. success_per_1k: solved episodes per thousand tokens. What is missing leaves
+    its column: turns without an answer, episodes of unknown success or tokens.
+
+    messages: default: those that the turns tell, if they do. Others need the column `by` where systems have episodes of
+    the same numbers.
 
     Raises:
-        MissingColumnError, InputError: no `by` or `success`, or nobody is the baseline.
+        MissingColumnError, InputError: no `by` or `success`, nobody is the baseline, or whose a message is, is unclear.
     """
     frame = turns.frame
     need_columns("coordination", frame.columns, (by, "success", "episode"))
     keys = [key for key in EPISODE if key in frame.columns]
     tokens = pl.col("tokens_out").cast(pl.Float64) if "tokens_out" in frame.columns else pl.lit(None, pl.Float64)
     said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
-    repeated = pl.len() - pl.col(said).n_unique() if said else pl.lit(None, pl.Int64)
+    given = pl.col(said).drop_nulls() if said else pl.lit(None, pl.Int64)
+    answers = given.len() if said else given
+    repeated = given.len() - given.n_unique() if said else given
     episodes = (
         frame.with_columns(_tokens=tokens)
         .group_by(by, *keys, maintain_order=True)
-        .agg(pl.len().alias("_turns"), pl.col("success").cast(pl.Float64).max(), pl.col("_tokens").sum(),
-             repeated.alias("_repeated"))
+        .agg(pl.len().alias("_turns"), pl.col("success").cast(pl.Float64).max(), answers.alias("_answers"),
+             pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()), repeated.alias("_repeated"))
     )  # fmt: skip
+    priced = pl.col("_tokens").is_not_null() & pl.col("success").is_not_null()
+    spent = pl.col("_tokens").filter(priced).sum()
     table = episodes.group_by(by, maintain_order=True).agg(
         pl.col("success").mean(),
         turns=pl.col("_turns").mean(),
-        redundancy=pl.col("_repeated").sum() / pl.col("_turns").sum(),
-        success_per_1k=pl.when(pl.col("_tokens").sum() > 0).then(
-            1000 * pl.col("success").sum() / pl.col("_tokens").sum()
-        ),
+        redundancy=pl.when(pl.col("_answers").sum() > 0).then(pl.col("_repeated").sum() / pl.col("_answers").sum()),
+        success_per_1k=pl.when(spent > 0).then(1000 * pl.col("success").filter(priced).sum() / spent),
         _all=pl.col("_turns").sum(),
     )
     one = table.filter(pl.col(by).cast(pl.String) == baseline)
@@ -60,7 +67,7 @@ def coordination(
         _sent=pl.lit(None, pl.Int64)
     )  # fmt: skip
     base = one["turns"][0]
-    failed = 1 - one["success"][0]
+    failed = 0.0 if one["success"][0] is None else 1 - one["success"][0]
     return table.select(
         by, "success", "turns",
         overhead=pl.col("turns") / base - 1,
@@ -75,10 +82,19 @@ def coordination(
 def _sent(frame: pl.DataFrame, messages: pl.DataFrame | None, by: str, keys: Sequence[str]) -> pl.DataFrame | None:
     """Messages that were kept, by system."""
     if messages is None:
-        return None
+        if not {"heard", "heard_turn"} <= set(frame.columns):
+            return None
+        parts = frame.partition_by(by, as_dict=True, maintain_order=True).items()
+        own = (read(Turns(part)).with_columns(pl.lit(name).cast(frame.schema[by]).alias(by)) for (name,), part in parts)
+        messages = pl.concat(own)
     kept = messages.filter(pl.col("kept")) if "kept" in messages.columns else messages
-    of = frame.select(by, *keys).unique([*keys])
-    return kept.join(of, on=list(keys), nulls_equal=True).group_by(by).agg(pl.len().alias("_sent"))
+    of = frame.select(by, *keys).unique()
+    on = [by, *keys] if by in kept.columns else list(keys)
+    if of.select(on).is_duplicated().any():
+        raise InputError(
+            f"coordination: {by}s have episodes of the same {', '.join(keys)}; give messages a column {by!r}"
+        )
+    return kept.join(of, on=on, nulls_equal=True).group_by(by).agg(pl.len().alias("_sent"))
 
 
 def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, float]:
@@ -99,6 +115,7 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0) -> pl.DataF
 
     Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
     as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.
+    A turn without a score is neither right nor wrong, and neither is what comes from it or to it.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -106,8 +123,8 @@ def flips(turns: Turns, *, score: str = "score", right: float = 1.0) -> pl.DataF
     need_columns("flips", turns.columns, [score])
     frame = turns.frame.select(
         pl.Series("_episode", turns.codes("episode").ids), pl.col("agent").cast(pl.String), "turn",
-        _now=pl.col(score).cast(pl.Float64).fill_null(float("-inf")) >= right,
-        _lost=~pl.col("success").fill_null(False) if "success" in turns.columns else pl.lit(False),
+        _now=pl.col(score).cast(pl.Float64).fill_nan(None) >= right,
+        _lost=~pl.col("success") if "success" in turns.columns else pl.lit(False),
     ).sort("_episode", "agent", "turn")  # fmt: skip
     moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
     now, then = pl.col("_now"), pl.col("_then")

@@ -127,7 +127,8 @@ def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: 
     """
     need_columns("propose", frame.columns, [score])
     names = [name for name in frame.columns if name != score]
-    given = frame.drop_nulls(score).select(pl.col(names).cast(pl.String).fill_null(""), pl.col(score).cast(pl.Float64))
+    known = frame.with_columns(pl.col(score).cast(pl.Float64).fill_nan(None)).drop_nulls(score)
+    given = known.select(pl.col(names).cast(pl.String).fill_null(""), score)
     options = [sorted(set(given[name])) for name in names]
     total = int(np.prod([len(each) for each in options], dtype=float)) if names else 0
     if len(names) < 2 or not len(given) or total > 100_000:

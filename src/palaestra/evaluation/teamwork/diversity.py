@@ -51,8 +51,9 @@ def effective_channels(vectors: Any, weights: Any = None) -> float:
 def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")) -> pl.DataFrame:
     """K* among the turns of each key: the key, `answers`, `channels`, and if `score` is known also of the right ones.
 
-    channels_right, channels_wrong: of turns with a success, or a score of at least 1, and of the others; 1 for a single
-    one, null without any. effective: right - wrong / 2, the paper's signed count (right alone if none are wrong).
+    channels_right, channels_wrong: of turns with a success, or a score of at least 1, and of those without; 1 for a
+    single one, null without any; a turn of which that is not known is in neither. effective: right - wrong / 2, the
+    paper's signed count (right alone if none are wrong).
 
     Raises:
         MissingColumnError: there is no such column.
@@ -62,9 +63,10 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
     need_columns("channels", turns.columns, columns)
     right = None
     if "score" in turns.columns:
-        right = (turns["score"] >= 1).to_numpy()[known]
+        right = turns["score"].cast(pl.Float64).fill_nan(None) >= 1
     elif "success" in turns.columns:
-        right = turns["success"].fill_null(False).to_numpy()[known]
+        right = turns["success"].cast(pl.Boolean)
+    right = None if right is None else right.cast(pl.Float64).fill_null(np.nan).to_numpy()[known]
     ids = turns.codes(*over).ids[known]
     rows = []
     for key in np.unique(ids):
@@ -72,7 +74,7 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
         first = {name: turns[name][int(known[at[0]])] for name in columns}
         row = {**first, "answers": len(at), "channels": effective_channels(vectors[at])}
         if right is not None:
-            of = {kind: at[right[at].astype(bool) == kind] for kind in (True, False)}
+            of = {kind: at[right[at] == kind] for kind in (True, False)}
             found = {kind: effective_channels(vectors[where]) if len(where) else None for kind, where in of.items()}
             row |= {"channels_right": found[True], "channels_wrong": found[False]}
             good = found[True]

@@ -45,7 +45,7 @@ class EdgeScores:
         """
         need_columns("EdgeScores", messages.columns, ("sender", "receiver", "quality"))
         rows = messages.select(
-            pl.col("sender", "receiver").cast(pl.String), pl.col("quality").cast(pl.Float64)
+            pl.col("sender", "receiver").cast(pl.String), pl.col("quality").cast(pl.Float64).fill_nan(None)
         ).drop_nulls("quality")  # fmt: skip
         place = {name: at for at, name in enumerate(self.members)}
         for name in {*rows["sender"], *rows["receiver"]}:

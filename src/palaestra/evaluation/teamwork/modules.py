@@ -74,7 +74,7 @@ def removals(
     names = pl.col(coalition).cast(pl.String).fill_null("").str.split("+").list.eval(pl.element().str.strip_chars())
     runs = (
         frame.select(whose.alias("model"), pl.col(task).alias("_task"), names.list.sort().alias("_in"),
-                     pl.col(score).cast(pl.Float64).alias("_score"))
+                     pl.col(score).cast(pl.Float64).fill_nan(None).alias("_score"))
         .drop_nulls("_score").group_by("model", "_task", "_in", maintain_order=True).agg(pl.col("_score").mean())
     )  # fmt: skip
     modules = sorted({name for each in runs["_in"].to_list() for name in each if name})
@@ -90,7 +90,7 @@ def removals(
         rows.append(
             both.group_by("model", maintain_order=True).agg(
                 pl.lit(module).alias("module"), win=(0.5 + 0.5 * better.mean() - 0.5 * worse.mean()),
-                loss=(pl.col("_score") - pl.col("_score_less")).mean(), failures=better.sum(), tasks=pl.len(),
+                loss=(pl.col("_score") - pl.col("_score_less")).mean(), failures=better.sum(), tasks=better.count(),
             )
         )  # fmt: skip
     return pl.concat(rows).select("model", "module", "win", "loss", "failures", "tasks")
@@ -117,7 +117,7 @@ def coalition_table(
     need_columns("coalition_table", frame.columns, (coalition, score, task))
     parts = frame.select(
         pl.col(task).alias("_task"), pl.col(coalition).cast(pl.String).fill_null("").alias("_in"),
-        pl.col(score).cast(pl.Float64).alias("_score"),
+        pl.col(score).cast(pl.Float64).fill_nan(None).alias("_score"),
     ).drop_nulls("_score")  # fmt: skip
     modules = sorted({name.strip() for text in parts["_in"].unique() for name in text.split("+") if name.strip()})
     if not 1 <= len(modules) <= EXACT:

@@ -25,14 +25,15 @@ def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", sco
     (0.5, 4.0, None)
     """
     need_columns("score_at_cost", frame.columns, (cost, score))
-    best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).max()
+    best = frame.filter(pl.col(cost) <= budget)[score].cast(pl.Float64).fill_nan(None).max()
     return None if best is None else float(best)  # type: ignore[arg-type]
 
 
 def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", score: str = "score") -> float | None:
     """The least cost of those with at least this score; None if nothing reaches it."""
     need_columns("cost_at_score", frame.columns, (cost, score))
-    least = frame.filter(pl.col(score) >= target)[cost].cast(pl.Float64).min()
+    reached = pl.col(score).cast(pl.Float64).fill_nan(None) >= target  # NaN is above everything
+    least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).min()
     return None if least is None else float(least)  # type: ignore[arg-type]
 
 

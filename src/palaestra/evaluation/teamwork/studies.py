@@ -26,8 +26,7 @@ def coordination(baseline: str, by: str = "system") -> Study:
 
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, by, "episode", "success"))
-        sent = messages(frame) if {"heard", "heard_turn"} <= set(frame.columns) else None
-        return teamwork.coordination(frame, sent, baseline=baseline, by=by)
+        return teamwork.coordination(frame, baseline=baseline, by=by)
 
     return answer
 

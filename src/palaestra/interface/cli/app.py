@@ -216,8 +216,9 @@ def main(arguments: list[str] | None = None) -> None:
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
-        resumes = "; `train` goes on with --resume, `compare` and `judge` with the same command again"
-        hint(f"interrupted{resumes if arguments[0] in ('train', 'compare', 'judge') else ''}")
+        again = arguments[0] in ("compare", "judge", "fit-reward", "apply")
+        resumes = "--resume" if arguments[0] == "train" else "the same command again" if again else ""
+        hint(f"interrupted{f'; it goes on with {resumes}' if resumes else ''}")
     sys.exit(code or 0)
 
 

@@ -19,7 +19,9 @@ def fit_reward(
     model: Annotated[
         str | None,
         typer.Option(
-            metavar="MODEL", help="e.g. 'sequence(\"PATH\")', pairwise, 'head(layers=2)'; `names reward_model`"
+            metavar="MODEL",
+            help="e.g. 'sequence(\"PATH\")', pairwise, 'head(layers=2)'; `names reward_model` "
+            "[default: head with --features, else a tiny sequence]",
         ),
     ] = None,
     features: Annotated[str | None, typer.Option(metavar="COLUMN", help="numbers that heads read")] = None,

@@ -92,7 +92,7 @@ def judge(
         file = ledger or target.with_name(f"{target.stem}.calls.sqlite")
         kept = Ledger() if dry_run and not file.exists() else Ledger(file)
         asker = Endpoint(
-            str(model), base_url=endpoint, api_key_env=None if key_env.casefold() == "none" else key_env,
+            str(model), base_url=endpoint, api_key_env=None if dry_run or key_env.casefold() == "none" else key_env,
             temperature=temperature, max_tokens=max_tokens, concurrency=concurrency, timeout=timeout,
             price_in=price_in, price_out=price_out, again=again, ledger=kept,
             budget=Budget(budget_calls, budget_tokens, budget_price),
@@ -207,12 +207,14 @@ def _report(table: pl.DataFrame, asker: Endpoint | None, target: Path, as_json: 
         if compared:
             say("consistent: share of pairs with the same winner in both orders; first: share won by what came first")
         say(f"{_price(asker)}; verdicts: {target}" if asker else f"verdicts: {target}")
-    for why, number in _failures(table):
+    for why, number in _failures(table, asker is not None):
         hint(f"no verdict: {number} × {why}")
 
 
-def _failures(table: pl.DataFrame) -> list[tuple[str, int]]:
+def _failures(table: pl.DataFrame, asked: bool) -> list[tuple[str, int]]:
     import polars as pl
 
-    why = pl.col("rationale").fill_null("").str.extract(r"error: ([^\n]*)$").fill_null("an answer that cannot be read")
+    said = pl.col("rationale").is_not_null() | asked  # what has no words had a value, or none
+    unread = pl.when(said).then(pl.lit("an answer that cannot be read")).otherwise(pl.lit("the scorer has no value"))
+    why = pl.col("rationale").fill_null("").str.extract(r"error: ([^\n]*)$").fill_null(unread)
     return table.filter(~pl.col("ok")).group_by(why.alias("why")).len().sort("len", "why", descending=True).rows()[:5]

@@ -48,9 +48,7 @@ def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
     if kind is None:
         return found
     if kind not in found:
-        raise InputError(
-            f"names: there is no kind {kind!r}{nearest(kind, found)}; kinds are {', '.join(sorted(found))}"
-        )
+        raise InputError(f"names: there is no kind {kind!r}{nearest(kind, found)} (`palaestra names` lists all)")
     return {kind: found[kind]}
 
 

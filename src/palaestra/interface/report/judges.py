@@ -47,4 +47,4 @@ def _curve(rows: pl.DataFrame, truth: str) -> Markup | str:
         x = means[name].to_numpy().astype(float)
         x = (x - x.min()) / (np.ptp(x) or 1.0)
         lines.append(Series("model reward" if index == 0 else truth, index, means["step"].to_numpy(), x, x, x))
-    return curves(lines, what="model reward beside the truth")
+    return curves(lines, what="model reward beside the truth", over="step")

@@ -74,8 +74,10 @@ def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]
     )  # fmt: skip
 
 
-def curves(series: Sequence[Series], *, what: str, percent: bool = False, marks: bool = False) -> Markup:
-    """Lines over iterations. `marks` shows the measured places (for what is measured at a few looks only)."""
+def curves(
+    series: Sequence[Series], *, what: str, percent: bool = False, marks: bool = False, over: str = "iteration"
+) -> Markup:
+    """Lines over iterations, or what `over` names. `marks` shows the measured places (of what few looks measured)."""
     with _figure(195) as (figure, axes):
         alpha = 0.16 if len(series) < 4 else 0.08
         for line in series:
@@ -90,7 +92,7 @@ def curves(series: Sequence[Series], *, what: str, percent: bool = False, marks:
             axes.annotate(last, end, (6, 0), textcoords="offset points", va="center", color=tone, annotation_clip=False)
         axes.margins(x=0.02)
         axes.grid(axis="y", color=RULE, linewidth=0.8)
-        axes.set_xlabel("iteration")
+        axes.set_xlabel(over)
         _ticks(axes.yaxis, percent)
         _ticks(axes.xaxis, False, whole=True)
         low, high = axes.get_ylim()
@@ -98,11 +100,11 @@ def curves(series: Sequence[Series], *, what: str, percent: bool = False, marks:
             pad = max(0.0, 0.1 - (high - low)) / 2
             axes.set_ylim(max(low - pad, -0.01), min(high + pad, 1.01))
         summary = "; ".join(
-            f"{line.label}: {number(float(line.mean[0]), percent=percent)} at iteration {line.x[0]}, "
-            f"{number(float(line.mean[-1]), percent=percent)} at iteration {line.x[-1]}"
+            f"{line.label}: {number(float(line.mean[0]), percent=percent)} at {over} {line.x[0]}, "
+            f"{number(float(line.mean[-1]), percent=percent)} at {over} {line.x[-1]}"
             for line in series
         )
-        return _svg(figure, f"Line plot of {what} by iteration. {summary}.")
+        return _svg(figure, f"Line plot of {what} by {over}. {summary}.")
 
 
 def intervals(

@@ -174,8 +174,7 @@ def frontier(economy: Sequence[Mapping[str, Any]]) -> Panel:
 def _coordination(table: pl.DataFrame, baseline: str | None) -> list[dict[str, Any]]:
     if baseline is None or "success" not in table.columns or table["success"].null_count() == len(table):
         return []
-    sent = messages(Turns(table))
-    return teamwork.coordination(Turns(table), sent, baseline=baseline).to_dicts()
+    return teamwork.coordination(Turns(table), baseline=baseline).to_dicts()
 
 
 def _channels(turns: Turns) -> tuple[float, float, str] | None:

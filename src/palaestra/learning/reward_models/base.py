@@ -115,6 +115,10 @@ def load(path: str | Path) -> Scorer:
     """
     found = read_object(Path(path) / SETTINGS)
     if found is None:
+        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+            raise InputError(
+                f"{path}: holds no reward model; name what `palaestra fit-reward --out` or transformers wrote"
+            )
         return REWARD_MODELS.find("sequence").load(path)  # type: ignore[attr-defined, no-any-return]
     kind = str(found.get("kind"))
     if kind not in REWARD_MODELS:

@@ -12,6 +12,7 @@ Beside them, if they are there: `reference`, `criterion`, `condition` (numbers),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,7 +64,9 @@ def read(
     elif {"chosen", "rejected"} <= set(frame.columns) and features is None:
         chosen, rejected = (_said(frame, side) for side in ("chosen", "rejected"))
     elif {"item", "value"} <= set(frame.columns):
-        return _verdicts(frame, about, path, weight)
+        if weight is not None:
+            raise InputError(f"{path}: --weight {weight}: verdicts have no weights here; each item has their mean")
+        return _verdicts(frame, about, path, key)
     else:
         wide = f"chosen_{features} and rejected_{features}" if features else "chosen and rejected"
         raise InputError(f"{path}: expected columns {wide}, pairs of row numbers, verdicts (item, value), or labels "
@@ -71,7 +74,8 @@ def read(
     margins, weights = margin or "margin", weight or "weight"
     return Preferences(
         chosen, rejected,
-        margin=_numbers(frame, margins), weight=_numbers(frame, weights), key=_key(frame, key, chosen),
+        margin=_numbers(frame, margins, missing=0.0), weight=_weights(frame, weights),
+        key=_key(frame, key, chosen),
         reference=_reference(frame, features) if reference is None else reference, condition=_condition(frame),
     )  # fmt: skip
 
@@ -93,26 +97,32 @@ def _referred(
     if about is None:
         raise InputError(f"{path}: pairs are row numbers: name the table that was compared (--rows)")
     frame = frame.drop_nulls(["chosen", "rejected"])
-    most = int(frame.select(pl.max_horizontal("chosen", "rejected").max()).item() or 0)
-    if most >= len(about):
-        raise InputError(f"{path}: a pair names row {most}, but the compared table has {len(about)}")
+    for name in ("chosen", "rejected", "reference"):
+        if name in frame.columns and frame[name].dtype.is_integer():
+            strange = frame[name].filter(~frame[name].is_between(0, len(about) - 1))
+            if len(strange):
+                raise InputError(f"{path}: a pair names row {strange[0]}, but the compared table has {len(about)}")
     if "group" not in frame.columns and "group" in about.columns:
         frame = frame.with_columns(group=about["group"][frame["chosen"]])
     return frame, about[frame["chosen"]], about[frame["rejected"]]
 
 
-def _verdicts(frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path, weight: str | None) -> Labels:
+def _verdicts(frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path, key: str | None) -> Labels:
     """Mean value of an item (and criterion) over the verdicts that are ok, as its label."""
     if about is None or "item" not in about.columns:
         raise InputError(f"{path}: verdicts are about items: name the judged table (--rows), with a column item")
     if "ok" in frame.columns:
         frame = frame.filter(pl.col("ok").cast(pl.Boolean))
     by = ["item", *(["criterion"] if "criterion" in frame.columns else [])]
-    means = frame.group_by(by, maintain_order=True).agg(pl.col("value").cast(pl.Float64).mean())
-    spare = [name for name in ("value", "criterion") if name in about.columns]
-    return _labels(
-        means.join(about.drop(spare), on="item", how="inner", maintain_order="left"), ["value"], weight, None
-    )
+    if frame.schema["item"] != about.schema["item"]:
+        frame, about = (each.with_columns(pl.col("item").cast(pl.String)) for each in (frame, about))
+    also = [pl.col(key).first()] if key and key not in by else []
+    means = frame.group_by(by, maintain_order=True).agg(pl.col("value").cast(pl.Float64).fill_nan(None).mean(), *also)
+    spare = [name for name in ("value", "criterion", *([key] if also else [])) if name in about.columns]
+    found = means.join(about.drop(spare), on="item", how="inner", maintain_order="left")
+    if not len(found):
+        raise InputError(f"{path}: no item of the verdicts, such as {frame['item'].first()!r}, is in the judged table")
+    return _labels(found, ["value"], None, key)
 
 
 def _labels(frame: pl.DataFrame, target: list[str], weight: str | None, key: str | None) -> Labels:
@@ -120,7 +130,7 @@ def _labels(frame: pl.DataFrame, target: list[str], weight: str | None, key: str
         {old: new for old, new in RENAMED.items() if old in frame.columns and new not in frame.columns}
     )
     value = np.stack([_numbers(frame, name, strict=True) for name in target], 1)  # type: ignore[misc]
-    given = _numbers(frame, weight or "weight")
+    given = _weights(frame, weight or "weight")
     value = value if len(target) > 1 else value[:, 0]
     found = _key(frame, key, frame)
     return Labels(frame, value, weight=given, key=found, reference=_reference(frame, None), condition=_condition(frame))
@@ -129,15 +139,30 @@ def _labels(frame: pl.DataFrame, target: list[str], weight: str | None, key: str
 # -- what may stand beside --------------------------------------------------------------------------------------------
 
 
-def _numbers(frame: pl.DataFrame, name: str, *, strict: bool = False) -> np.ndarray | None:
-    """A column of numbers or truth values, missing ones NaN; nothing if there is none, or it is all null."""
+def _numbers(frame: pl.DataFrame, name: str, *, missing: float = math.nan, strict: bool = False) -> np.ndarray | None:
+    """A column of numbers or truth values, missing ones `missing`; nothing if there is none, or it is all null."""
     if name not in frame.columns or (not strict and frame[name].null_count() == len(frame)):
         return None
     values = frame[name]
     if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
         raise InputError(f"column {name!r} holds {values.dtype}, expected numbers")
     found = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return found if strict else np.nan_to_num(found, nan=1.0 if name == "weight" else 0.0)
+    if np.isinf(found).any():
+        raise InputError(f"column {name!r} is infinite in row {int(np.isinf(found).argmax())}; give finite numbers")
+    return found if strict else np.nan_to_num(found, nan=missing)
+
+
+def _weights(frame: pl.DataFrame, name: str) -> np.ndarray | None:
+    """As `_numbers`, a missing one 1.
+
+    Raises:
+        InputError: one is below 0.
+    """
+    found = _numbers(frame, name, missing=1.0)
+    if found is not None and (found < 0).any():
+        row = int((found < 0).argmax())
+        raise InputError(f"column {name!r} is {found[row]:g} in row {row}; weights are not below 0")
+    return found
 
 
 def _key(frame: pl.DataFrame, key: str | None, rows: pl.DataFrame) -> np.ndarray | None:

@@ -70,6 +70,10 @@ class LinearReward(RewardModel):
         keep = ~(np.isnan(x).any(1) | np.isnan(value))
         z, y = ((x - mean) / spread)[keep], value[keep]
         w = np.ones(len(y)) if data.weight is None else data.weight[keep]
+        if not w.sum() > 0:
+            raise InputError(
+                f"{self.name}: nothing to learn from: no row has its features, a label and a weight above 0"
+            )
         z = np.concatenate([z, np.ones((len(z), 1))], 1)
         if what == "binary":  # a label of .7 is a 1 of weight .7 and a 0 of weight .3
             if ((y < 0) | (y > 1)).any():

@@ -16,6 +16,7 @@ from palaestra.errors import InputError, nearest
 from palaestra.learning.reward_models.base import REWARD_MODELS, SETTINGS
 from palaestra.learning.reward_models.data import Labels
 from palaestra.learning.reward_models.files import read
+from palaestra.learning.reward_models.network import RANKINGS
 from palaestra.learning.reward_models.proof import explained
 from palaestra.learning.reward_models.proof import held_out as accuracy
 
@@ -56,12 +57,18 @@ def fit_reward(
     made, folder = REWARD_MODELS.build(text), Path(out)
     if (folder / SETTINGS).exists():
         raise InputError(f"{folder}: holds a model already: remove it, or name another folder")
+    if stands := [each for each in (folder, *folder.parents) if each.is_file()]:
+        raise InputError(f"--out {folder}: {stands[0]} is a file; name a folder")
     takes = inspect.signature(made.fit).parameters
     asked = {name: value for name, value in options.items() if value not in (None, 0.0)}
     for name in asked:
         if name not in takes and name != "every":
             raise InputError(f"fit-reward: {text} has no {name}{nearest(name, takes)}")
     data = read(pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key)
+    if isinstance(data, Labels) and asked.get("centre"):
+        raise InputError("fit-reward: centre is for pairs, and here are labels; leave it out")
+    if isinstance(data, Labels) and weight and asked.get("loss") in RANKINGS:
+        raise InputError(f"fit-reward: loss={asked['loss']!r} orders inside groups, without weights; leave weight out")
     learned, other = data.split(held_out, seed)
     where = folder / "checkpoints"
     asked = {name: value for name, value in asked.items() if name in takes}

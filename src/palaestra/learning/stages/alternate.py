@@ -121,10 +121,10 @@ class alternate(Stage):
     def _fit(self, context: Context) -> None:
         """Refit on what is kept. Rows stand once for each side of each pair."""
         kept = [each for each in self.past if each.height]
-        if not kept:
+        every = pl.concat(kept, how="diagonal_relaxed").filter(~pl.col("tie")) if kept else pl.DataFrame()
+        if not every.height:
             context.told["pairs"] = 0.0
             return
-        every = pl.concat(kept, how="diagonal_relaxed").filter(~pl.col("tie"))
         one, other = (
             every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
             for side in ("chosen", "rejected")
@@ -133,7 +133,7 @@ class alternate(Stage):
         if every["criterion"].null_count() < every.height:
             given["condition"] = every.select("criterion")
         weight = every["weight"].fill_null(1.0).to_numpy()
-        margin = every["margin"].to_numpy() if self.margins else None
+        margin = every["margin"].fill_null(0.0).to_numpy() if self.margins else None
         told = self.model.fit(Preferences(one, other, margin, weight=weight, **given), seed=context.iteration)
         self.fitted = True
         context.told |= {"pairs": float(every.height)} | {f"fit_{name}": value for name, value in told.items()}

@@ -14,7 +14,6 @@ import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.base import Request
-from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.atlas.harness import Outcome, reproduction
 from palaestra.envs.base import EnvFactory
@@ -56,7 +55,7 @@ def played(seed: int) -> pl.DataFrame:
         turns = rollout(env, team, groups=GROUPS, seed=seed, run=name, timeout=None)
         parts.append(turns.with_column(system=pl.Series("system", [name] * len(turns))))
     every = Turns.concat(parts)
-    return coordination(every, messages(every), baseline="single")
+    return coordination(every, baseline="single")
 
 
 @reproduction(

@@ -83,16 +83,16 @@ def audit_judge(
         rows = rows.with_columns(length=pl.col("response").str.len_chars())
     chosen: list[tuple[str, Callable[[], Finding]]] = []
     score, label = {"verdicts": ("value", truth), "scores": ("score", "correct"), "curve": ("reward", truth)}[kind]
-    clean = rows.filter(~pl.col("injected").cast(pl.Boolean)) if "injected" in rows.columns else rows
+    clean = rows.filter(~pl.col("injected").cast(pl.Boolean).fill_null(False)) if "injected" in rows.columns else rows
     if kind == "verdicts":
         chosen.append(("parsing", partial(parse_failures, clean)))
         if "order" in rows.columns and rows["order"].is_not_null().any():
             chosen += [("position", partial(position_bias, clean)), ("order", partial(order_calibration, clean))]
-        if truth in rows.columns:
+        if truth in rows.columns or truth != "truth":  # a column that is named is missed
             chosen.append(("accuracy", partial(accuracy, clean, truth=truth)))
         if any(n in rows.columns and rows[n].n_unique() > 1 for n in ("judge", "sample")):
             chosen.append(("agreement", partial(agreement, clean, seed=seed)))
-            if truth in rows.columns:
+            if truth in rows.columns or truth != "truth":
                 chosen.append(("errors", partial(error_correlation, clean, truth=truth, seed=seed)))
         if "injected" in rows.columns:
             chosen.append(("injection", partial(injection, rows)))

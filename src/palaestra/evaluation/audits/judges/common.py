@@ -12,6 +12,9 @@ from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.audits.finding import Verdict
 from palaestra.evaluation.intervals import Estimate, mean_interval
 
+FEW = 10
+"""Fewer items than that say nothing about how members agree or err together: two points are always on a line."""
+
 
 def need(rows: pl.DataFrame, what: str, *names: str) -> None:
     """Refuse a table that lacks a column, or that has no rows."""
@@ -21,12 +24,15 @@ def need(rows: pl.DataFrame, what: str, *names: str) -> None:
 
 
 def number(rows: pl.DataFrame, name: str, what: str) -> pl.Series:
-    """A column as Float64, NaN as null."""
+    """A column as Float64, NaN as null; what is infinite is an error."""
     need(rows, what, name)
     dtype = rows[name].dtype
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
         raise InputError(f"{what}: column {name!r} holds {dtype}, expected numbers")
-    return rows[name].cast(pl.Float64).fill_nan(None)
+    found = rows[name].cast(pl.Float64).fill_nan(None)
+    if found.is_infinite().any():
+        raise InputError(f"{what}: column {name!r} is infinite in row {found.is_infinite().arg_max()}")
+    return found
 
 
 def given(verdicts: pl.DataFrame, what: str, value: str = "value") -> pl.Series:

@@ -10,6 +10,7 @@ import polars as pl
 from palaestra.errors import InputError
 from palaestra.evaluation.audits.finding import Finding
 from palaestra.evaluation.audits.judges.common import (
+    FEW,
     bootstrap,
     ends,
     given,
@@ -42,17 +43,17 @@ def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
 def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
     """Share of verdicts that are right, beside always saying the commonest truth.
 
-    numbers: `accuracy`, `low`, `high` (over items), `base` (the share of the commonest truth; one half for comparisons,
-    which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
-    passes where its interval is.
+    numbers: `accuracy`, `low`, `high` (over items), `base` (the share of these verdicts that have the commonest truth;
+    one half for comparisons, which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
+    passes where its interval is; of one item, or where nothing is wrong and all have one truth, it cannot tell.
     """
     found = 1 - wrong(verdicts, truth, "accuracy")
     one = over_items(found, unit(verdicts))
-    per = verdicts.select("item", truth).unique(maintain_order=True).drop_nulls()
-    if not one.n or not len(per):
+    if not one.n:
         return Finding("accuracy", "cannot tell", "no verdict has a truth", fix="label some items by hand")
     pairwise = "order" in verdicts.columns and bool(verdicts["order"].is_not_null().all())
-    base = 0.5 if pairwise else float(per[truth].value_counts()["count"].max() or 0) / len(per)  # type: ignore[arg-type]
+    true = verdicts[truth].filter(found.is_not_null())
+    base = 0.5 if pairwise else float(true.value_counts()["count"].max() or 0) / len(true)  # type: ignore[arg-type]
     missing = float(found.is_null().sum())
     numbers = {
         "accuracy": one.mean,
@@ -64,6 +65,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
     }
     low = one.mean if not math.isfinite(one.low) else one.low
     said = "pass" if low > base else "fail" if one.mean <= base else "warn"
+    said = "cannot tell" if one.clusters < 2 or one.mean == base == 1 else said
     beside = "a coin" if pairwise else "the commonest truth alone"
     sentence = f"right in {one.mean:.1%}{span(one.low, one.high)} of {one.n} verdicts; {beside} is in {base:.1%}"
     fix = "" if said == "pass" else "sharpen the rubric or change the model, and label more items"
@@ -127,6 +129,7 @@ def error_correlation(
     numbers = {"correlation": float(rho), "low": low, "high": high, "members": float(n), "items": float(grid.shape[1])}
     numbers |= {"effective": sizes[0], "effective_low": sizes[1], "effective_high": sizes[2]}
     said = "pass" if high <= least else "fail" if low > 0.5 else "warn" if rho > least else "cannot tell"
+    said = "cannot tell" if grid.shape[1] < FEW else said
     sentence = (
         f"errors of {n} members correlate at {rho:.2f}{span(low, high)}: they are worth {sizes[0]:.1f} independent ones"
     )
@@ -189,6 +192,7 @@ def agreement(verdicts: pl.DataFrame, *, least: float = 0.4, good: float = 0.667
         return Finding("agreement", "cannot tell", "all members always say the same one thing", numbers)
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
     said = "pass" if low >= good else "fail" if high < least else "warn"
+    said = "cannot tell" if found.clusters < FEW else said
     interval = span(found.low, found.high)
     sentence = f"Krippendorff's alpha of {len(names)} members is {found.mean:.2f}{interval} over {found.clusters} items"
     fix = "" if said == "pass" else "say in the rubric what each value means, with an example, or ask fewer values"

@@ -101,8 +101,8 @@ def order_calibration(verdicts: pl.DataFrame, *, says: Says = "row", least: floa
     `high`, `size` (mean absolute value), `consistent` (share with the same winner in both orders, a tie in both
     counts) with `consistent_low`, `consistent_high` (Wilson), `items`.
     """
+    each = keys(verdicts, without=("order",))
     table = shown(verdicts, "order_calibration", says).drop_nulls("_first")
-    each = keys(table, without=("order",))
     both = (
         table.group_by(each, maintain_order=True)
         .agg(

@@ -41,9 +41,8 @@ def overoptimisation(
     """
     what = "overoptimisation"
     need(rows, what, step)
-    table = (
-        rows.select(s=pl.col(step), r=number(rows, reward, what), t=number(rows, truth, what)).drop_nulls().sort("s")
-    )
+    read = {"s": number(rows, step, what), "r": number(rows, reward, what), "t": number(rows, truth, what)}
+    table = pl.DataFrame(read).drop_nulls().sort("s", "r", "t")  # so that the halves do not depend on the rows' order
     steps = table["s"].unique().sort()
     parts = min(windows, len(steps))
     if parts < 2 or len(table) < 4 * parts:
@@ -52,6 +51,13 @@ def overoptimisation(
             "cannot tell",
             f"{len(table)} rows in {len(steps)} steps; it takes 4 in each of {parts or 2} parts",
             fix="log the true metric beside the model reward, every few steps",
+        )
+    if table["t"].n_unique() == 1:
+        return Finding(
+            what,
+            "cannot tell",
+            f"the truth is {table['t'][0]:g} at every step, whatever the reward does",
+            fix="look whether the truth is measured; if it is, nothing is learned that it counts",
         )
     place = steps.rank("dense").to_numpy().astype(int) - 1
     window = dict(zip(steps.to_list(), (place * parts // len(steps)).tolist(), strict=True))
@@ -82,6 +88,9 @@ def overoptimisation(
             numbers,
         )
     before, after = t[~choose & (part == peak)], t[~choose & (part == parts - 1)]
+    if min(len(before), len(after)) < 2:
+        few = f"{len(before)} and {len(after)} rows of the best and the last part are left to measure with"
+        return Finding(what, "cannot tell", few, numbers, fix="log as many rows at every step")
     scale = float(np.ptp(np.quantile(t, [0.05, 0.95]))) or float(np.ptp(t)) or 1.0
     low, high = _welch(before, after, level)
     spread = float(np.ptp(np.quantile(r, [0.05, 0.95]))) or float(np.ptp(r)) or 1.0
