@@ -191,7 +191,7 @@ def table_of(
 ) -> tuple[pl.DataFrame, Rows]:
     """One file, and what was found in it; with `part`, the columns that it looks at, with the column `system`."""
     named = {"metadata", *(name.strip() for name in system.split(","))} if system else set()
-    rows = Rows(str(file), system=system, columns=part and {"system", "group", *part.columns, *named})
+    rows = Rows(str(file), system=system, columns={"system", "group", *part.columns, *named} if part else None)
     frame = read_file(file, format, rows)
     frame = rows.frame() if frame is None else frame
     if system is not None and len(frame):
@@ -247,7 +247,9 @@ def _named(frames: list[tuple[Path, str | None, pl.DataFrame]]) -> list[pl.DataF
 
 def _together(frames: list[pl.DataFrame], paths: Iterable[str | Path], part: Part | None) -> Turns:
     """One table; groups are numbered on, so that no two files share one."""
-    offset, tables, loose = 0, [], []
+    offset = 0
+    tables: list[Turns] = []
+    loose: list[Turns] = []
     for frame in frames:
         if "group" in frame.columns and len(frames) > 1:
             frame = frame.with_columns(pl.col("group") + offset)
