@@ -39,7 +39,7 @@ def to_preferences(
     """
     if which not in WHICH:
         raise InputError(f"to_preferences: which={which!r}{nearest(str(which), WHICH)}")
-    frame, talks = _said(turns, "to_preferences")
+    frame, talks = _said(turns)
     kept = frame.with_columns(_value=_value(turns, by)).filter(pl.col("_value").is_not_null(), pl.col("_usable"))
     keys = list(turns.key_columns(["group"] if "group" in turns.columns else []))
     keys += ["agent"] if "agent" in turns.columns else []
@@ -73,7 +73,7 @@ def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
         MissingColumnError: the table lacks `observation` and `messages`, or `action`. InputError: nothing is left.
     """
     chosen = turns if where is None else turns.filter(where)
-    frame, talks = _said(chosen, "to_sft")
+    frame, talks = _said(chosen)
     legal = pl.col("valid").fill_null(True) if "valid" in frame.columns else pl.lit(True)
     kept = frame.filter(pl.col("_usable"), legal)
     if not len(kept):
@@ -81,15 +81,13 @@ def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
     return kept.select(prompt=_asked(talks), completion=_reply("_text", talks))
 
 
-def _said(turns: Turns, who: str) -> tuple[pl.DataFrame, bool]:
+def _said(turns: Turns) -> tuple[pl.DataFrame, bool]:
     """The table with `_seen`, `_text` and `_usable`; and whether it is of messages."""
     frame = turns.frame
     talks = "messages" in frame.columns and frame["messages"].null_count() < len(frame)
-    if "action" not in frame.columns:
-        turns["action"]
     seen = "messages" if talks else "observation"
-    if seen not in frame.columns:
-        turns["observation"]
+    for needed in ("action", seen):
+        turns[needed]
     fine = pl.col("error").is_null() if "error" in frame.columns else pl.lit(True)
     usable = fine & pl.col("action").is_not_null() & pl.col(seen).is_not_null()
     return frame.with_columns(_seen=pl.col(seen), _text=pl.col("action"), _usable=usable), talks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from palaestra.errors import StorageError
 from palaestra.interface.report.load import Seed, load_run
 from palaestra.interface.report.page import write_report
 from palaestra.interface.report.rewards import rewards
-
-WriteRun = Callable[..., Path]
 
 
 def play(iteration: int = 3, seed: int = 0, *, farm: bool = True, episodes: int = 40) -> pl.DataFrame:

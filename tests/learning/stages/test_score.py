@@ -16,8 +16,6 @@ from palaestra.runs.recipe import load
 PLAY = talk([["good", "good"], ["bad", "good"], ["bad", "bad", "bad"]])
 JUDGED = 'score("fits", \'judged(question="Did the clerk do what it was time for?", policy="judge")\', level="turn")'
 
-PAID = ('reward=col("score.fits")', "credit=grpo()")
-
 
 def test_an_expression_is_paid_once_an_episode_or_given_to_every_turn() -> None:
     last = "verifier('1.0 * (turn == 1)')"
