@@ -16,7 +16,8 @@ from palaestra.errors import InputError
 HEADINGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("core", "cognition: learning"): ("learning", "credit", "agents", "algebra", "runs"),
     ("core", "cognition: reasoning and planning"): (
-        "algebra.search", "judges.search", "envs.worlds.lookup", "envs.worlds.errands", "envs.worlds.Errands",
+        "algebra.search", "judges.search", "judges.planning", "envs.worlds.lookup", "envs.worlds.errands",
+        "envs.worlds.Errands",
     ),
     ("core", "memory"): ("algebra.archive", "learning.stages.replay", "envs.worlds.memory_team"),
     ("core", "perception"): ("envs.worlds.grounding",),
