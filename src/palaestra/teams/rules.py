@@ -11,7 +11,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from palaestra.errors import InputError
 _HOME = ("palaestra.teams.rules",)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does.
@@ -83,12 +82,14 @@ def kept(share: float) -> Gate:
 def top(most: int) -> Gate:
     """The messages that most other messages agree with; equal ones in the order in which they were said."""
     _whole("top", most)
+    held = f"not among the {most}"
 
     def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
-        votes = Counter(each.text for each in said)
-        weights = [votes[each.text] / len(said) for each in said]
-        chosen = set(sorted(range(len(said)), key=lambda at: -weights[at])[:most])
-        return [(weight, None if at in chosen else f"not among the {most}") for at, weight in enumerate(weights)]
+        texts = [each.text for each in said]
+        votes = Counter(texts)
+        weights = [votes[text] / len(texts) for text in texts]
+        chosen = sorted(range(len(texts)), key=weights.__getitem__, reverse=True)[:most]
+        return [(weight, None if at in chosen else held) for at, weight in enumerate(weights)]
 
     return gate
 
@@ -97,11 +98,12 @@ def top(most: int) -> Gate:
 def best(most: int = 1) -> Gate:
     """The messages with the best scores. It uses the task's own score, as tests do that come with a task."""
     _whole("best", most)
+    held = f"not among the {most} best"
 
     def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
         scores = [-np.inf if each.score is None else each.score for each in said]
-        chosen = set(sorted(range(len(said)), key=lambda at: -scores[at])[:most])
-        return [(1.0, None if at in chosen else f"not among the {most} best") for at in range(len(said))]
+        chosen = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:most]
+        return [(1.0, None if at in chosen else held) for at in range(len(scores))]
 
     return gate
 
