@@ -118,6 +118,26 @@ def readable() -> Gate:
     return gate
 
 
+@GATES.register("named")
+def named(by: str) -> Gate:
+    """OPTAGENT's act [24] (arXiv 2510.18032): the role `by` says who is heard, `b c` by all, `a: b c; b: a` by each.
+
+    Its own word is no message. Before it has spoken, and where it is not heard, everybody arrives.
+    """
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        word = next((each.text for each in said if each.role == by), None)
+        if word is None:
+            return [(1.0, None)] * len(said)
+        if ":" in word:
+            parts = (part.partition(":") for part in word.split(";"))
+            word = " ".join(names for head, _, names in parts if head.strip() == receiver)
+        chosen = set(re.split(r"[\s,]+", word)) - {by}
+        return [(1.0, None if each.role in chosen else f"not named by {by}") for each in said]
+
+    return gate
+
+
 @GATES.register("contribution")
 def contribution(least: float = 0.5) -> Gate:
     """SelfOrg's rule [40] (arXiv 2510.00685): a message travels to those that are like it and contributed less.
@@ -242,10 +262,11 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 
 
 @AGGREGATES.register("vote")
-def vote() -> Aggregate:
-    """The commonest of the last answers; of equally common ones a drawn one."""
+def vote(without: str = "") -> Aggregate:
+    """The commonest of the last answers; of equally common ones a drawn one. without: a role that has no vote."""
 
     def aggregate(said: Sequence[Said], draw: Draw) -> Said:
+        said = [each for each in said if each.role != without] or said
         votes = Counter(each.text for each in said)
         most = max(votes.values())
         first = {each.text: each for each in reversed(said)}
