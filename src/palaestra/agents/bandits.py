@@ -18,7 +18,6 @@ import torch
 from palaestra.agents.discrete import DiscretePolicy
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, PolicyError, nearest
-from palaestra.evaluation.teamwork.contest import allocate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,6 +154,8 @@ class BanditPolicy(DiscretePolicy):
             greedy = _argmax(np.where(legal, mean, -np.inf)[None])[0]
             return np.asarray((1 - self.width) * greedy + self.width * legal / legal.sum())
         if self.index == "contest":
+            from palaestra.evaluation.teamwork.contest import allocate
+
             deviation = np.sqrt(np.maximum(self._get("square") / np.maximum(count, 1e-12) - mean**2, 0.0))
             equal = legal / legal.sum()
             weights = allocate(np.where(legal, mean / np.maximum(deviation, 0.01), 0.0))

@@ -32,7 +32,7 @@ def test_who_does_not_fit_cannot_be_chosen_and_the_team_plays_when_nobody_fits()
 
 
 def test_it_keeps_the_protocol_and_names_what_is_wrong():
-    check_env(functools.partial(SubAgents, size=4, good=(0,), prices=PRICES, budget=2.0))
+    check_env(functools.partial(SubAgents, size=4, good=(0,), prices=PRICES, budget=2.0), varied=False)
     for prices, budget in (([1.0], 4.0), (PRICES, 0.1), ([0.0, 1.0, 1.0, 1.0], 4.0)):
         with pytest.raises(InputError, match="one above 0 for each"):
             SubAgents(size=4, good=(0,), prices=prices, budget=budget)
