@@ -204,3 +204,13 @@ def test_the_inverses_are_those_of_the_matrices(shared, discount):
             model = 0 if shared else arm
             width = np.sqrt(row[arm] @ np.linalg.inv(precision[model]) @ row[arm])
             assert found[arm] == pytest.approx(theta[model] @ row[arm] + width)
+
+
+def test_a_contest_gives_work_to_those_who_earn_steadily():
+    policy = BanditPolicy(3, index="contest", rate=0.1)
+    assert policy.chances() == pytest.approx([1 / 3] * 3)  # who was never taken comes first
+    policy.update([0, 0, 1, 1, 2, 2], [0.5, 1.5, -0.5, 0.1, 2.0, 4.0])  # means 1, -.2, 3; deviations .5, .3, 1
+    assert policy.chances() == pytest.approx([0.9 * 2 / 5 + 0.1 / 3, 0.1 / 3, 0.9 * 3 / 5 + 0.1 / 3])
+    assert policy.chances(np.array([True, True, False])) == pytest.approx([0.95, 0.05, 0.0])
+    policy.update([0] * 9 + [2] * 9, [-1.0] * 9 + [-2.0] * 9)
+    assert policy.chances() == pytest.approx([1 / 3] * 3)  # nobody earns

@@ -228,3 +228,61 @@ def test_rules_draw_from_the_episode_alone():
 def test_every_rule_of_a_graph_can_be_written_out():
     made = Graph.of(["a", "b"], edges="all", rounds=2, gate="best(1)", route="everyone()", stop="verified(.5)")
     assert Deliberation(Sums, made).graph is made
+
+
+EDITED = {
+    "roles": ["a", "b", "c", "editor"],
+    "edges": "all",
+    "steps": [["a", "b", "c"], ["editor"]], "rounds": 2, "gate": "named('editor')", "aggregate": "vote('editor')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "arrives"),
+    [("c", {"a": [8], "b": [8], "c": []}), ("a: b c; b: a", {"a": [7, 8], "b": [6], "c": []}),
+     ("editor nobody", {"a": [], "b": [], "c": []})],
+)  # fmt: skip
+def test_a_role_says_who_is_heard_and_has_no_vote(word, arrives):
+    env = shapes.graph(Sums, **EDITED)()
+    env.reset(43)  # 3 + 4
+    env.step({"a": "6", "b": "7", "c": "8"})
+    seen = env.step({"editor": word}).observations
+    own = {"a": 6, "b": 7, "c": 8}
+    assert {role: each.text for role, each in seen.items()} == {
+        role: " | ".join(["3 + 4 =", *map(str, [own[role], *heard])]) for role, heard in arrives.items()
+    }
+    env.step({"a": "7", "b": "5", "c": "7"})
+    info = env.step({"editor": "5"}).info
+    assert (info["final"], info["final_role"]) == ("7", "a")
+
+
+def test_rules_about_a_role_know_the_roles():
+    with pytest.raises(InputError, match="'editr', which is no role; did you mean 'editor'"):
+        shapes.graph(Sums, **{**EDITED, "gate": "named('editr')"})
+    with pytest.raises(InputError, match="'editr', which is no role"):
+        shapes.graph(Sums, **{**EDITED, "aggregate": "vote(without='editr')"})
+
+
+def test_a_gate_that_forgets_a_message_is_named(monkeypatch):
+    env = shapes.debate(Sums, 3)()
+    monkeypatch.setattr(env, "_gate", lambda *asked: [(1.0, None)])
+    env.reset(43)
+    with pytest.raises(EnvError, match=r"the gate all\(\) gave 1 verdicts for 2 messages"):
+        env.step(dict.fromkeys(env.agents, "7"))
+
+
+def test_a_text_is_scored_once_in_an_episode():
+    asked = []
+
+    class Counted(Sums):
+        def score(self, answer):
+            asked.append(answer)
+            return super().score(answer)
+
+    env = shapes.debate(Counted, 3, rounds=2)()
+    env.reset(43)
+    env.step(dict.fromkeys(env.agents, "7"))
+    assert env.step(dict(zip(env.agents, ("7", "6", "7"), strict=True))).info["success"]
+    env.reset(44)
+    env.step(dict.fromkeys(env.agents, "7"))
+    assert asked == ["7", "6", "7"]

@@ -43,7 +43,7 @@ def test_a_chain_is_one_after_the_other_and_a_circle_of_rounds_all_at_once():
         ({"roles": ["a"], "gate": "kept(0)"}, "lets nothing through"),
         ({"roles": ["a"], "route": "sampled(-1)"}, "at least 1"),
         ({"roles": ["a"], "stop": "agree(share=2)"}, "no share"),
-        ({"roles": ["a"], "aggregate": "vote(3)"}, "it is vote()"),
+        ({"roles": ["a"], "aggregate": "vote(3)"}, "has 3, which is no role"),
     ],
 )
 def test_what_cannot_work_is_named_before_anything_is_played(options, said):

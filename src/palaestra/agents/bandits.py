@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Clock = Literal["plays", "updates"]
 COUNTING = ("ucb1", "epsilon", "ratio_ucb")
 """Indices that count plays, so that arms can be discovered."""
-Index = Literal["ucb1", "thompson", "epsilon", "exp3", "linucb", "ratio_ucb"]
+Index = Literal["ucb1", "thompson", "epsilon", "exp3", "linucb", "ratio_ucb", "contest"]
 GRID = 256
 """Points at which Thompson's probabilities are summed."""
 
@@ -51,6 +51,8 @@ class BanditPolicy(DiscretePolicy):
                     numbers for each arm (shared=True, one θ), or one row for all (a θ for each arm); longer x are
                     scaled to length 1
         ratio_ucb   ucb1 of the reward over the mean cost less as much, for a budget (bandits with knapsacks)
+        contest     p ∝ max(r / max(deviation of the reward, .01), 0), but with probability `rate` any: who earns, and
+                    steadily, gets the work; where nobody earns all are equal ([23], arXiv 2508.00554)
 
     actions: arms. features: length of x, for linucb. discount: what an update leaves of what was known before, for
     arms that change. theta: arms are discovered one by one: with `new_arm_probability(theta, known)` the next one that
@@ -151,6 +153,13 @@ class BanditPolicy(DiscretePolicy):
         if self.index == "epsilon":
             greedy = _argmax(np.where(legal, mean, -np.inf)[None])[0]
             return np.asarray((1 - self.width) * greedy + self.width * legal / legal.sum())
+        if self.index == "contest":
+            from palaestra.evaluation.teamwork.contest import allocate
+
+            deviation = np.sqrt(np.maximum(self._get("square") / np.maximum(count, 1e-12) - mean**2, 0.0))
+            equal = legal / legal.sum()
+            weights = allocate(np.where(legal, mean / np.maximum(deviation, 0.01), 0.0))
+            return np.asarray((1 - self.rate) * (weights if weights.any() else equal) + self.rate * equal)
         bonus = self.width * np.sqrt(2 * np.log(max(self._time(), 1.0)) / np.maximum(count, 1e-12))
         index = mean + bonus
         if self.index == "ratio_ucb":

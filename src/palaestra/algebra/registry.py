@@ -154,13 +154,12 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             make = self.find(name)
         except InputError as error:
             raise ExpressionError(f"{text!r}: {error}") from error
-        shown = name if ":" in name else self.signature(name)
         try:
             inspect.signature(make).bind(*values, **options)
-            made = make(*values, **options)
+            return make(*values, **options)
         except (TypeError, ValueError) as error:
+            shown = name if ":" in name else self.signature(name)
             raise ExpressionError(f"{text!r}: {error}; it is {shown}") from error
-        return made
 
 
 def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:

@@ -6,7 +6,7 @@ from a state on are `palaestra.judges.search.TreeSearch`. Left out: merging node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -138,6 +138,29 @@ def search(
     Raises:
         InputError: budget is below 1.
     """
+    steps = searching(root, validate, budget=budget, select=select, backup=backup)
+    item = next(steps)
+    try:
+        while True:
+            item = steps.send(expand(item))
+    except StopIteration as end:
+        found: Answer = end.value
+        return found
+
+
+def searching(
+    root: Any,
+    validate: Callable[[Any], bool],
+    *,
+    budget: int,
+    select: Select = confidence_uct,
+    backup: Literal["on_failure", "never"] = "on_failure",
+) -> Generator[Any, Sequence[Child], Answer]:
+    """`search` step by step, for those who expand later: yields what to expand next, is sent its children.
+
+    Raises:
+        InputError: budget is below 1.
+    """
     if budget < 1:
         raise InputError(f"search: budget={budget}, expected at least one node")
     tree, opened, terminal, failed = SearchTree(root), {0}, set[int](), set[int]()
@@ -158,7 +181,7 @@ def search(
             if backup == "on_failure":
                 tree.back(at, 0.0)
             continue
-        for child in list(expand(tree.items[at]))[: budget - (len(tree) - 1)]:
+        for child in list((yield tree.items[at]))[: budget - (len(tree) - 1)]:
             made = tree.add(child.item, at, prior=child.prior, confidence=child.confidence)
             opened.add(made)
             below.setdefault(at, []).append(made)

@@ -60,17 +60,28 @@ def _str(value: Any) -> str:
     return clean(value)
 
 
-def _each(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def list_of(value: Any) -> list[Any]:
-        if not isinstance(value, list | tuple | np.ndarray):
+def _each(kind: type, fits: Callable[[Any], bool], read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """fits: whether values of exactly this type need not be read one by one."""
+    only = {kind}
+
+    def list_of(value: Any) -> tuple[Any, ...]:
+        if type(value) is tuple or type(value) is list:
+            if not value or (set(map(type, value)) == only and fits(value)):  # nearly always
+                return tuple(value)
+        elif not isinstance(value, list | tuple | np.ndarray):
             raise TypeError
-        return [read(each) for each in value]
+        return tuple([read(each) for each in value])
 
     return list_of
 
 
-_READ: dict[Any, Callable[[Any], Any]] = {float: _float, int: _int, bool: _bool, str: _str}
-_READ |= {list[kind]: _each(read) for kind, read in list(_READ.items())}  # type: ignore[valid-type]
+_READ: dict[Any, Callable[[Any], Any]] = {
+    float: _float, int: _int, bool: _bool, str: _str,
+    list[float]: _each(float, lambda value: math.isfinite(sum(value)), _float),
+    list[int]: _each(int, lambda value: min(value) >= -(2**63) and max(value) < 2**63, _int),
+    list[bool]: _each(bool, lambda value: True, _bool),
+    list[str]: _each(str, lambda value: "".join(value).isascii(), _str),
+}  # fmt: skip
 _PLAIN: dict[Any, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
 DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtype in _PLAIN.items()}}  # type: ignore[valid-type]
 """What a declared type becomes."""
@@ -132,16 +143,24 @@ def read_facts(
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.
     """
     told: dict[str, dict[str, Any]] = {agent: {} for agent in acted}
+    known = set(agents)
     for name, kind in facts.items():
         value = info.get(name)
         if value is None:
             continue
-        if isinstance(value, Mapping):
+        if type(value) is dict or isinstance(value, Mapping):  # the first is asked for speed
+            read = _READ[kind]
             for agent, each in value.items():
-                if agent not in agents:
+                if agent not in known:
                     raise EnvError(f"the fact {name!r} is told of {agent!r}, but the env's agents are {agents}")
-                if each is not None:
-                    told.setdefault(agent, {})[name] = read_fact(name, each, kind)
+                if each is None:
+                    continue
+                if agent not in told:
+                    told[agent] = {}
+                try:
+                    told[agent][name] = read(each)
+                except (TypeError, ValueError):
+                    read_fact(name, each, kind)  # says what is wrong with it
         else:
             value = read_fact(name, value, kind)
             for agent in acted:

@@ -9,8 +9,7 @@ import json
 import logging
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ Success = bool | dict[str, bool | None] | None
 """Of all agents, or of each; None where the env does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A checked `StepResult`. seen is empty iff the episode is over. facts: {agent: {name: value}}."""
 
     seen: list[Seen]

@@ -91,7 +91,8 @@ class _Play:
             row.metadata = outcome.metadata
         for agent, told in outcome.facts.items():
             if agent in self.last:
-                self.last[agent].facts = {**(self.last[agent].facts or {}), **told}
+                latest = self.last[agent]
+                latest.facts = {**latest.facts, **told} if latest.facts else told
         for agent, value in outcome.rewards.items():
             if value is None:
                 self.income.setdefault(agent, None)

@@ -56,10 +56,13 @@ class Streams:
 
 
 class _Words(ISeedSequence):
-    """Hands the hash over as it is; PCG64 asks once, for four 64-bit words."""
+    """Hands the hash over as it is, to a PCG64, which asks once, for four 64-bit words."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return np.frombuffer(self._digest, np.dtype(dtype).newbyteorder("<"), count=n_words)
+        return np.frombuffer(self._digest, _WORD, count=n_words)
+
+
+_WORD = np.dtype("<u8")

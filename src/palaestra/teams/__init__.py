@@ -16,6 +16,7 @@ from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
+from palaestra.teams.partial import TreeSearchEnv, tree_search
 from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
@@ -37,6 +38,7 @@ __all__ = [
     "PipelineEnv",
     "Said",
     "SelfSummaryEnv",
+    "TreeSearchEnv",
     "WindowEnv",
     "audited",
     "conducted",
@@ -46,6 +48,7 @@ __all__ = [
     "self_summary",
     "shapes",
     "teacher",
+    "tree_search",
     "window",
 ]
 
@@ -55,7 +58,7 @@ for made in (
     shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
     shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.strategy_auction,
     shapes.refine, shapes.plan_act_check, shapes.search, shapes.checked_chain, audited, conducted, handover,
-    orchestrated, pipeline, self_summary, window,
+    orchestrated, pipeline, self_summary, tree_search, window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

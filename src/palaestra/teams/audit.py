@@ -114,7 +114,7 @@ class AuditedDeliberation(Deliberation):
             told["audit_passed"][role], told["attempt"][role] = passed, self._tries[role]
             self._tries[role] += 1
             if not passed:
-                said = dataclasses.replace(said, held="failed the audit")
+                said = said._replace(held="failed the audit")
                 if self._tries[role] < self.attempts:
                     self._every.append(said)
                     again[role] = self._note(self._asked[role], said, wrong)

@@ -11,7 +11,9 @@ several tasks at once, partial credit for messages (that is `palaestra.credit`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,6 +87,7 @@ class Deliberation:
         self.agents = tuple(graph.roles)
         self.task = ""
         self._accept, self._separator, self._longest = accept.strip().casefold(), separator, longest
+        self._mark = separator.strip()
         self._gate, self._route = GATES.build(graph.gate), ROUTES.build(graph.route)
         self._verifier, self._improve = VERIFIERS.build(verifier), improve
         self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
@@ -109,6 +112,7 @@ class Deliberation:
         self._questions = self._read_by()
         self._said: dict[str, Said] = {}
         self._true: dict[str, float | None] = {}
+        self._shown: dict[str, str] = {}
         self._every: list[Said] = []
         self._round = self._step = self._turn = 0
         return self._ask()
@@ -117,20 +121,17 @@ class Deliberation:
         """Take the answers of those who spoke at once; ask the next, or score the team's answer."""
         if actions.keys() != self._acting.keys():
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._acting)}")
-        facts: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
-        valid, answers, scores, spoken = {}, {}, {}, []
-        for role, action in actions.items():
-            said = self._read(role, read_answer(action))
-            score = self._true[said.text]
-            valid[role], answers[role], scores[role] = score is not None, said.text, score
-            spoken.append(said)
+        info: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
+        spoken = [self._read(role, read_answer(action)) for role, action in actions.items()]
+        answers = info["answer"] = {said.role: said.text for said in spoken}
+        info["score"] = {role: self._true[text] for role, text in answers.items()}
+        info["valid"] = {role: score is not None for role, score in info["score"].items()}
         for said in spoken:  # only now, since those who speak at once do not hear each other
             before = self._said.pop(said.role, None)
             self._said[said.role] = before if before and self._improve and not _better(said, before) else said
-            self._every.append(said)
+        self._every += spoken
         self._turn += 1
         latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
-        info = facts | {"valid": valid, "answer": answers, "score": scores}
         if not self._stop(latest) and (observations := self._next()):
             return StepResult(observations, info=info)
         self._acting = {}
@@ -159,8 +160,10 @@ class Deliberation:
             accepted = heard[-1] if heard else self._said.get(role)
             if accepted is not None:
                 return Said(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
-        score = self._true[text] = self.inner.score(text)
-        return Said(role, text, self._verifier(score, self._draw), self._turn, self._round)
+        if text not in self._true:
+            self._true[text] = self.inner.score(text)
+            self._shown[text] = text.replace(self._mark, " ")[: self._longest]
+        return Said(role, text, self._verifier(self._true[text], self._draw), self._turn, self._round)
 
     def _draw(self) -> np.random.Generator:
         if self._rng is None:
@@ -181,30 +184,33 @@ class Deliberation:
     def _ask(self) -> dict[str, Observation]:
         """Whose turn it is, and what they hear."""
         roles = self._route(self.graph.steps[self._step], list(self._said.values()), self._draw)
-        self._acting = {}
-        told: dict[str, dict[str, list[Any]]] = {
-            name: {} for name in ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason")
-        }
-        observations = {}
+        self._acting, observations = {}, {}
+        self._told: dict[str, dict[str, tuple[Any, ...]]] = {name: dict.fromkeys(roles, ()) for name in _HEARD}
+        senders, turns, weights, kept, reasons = self._told.values()
         for role in roles:
             own, coming = self._said.get(role), self._coming(role)
-            verdicts = self._verdicts(role, own, coming)
-            kept = [said for said, (_, reason) in zip(coming, verdicts, strict=True) if reason is None]
-            self._acting[role] = kept
-            told["heard"][role] = [said.role for said in coming]
-            told["heard_turn"][role] = [said.turn for said in coming]
-            told["heard_weight"][role] = [weight for weight, _ in verdicts]
-            told["heard_kept"][role] = [reason is None for _, reason in verdicts]
-            told["heard_reason"][role] = [reason or "" for _, reason in verdicts]
-            observations[role] = self._observation(role, own if self.graph.own else None, kept)
-        self._told = told
+            arrived = coming
+            if coming:
+                weights[role], held = zip(*self._verdicts(role, own, coming), strict=True)
+                senders[role], turns[role] = tuple(map(_ROLE, coming)), tuple(map(_TURN, coming))
+                kept[role] = tuple([each is None for each in held])
+                reasons[role] = tuple([each or "" for each in held])
+                if not all(kept[role]):
+                    arrived = list(itertools.compress(coming, kept[role]))
+            self._acting[role] = arrived
+            observations[role] = self._observation(role, own if self.graph.own else None, arrived)
         return observations
 
     def _verdicts(self, role: str, own: Said | None, coming: list[Said]) -> list[Verdict]:
         """What the gate says of each message; those that are held anyway it is not asked about."""
         judged = [said for said in coming if said.held is None]
-        verdicts = iter(self._gate(role, own, judged, self._draw) if judged else [])
-        return [next(verdicts) if said.held is None else (0.0, said.held) for said in coming]
+        verdicts = self._gate(role, own, judged, self._draw) if judged else []
+        if len(verdicts) != len(judged):
+            raise EnvError(f"the gate {self.graph.gate} gave {len(verdicts)} verdicts for {len(judged)} messages")
+        if len(judged) == len(coming):
+            return verdicts
+        following = iter(verdicts)
+        return [next(following) if said.held is None else (0.0, said.held) for said in coming]
 
     def _coming(self, role: str) -> list[Said]:
         """What was said to this role: the latest word of each sender, or all of theirs."""
@@ -214,18 +220,20 @@ class Deliberation:
         return [self._said[sender] for sender in senders if sender in self._said]
 
     def _observation(self, role: str, own: Said | None, heard: list[Said]) -> Observation:
-        mark = self._separator.strip()
-        parts = [self._questions[role]] + [
-            said.text.replace(mark, " ")[: self._longest] for said in ([own] if own is not None else []) + heard
-        ]
-        text = self._separator.join(parts)
+        question, shown = self._questions[role], self._shown
+        mine = [] if own is None else [shown[own.text]]
+        text = self._separator.join([question, *mine, *[shown[said.text] for said in heard]])
         if not self.graph.roles[role]:
             return Observation(text)
-        lines = [self._questions[role]]
+        lines = [question]
         lines += [f"You said: {own.text[: self._longest]}"] if own is not None else []
         lines += [f"{said.role}: {said.text[: self._longest]}" for said in heard]
         told = {"role": "system", "content": self.graph.roles[role]}
         return Observation(text, messages=(told, {"role": "user", "content": "\n".join(lines)}))
+
+
+_HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason")
+_ROLE, _TURN = attrgetter("role"), attrgetter("turn")
 
 
 def _better(said: Said, before: Said) -> bool:

@@ -20,7 +20,7 @@ from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS
 
-ABOUT = ("of", "accepted")
+ABOUT = ("of", "accepted", "named", "vote")
 """Rules that are about a role."""
 Memory = Literal["latest", "all"]
 Edges = str | Mapping[str, Sequence[str]] | Sequence[Sequence[str]]
@@ -87,8 +87,8 @@ class Graph:
         for registry, text in ((GATES, gate), (ROUTES, route), (AGGREGATES, aggregate), (STOPS, stop)):
             registry.build(text)
             name, values, named = read_call(text)
-            if name in ABOUT:
-                _known(next(iter((*values, *named.values()))), tuple(told), text)
+            for role in (*values, *named.values()) if name in ABOUT else ():
+                _known(role, tuple(told), text)
         heard = _heard(tuple(told), edges)
         order = _layers(tuple(told), heard, rounds) if steps is None else _steps(tuple(told), steps)
         return cls(told, order, heard, rounds, gate, route, aggregate, stop, memory, own)

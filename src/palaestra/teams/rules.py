@@ -11,7 +11,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from palaestra.errors import InputError
 _HOME = ("palaestra.teams.rules",)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does.
@@ -83,12 +82,14 @@ def kept(share: float) -> Gate:
 def top(most: int) -> Gate:
     """The messages that most other messages agree with; equal ones in the order in which they were said."""
     _whole("top", most)
+    held = f"not among the {most}"
 
     def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
-        votes = Counter(each.text for each in said)
-        weights = [votes[each.text] / len(said) for each in said]
-        chosen = set(sorted(range(len(said)), key=lambda at: -weights[at])[:most])
-        return [(weight, None if at in chosen else f"not among the {most}") for at, weight in enumerate(weights)]
+        texts = [each.text for each in said]
+        votes = Counter(texts)
+        weights = [votes[text] / len(texts) for text in texts]
+        chosen = sorted(range(len(texts)), key=weights.__getitem__, reverse=True)[:most]
+        return [(weight, None if at in chosen else held) for at, weight in enumerate(weights)]
 
     return gate
 
@@ -97,11 +98,12 @@ def top(most: int) -> Gate:
 def best(most: int = 1) -> Gate:
     """The messages with the best scores. It uses the task's own score, as tests do that come with a task."""
     _whole("best", most)
+    held = f"not among the {most} best"
 
     def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
         scores = [-np.inf if each.score is None else each.score for each in said]
-        chosen = set(sorted(range(len(said)), key=lambda at: -scores[at])[:most])
-        return [(1.0, None if at in chosen else f"not among the {most} best") for at in range(len(said))]
+        chosen = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:most]
+        return [(1.0, None if at in chosen else held) for at in range(len(scores))]
 
     return gate
 
@@ -112,6 +114,26 @@ def readable() -> Gate:
 
     def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
         return [(1.0, None if each.score is not None else "cannot be read") for each in said]
+
+    return gate
+
+
+@GATES.register("named")
+def named(by: str) -> Gate:
+    """OPTAGENT's act [24] (arXiv 2510.18032): the role `by` says who is heard, `b c` by all, `a: b c; b: a` by each.
+
+    Its own word is no message. Before it has spoken, and where it is not heard, everybody arrives.
+    """
+
+    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+        word = next((each.text for each in said if each.role == by), None)
+        if word is None:
+            return [(1.0, None)] * len(said)
+        if ":" in word:
+            parts = (part.partition(":") for part in word.split(";"))
+            word = " ".join(names for head, _, names in parts if head.strip() == receiver)
+        chosen = set(re.split(r"[\s,]+", word)) - {by}
+        return [(1.0, None if each.role in chosen else f"not named by {by}") for each in said]
 
     return gate
 
@@ -240,10 +262,11 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 
 
 @AGGREGATES.register("vote")
-def vote() -> Aggregate:
-    """The commonest of the last answers; of equally common ones a drawn one."""
+def vote(without: str = "") -> Aggregate:
+    """The commonest of the last answers; of equally common ones a drawn one. without: a role that has no vote."""
 
     def aggregate(said: Sequence[Said], draw: Draw) -> Said:
+        said = [each for each in said if each.role != without] or said
         votes = Counter(each.text for each in said)
         most = max(votes.values())
         first = {each.text: each for each in reversed(said)}

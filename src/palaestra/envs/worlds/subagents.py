@@ -35,13 +35,14 @@ class SubAgents(NativeEnv):
     Args:
         size: of the archive. good: which of them help. members: of a team. batch: tasks. rates: how often the good ones
             help, and the others. alone: what the team solves without help. noise: how often the judge errs.
+        prices: of each sub-agent, told as `price`. budget: what a team may cost; it plays once nobody else fits ([45]).
 
     Raises:
         InputError: the numbers do not fit together.
     """
 
     agents: tuple[str, ...] = ("staff",)
-    facts = {"member": int, "instances": int, "helped": float, "solved": float}
+    facts = {"member": int, "instances": int, "helped": float, "solved": float, "price": float}
 
     def __init__(
         self,
@@ -53,12 +54,20 @@ class SubAgents(NativeEnv):
         rates: Sequence[float] = (0.55, 0.1),
         alone: float = 0.15,
         noise: float = 0.1,
+        prices: Sequence[float] = (),
+        budget: float = float("inf"),
     ) -> None:
         shares = [*rates, alone, noise]
         if not 1 <= members <= size or batch < 1 or len(rates) != 2 or any(not 0 <= share <= 1 for share in shares):
             raise InputError(f"SubAgents: members={members} of {size=}, {batch=} >= 1, two rates, shares 0 to 1")
         if any(not 0 <= member < size for member in good):
             raise InputError(f"SubAgents: good={list(good)} must be from 0 to {size - 1}")
+        if prices and (len(prices) != size or not 0 < min(prices) <= budget):
+            raise InputError(
+                f"SubAgents: {len(prices)} prices for {size=}, the least {min(prices)}: one above 0 for each, and "
+                f"budget={budget} that pays for somebody"
+            )
+        self.prices, self.budget = np.array(prices or [0.0] * size, float), budget
         self.members, self.batch, self.alone, self.noise = members, batch, alone, noise
         self.rates = np.where(np.isin(np.arange(size), good), rates[0], rates[1])
         self.choices = tuple(f"sub-agent {number}" for number in range(size))
@@ -71,9 +80,13 @@ class SubAgents(NativeEnv):
         """Who is on the team; nobody twice."""
         if self.state.over:
             return {}
-        free = np.ones(len(self.choices), bool)
+        return {"staff": Observation(f"members: {len(self.state.chosen)}", self.choices, self._free())}
+
+    def _free(self) -> np.ndarray:
+        """Who is not on the team, and can be paid."""
+        free = self.prices <= self.budget - self.prices[self.state.chosen].sum() + 1e-9
         free[self.state.chosen] = False
-        return {"staff": Observation(f"members: {len(self.state.chosen)}", self.choices, free)}
+        return np.asarray(free)
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """One more member; with the last one the team plays, and each pick is told what came of it."""
@@ -86,7 +99,9 @@ class SubAgents(NativeEnv):
         judged = helps ^ (self.rng.random(self.batch) < self.noise)
         state.helped = helps | state.helped
         told: dict[str, Any] = {"member": member, "instances": self.batch, "helped": float(judged.mean())}
-        if len(state.chosen) < self.members:
+        if self.prices.any():
+            told["price"] = float(self.prices[member])
+        if len(state.chosen) < self.members and self._free().any():
             return {}, told
         solved = float((state.helped | (self.rng.random(self.batch) < self.alone)).mean())
         state.over = True

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.messages import messages
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.errors import EnvError, InputError
+from palaestra.play.rollout import rollout
+from palaestra.teams import WORKFLOWS, tree_search
+from palaestra.testing.env import check_env
+
+
+class Letters(TaskEnv):
+    """Two letters; only `b b` is right, and the tests that come with it see nothing before."""
+
+    def draw(self, seed: int) -> Task:
+        """Of a seed."""
+        return Task(f"{seed}", f"{seed}: spell", lambda text: float(text == "b b"), "b b")
+
+
+SURE = {"a": 0.9, "a a": 0.9, "a b": 0.8, "b": 0.7, "b a": 0.1, "b b": 0.6}
+
+
+def say(request):
+    """The first role says a, the second b, with an opinion of it."""
+    _, *way = request.observation.text.split(" | ")
+    letter = "ab"[int(request.agent[-1]) - 1]
+    return f"{letter} @ {SURE[' '.join([*way, letter])]} 1"
+
+
+def play(env, policy=say, groups=1):
+    return rollout(env, Team(dict.fromkeys(env().agents, ScriptedPolicy(policy))), groups=groups, timeout=None)
+
+
+def test_what_fails_sends_the_search_to_the_sibling():
+    turns = play(tree_search(Letters, 2, depth=2, budget=6))
+    frame = turns.frame
+    assert frame["way"].to_list() == ["", "", "a", "a", "b", "b"]
+    assert frame["answer"].to_list() == ["a", "b", "a a", "a b", "b a", "b b"]
+    assert frame["opinion"].to_list() == [SURE[answer] for answer in frame["answer"]]
+    assert frame["success"].all()
+    assert frame["reward"].to_list() == [0.0] * 4 + [1.0] * 2
+    heard = messages(turns).select("sender", "sender_turn", "receiver", "receiver_turn").rows()
+    assert heard == [
+        ("proposer-1", 0, "proposer-1", 1), ("proposer-1", 0, "proposer-2", 1),
+        ("proposer-2", 0, "proposer-1", 2), ("proposer-2", 0, "proposer-2", 2),
+    ]  # fmt: skip
+
+
+def test_without_room_for_the_sibling_it_ends_with_what_it_thinks_best():
+    frame = play(tree_search(Letters, 2, depth=2, budget=4, price=0.1)).frame
+    assert frame["answer"].to_list() == ["a", "b", "a a", "a b"]
+    assert not frame["success"].any()
+    assert frame["reward"].to_list() == pytest.approx([0.0, 0.0, -0.4, -0.4])
+
+
+def test_who_says_no_opinion_has_the_verifiers():
+    frame = play(tree_search(Letters, 2, depth=2, budget=6), lambda request: "ab"[int(request.agent[-1]) - 1]).frame
+    assert set(frame["sure"]) == {1.0}
+    assert dict(frame.select("answer", "opinion").rows())["b b"] == 1.0
+    assert dict(frame.select("answer", "opinion").rows())["a b"] == 0.0
+
+
+def test_a_validator_that_passes_everything_takes_the_first():
+    frame = play(tree_search(Letters, 2, depth=2, budget=6, validator="accepts(1.0, 1.0)")).frame
+    assert frame["answer"].to_list() == ["a", "b", "a a", "a b"]
+    assert not frame["success"].any()
+
+
+def test_it_keeps_the_protocol_and_names_what_is_wrong():
+    assert "tree_search" in WORKFLOWS
+    check_env(tree_search(Letters))
+    with pytest.raises(InputError, match="budget=2 at least the depth"):
+        tree_search(Letters, 2, depth=3, budget=2)
+    with pytest.raises(InputError, match="no task with one answer"):
+        tree_search(tree_search(Letters))
+    env = tree_search(Letters)()
+    env.reset(0)
+    with pytest.raises(EnvError, match=r"agents to act are \['proposer-1', 'proposer-2'\]"):
+        env.step({"proposer-1": "a"})
