@@ -332,7 +332,7 @@ def iteration_trl(shape: Shape, folder: Path, device: str) -> dict[str, float]:
     return {"seconds": median(np.diff(ends)[1:].tolist())}
 
 
-def batch_of(shape: Shape, policy: LMPolicy) -> Any:
+def batch_of(shape: Shape, policy: Any) -> Any:
     """The turns of one iteration."""
     env = functools.partial(Echo, shape)
     return rollout(env, Team(solver=policy), groups=shape.groups, group_size=shape.group_size, timeout=None)

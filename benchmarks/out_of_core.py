@@ -43,6 +43,8 @@ for file in sorted(source.glob("*.parquet")):
 APPLY = """
 import sys
 from palaestra.algebra.folders import apply
+from palaestra.algebra.heap import keep
+keep()  # as the command does
 expression, source, out, workers = sys.argv[1:]
 print(apply({"advantage": expression}, source, out, workers=int(workers)))
 """

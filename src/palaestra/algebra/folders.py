@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from palaestra.algebra.collect import Collected
 from palaestra.algebra.cuts import batches
 from palaestra.algebra.files import whole
+from palaestra.algebra.heap import keep
 from palaestra.algebra.kernels import KERNELS
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
@@ -290,6 +291,11 @@ def _start(plan: _Plan, modules: list[str]) -> None:
     _PLAN[:] = [plan]
 
 
+def _start_worker(plan: _Plan, modules: list[str]) -> None:
+    keep()  # arrays of one file are as large as those of the next
+    _start(plan, modules)
+
+
 def _do(batch: list[Path]) -> tuple[int, int]:
     """Read, evaluate and write a batch; how many of its files were finished before, and how many there are."""
     plan = _PLAN[0]
@@ -340,7 +346,7 @@ def _each(plan: _Plan, batches: list[list[Path]], workers: int) -> Iterator[tupl
         yield from map(_do, batches)
         return
     context = get_context("spawn")  # polars has threads, which a fork would lose
-    with ProcessPoolExecutor(workers, context, _start, (plan, modules)) as pool:
+    with ProcessPoolExecutor(workers, context, _start_worker, (plan, modules)) as pool:
         try:
             yield from pool.map(_do, batches)
         except BrokenProcessPool as error:

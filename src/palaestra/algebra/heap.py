@@ -15,7 +15,7 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _MIB = 2**20
 
 
-def give_back(least: int = _MIB) -> None:
+def give_back(least: int = _MIB // 4) -> None:
     """From now on every block of at least so many bytes goes back as soon as it is freed."""
     _set({_MMAP_THRESHOLD: least})
 

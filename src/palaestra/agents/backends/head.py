@@ -197,6 +197,7 @@ class _Chunked(torch.autograd.Function):
             g.scatter_add_(-1, ids[at, None], g_logp[at, None])
             g *= head.scale / temperature
             g = g if slope is None else g.mul_(slope)
+            del z, logp, slope  # before the products, which need room of their own
             if g_bias is not None:
                 g_bias += g.sum(0)
             for i, weight in enumerate(weights):
@@ -205,6 +206,7 @@ class _Chunked(torch.autograd.Function):
                     g_x[at] = low @ weight
                 if (g_w := grads[2 * i + 1]) is not None:
                     _add(g_w, low, flat[2 * i][at].to(weight.dtype))
+            del g, low  # and before the next chunk
         for number, own in enumerate(ctx.own):
             if own is not None:
                 grads[2 * number + 1] = None  # it is in its place already
