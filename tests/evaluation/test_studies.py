@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from palaestra.errors import ExpressionError, InputError, MissingColumnError, StorageError
@@ -120,3 +121,10 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
 def test_all_have_a_line_of_doc() -> None:
     assert all(STUDIES.doc(name) for name in STUDIES)
+
+
+def test_a_column_of_another_kind_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "turns.parquet"
+    pl.DataFrame({"episode": [0], "turn": [0], "agent": ["a"], "score": ["yes"]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"turns.parquet: .*'score'"):
+        study("flips", path)

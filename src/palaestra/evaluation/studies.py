@@ -54,7 +54,10 @@ def study(text: str, *files: str | Path) -> pl.DataFrame:
     except TypeError:
         names = " ".join(name.upper() for name in wanted.parameters)
         raise InputError(f"study {text!r}: {len(files)} files were given; it takes {names}") from None
-    return made(*map(Path, files))
+    try:
+        return made(*map(Path, files))
+    except pl.exceptions.PolarsError as error:  # a column of another kind than the study reads
+        raise InputError(f"{', '.join(map(str, files))}: {str(error).splitlines()[0]}") from error
 
 
 def table(path: Path, *needed: str) -> pl.DataFrame:

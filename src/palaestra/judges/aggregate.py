@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, nearest, need_columns
 
 How = Literal["mean", "median", "mode", "min", "weighted", "unanimous"]
 Ties = Literal["missing", "first", "random", "mean"]
@@ -49,9 +49,7 @@ def aggregate(
         if given not in known:
             raise InputError(f"aggregate: {option}={given!r}{nearest(str(given), known)}")
     keys = [by] if isinstance(by, str) else list(by)
-    for name in (*keys, *(["judge"] if how == "weighted" else [])):
-        if name not in verdicts.columns:
-            raise MissingColumnError(f"aggregate: verdicts have no column {name!r}{nearest(name, verdicts.columns)}")
+    need_columns("aggregate", verdicts.columns, (*keys, *(["judge"] if how == "weighted" else [])))
     if not keys:
         raise InputError("aggregate: by=() names no key; give one, e.g. item")
     verdicts = _numbers(verdicts, "aggregate")
@@ -75,8 +73,7 @@ def aggregate(
 
 def _numbers(verdicts: pl.DataFrame, what: str) -> pl.DataFrame:
     """The verdicts with `value` as Float64, NaN as null."""
-    if "value" not in verdicts.columns:
-        raise MissingColumnError(f"{what}: verdicts have no column 'value'{nearest('value', verdicts.columns)}")
+    need_columns(what, verdicts.columns, ["value"])
     if not ((kind := verdicts["value"].dtype).is_numeric() or kind in (pl.Boolean, pl.Null)):
         raise InputError(f"{what}: column 'value' holds {kind}, expected numbers")
     return verdicts.with_columns(pl.col("value").cast(pl.Float64).fill_nan(None))
@@ -139,9 +136,7 @@ def both_orders(verdicts: pl.DataFrame, *, by: Sequence[str] = ("item", "criteri
     A pair with an order that gave no verdict is missing in all three; `first` too where the two agree or one is a tie.
     Votes of one order count as their mean.
     """
-    for name in (*by, "order"):
-        if name not in verdicts.columns:
-            raise MissingColumnError(f"both_orders: no column {name!r}{nearest(name, verdicts.columns)}")
+    need_columns("both_orders", verdicts.columns, (*by, "order"))
     verdicts = _numbers(verdicts, "both_orders")
     given, swapped = (pl.col("value").filter(pl.col("order") == order).mean() for order in (0, 1))
     table = verdicts.group_by(list(by), maintain_order=True).agg(given=given, swapped=swapped)

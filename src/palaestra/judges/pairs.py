@@ -19,7 +19,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import Registry
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.errors import InputError, MissingColumnError, need_columns
 from palaestra.judges.base import PAIRS
 from palaestra.rewards.judged.pairs import within
 
@@ -132,8 +132,7 @@ def _units(turns: Turns, signal: Signal | None, key: Keys, unit: Keys) -> tuple[
 
 
 def _text(turns: Turns, name: str, what: str) -> pl.Series:
-    if name not in turns.columns:
-        raise MissingColumnError(f"{what}: no column {name!r}{nearest(name, turns.columns)}")
+    need_columns(what, turns.columns, [name])
     return turns.frame[name].cast(pl.String)
 
 

@@ -138,3 +138,21 @@ def test_what_is_missing_mattered_to_nobody():
     assert cosine_contribution(vectors) == pytest.approx([1.0, np.nan, 1.0], nan_ok=True)
     judged = Turns({"episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "helped": [float("nan"), 0.0]})
     assert hindsight_credit(judged, "helped").row(0) == ("a", 1, 2, 0.0)
+
+
+def test_equal_answers_are_those_of_the_first_agent_by_name_whatever_the_order_of_rows():
+    rows = {"episode": [0, 0], "turn": [0, 0], "agent": ["a", "b"], "answer": ["y", "x"]}
+    table = pl.DataFrame({**rows, "heard": [[]] * 2, "heard_turn": [[]] * 2})
+    kinds = {"episode": pl.Int64, "sender": pl.String, "sender_turn": pl.Int64}
+    none = pl.DataFrame(schema={**kinds, "receiver": pl.String, "receiver_turn": pl.Int64, "weight": pl.Float64})
+    for turns in (table, table.reverse()):
+        found = importance_flow(Turns(turns), none).filter(agent="a")["importance"]
+        assert found.to_list() == [1.0]
+
+
+def test_vectors_of_a_fixed_length_are_read_and_what_is_none_is_named():
+    turns = Turns({"group": [0] * 2, "episode": [0, 1], "embedding": [[1.0, 0.0], [1.0, 0.0]]})
+    fixed = Turns(turns.frame.with_columns(pl.col("embedding").list.to_array(2)))
+    assert cosine_contribution(fixed) == pytest.approx([1.0, 1.0])
+    with pytest.raises(InputError, match="'embedding' holds Float64, expected lists of numbers"):
+        cosine_contribution(turns.with_column(embedding=pl.Series([1.0, 2.0])))

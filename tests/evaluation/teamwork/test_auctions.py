@@ -83,3 +83,16 @@ def test_pairs_of_the_nearest_tasks_one_of_each_being_ones_own():
     assert contrast(memory, np.array([1.0, 0]), "a", 2) == [("a on t0", "b on t0"), ("a on t1", "b on t1")]
     assert contrast(memory, np.array([0.0, 1]), "b", 1) == [("a on t2", "b on t2"), ("c on t2", "b on t2")]
     assert contrast(Archive(), np.array([1.0]), "a") == []
+
+
+def test_a_bid_of_which_something_is_missing_does_not_win():
+    bids = pl.DataFrame({"task": ["t", "t", "u"], "agent": ["a", "b", "a"], "price": [1.0, 9.0, None],
+                         "tokens": [10, 10, 10], "jury": [[1.0, None], [1.0, 2.0], None]})  # fmt: skip
+    found = award(bids)
+    assert found["winner"].to_list() == [False, True, False]
+    assert found["score"].to_list() == [None, 87.0, None]
+    assert len(award(bids.head(0))) == 0
+    silent = award(bids.with_columns(entropy=pl.Series([0.1, None, 0.1])))
+    assert silent["winner"].to_list() == [False, True, False], "entropy of weight 0 does not count"
+    weighed = award(bids.with_columns(entropy=pl.Series([0.1, None, 0.1])), Weights(1.0, 1.0, 1.0))
+    assert not weighed["winner"].any()

@@ -33,3 +33,9 @@ def test_a_task_without_a_run_is_left_out_and_nothing_is_made_up():
         collaboration_gap(frame.with_columns(condition=pl.lit("jointly")))
     with pytest.raises(MissingColumnError, match="pair"):
         collaboration_gap(frame.rename({"pair": "pairs"}))
+
+
+def test_a_score_that_is_nan_is_a_run_that_is_missing():
+    rows = {"pair": ["p"] * 4, "task": ["a", "a", "b", "b"], "condition": ["solo", "joint"] * 2}
+    found = collaboration_gap(pl.DataFrame({**rows, "success": [1.0, 0.0, float("nan"), 0.0]})).row(0, named=True)
+    assert (found["gap"], found["tasks"]) == (1.0, 1)

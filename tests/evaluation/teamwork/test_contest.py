@@ -78,3 +78,8 @@ def test_equal_agents_are_taken_by_name_whatever_the_order_of_rows():
     found, turned = (contest(table, how="top_k", most=1).sort("day", "agent") for table in (rows, rows.reverse()))
     assert found.equals(turned)
     assert found["weight"].to_list()[-2:] == [1.0, 0.0]
+
+
+def test_no_rows_are_named():
+    with pytest.raises(InputError, match="the table is empty"):
+        contest(pl.DataFrame({"day": [], "agent": [], "reward": []}))

@@ -58,3 +58,9 @@ def test_only_tasks_that_all_met_count_and_unknown_costs_are_not_free() -> None:
 def test_a_score_that_is_unknown_reaches_nothing() -> None:
     points = pl.DataFrame({"cost": [1.0, 2.0], "score": [float("nan"), 0.9]})
     assert (score_at_cost(points, 3), cost_at_score(points, 0.5)) == (0.9, 2.0)
+
+
+def test_a_trial_of_unknown_cost_is_left_out() -> None:
+    known = trials(one=[(1.0, True), (2.0, False)], other=[(2.0, True), (1.0, True)])
+    spoilt = pl.concat([known, trials(one=[(float("nan"), True)]).with_columns(task=pl.lit("9"))])
+    assert economy(spoilt).equals(economy(known))

@@ -27,7 +27,7 @@ def importance_flow(
     to 1, or equal where all are 0. So the importance of a wave is 1 wherever everybody of the next heard somebody.
 
     answer: column of what counts as said. final: column of the team's answer; default: what most of the last wave say,
-    of equal ones the first. A turn that the last wave does not follow from has importance 0.
+    of equal ones that of the first agent by name. A turn that the last wave does not follow from has importance 0.
 
     Raises:
         MissingColumnError: there is no such column.
@@ -37,13 +37,14 @@ def importance_flow(
         pl.Series("_episode", turns.codes("episode").ids),
         pl.col("turn").cast(pl.Int64),
         pl.col(answer).cast(pl.String).alias("_said"),
+        pl.col("agent").cast(pl.String).alias("_agent"),
         (pl.col(final).cast(pl.String) if final else pl.lit(None, pl.String)).alias("_final"),
     ).with_row_index("_row")
     last = frame.filter(pl.col("turn") == pl.col("turn").max().over("_episode"))
     votes = (
         last.drop_nulls("_said")
         .with_columns(_votes=pl.len().over("_episode", "_said"))
-        .sort("_votes", "_row", descending=[True, False])
+        .sort("_votes", "_agent", descending=[True, False])
     )
     most = votes.group_by("_episode", maintain_order=True).agg(_most=pl.col("_said").first())
     right = pl.col("_final") if final else pl.col("_most")
@@ -148,13 +149,16 @@ def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:
     """
     if name not in turns.columns:
         raise MissingColumnError(f"no column {name!r}{nearest(name, turns.columns)}; the stage embed() gives one")
-    lengths = turns[name].list.len().fill_null(0).to_numpy()
+    given = turns[name].arr.to_list() if turns[name].dtype.base_type() is pl.Array else turns[name]
+    if given.dtype.base_type() is not pl.List or not given.dtype.inner.is_numeric():  # type: ignore[attr-defined]
+        raise InputError(f"column {name!r} holds {given.dtype}, expected lists of numbers")
+    lengths = given.list.len().fill_null(0).to_numpy()
     known = np.flatnonzero(lengths > 0)
     if len(sizes := sorted(set(lengths[known].tolist()))) > 1:
         raise InputError(f"column {name!r}: vectors of {sizes[0]} and {sizes[1]} numbers; give equal ones")
     if not len(known):
         return np.zeros((0, 1)), known
-    vectors = turns[name].gather(known).explode().cast(pl.Float64).to_numpy().reshape(len(known), -1)
+    vectors = given.gather(known).explode().cast(pl.Float64).to_numpy().reshape(len(known), -1)
     whole = np.isfinite(vectors).all(1)
     vectors, known = vectors[whole], known[whole]
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300), known

@@ -31,7 +31,8 @@ def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # 
 
     bids: task, agent, price, tokens, jury (marks γ, a list or a number), and if they count entropy and refined. A bid
     that is refined, made after all had bid, counts only if its agent is cheaper than the winner of the others' and it
-    has a lower score; of several the lowest wins. Equal ones: the first row.
+    has a lower score; of several the lowest wins. Equal ones: the first row. A bid of which something that counts is
+    missing has no score, and does not win.
 
     Raises:
         MissingColumnError, InputError: a column is missing, or there are not as many marks as weights of jurors.
@@ -40,19 +41,27 @@ def award(bids: pl.DataFrame, weights: Weights = Weights()) -> pl.DataFrame:  # 
         "award", bids.columns, ("task", "agent", "price", "tokens", "jury", *(("entropy",) if weights.entropy else ()))
     )
     features = _features(bids, weights.jury)
-    score = weights.cost * features[:, 0] + weights.entropy * features[:, 1] + features[:, 2]
+    score = sum((w * x for w, x in zip((weights.cost, weights.entropy, 1.0), features.T) if w), np.zeros(len(bids)))
     late = pl.col("refined").fill_null(False) if "refined" in bids.columns else pl.lit(False)
-    frame = bids.with_columns(score=pl.Series(score)).with_row_index("_row").with_columns(_late=late)
-    first = frame.filter(~pl.col("_late")).sort("score", "_row").group_by("task", maintain_order=True).first()
+    frame = (
+        bids.with_columns(score=pl.Series(score, dtype=pl.Float64).fill_nan(None))
+        .with_row_index("_row")
+        .with_columns(_late=late)
+    )
+    first = (
+        frame.filter(~pl.col("_late"), pl.col("score").is_not_null())
+        .sort("score", "_row")
+        .group_by("task", maintain_order=True)
+        .first()
+    )
     frame = frame.join(
         first.select("task", _best="score", _price="price", _first="_row"), on="task", how="left", maintain_order="left"
     )
     beats = pl.col("_late") & (pl.col("price") < pl.col("_price")) & (pl.col("score") < pl.col("_best"))
     better = frame.filter(beats).sort("score", "_row").group_by("task").first()
     frame = frame.join(better.select("task", _second="_row"), on="task", how="left", maintain_order="left")
-    return frame.with_columns(winner=pl.col("_row") == pl.col("_second").fill_null(pl.col("_first"))).drop(
-        "_row", "_late", "_best", "_price", "_first", "_second"
-    )
+    wins = (pl.col("_row") == pl.col("_second").fill_null(pl.col("_first"))).fill_null(False)
+    return frame.with_columns(winner=wins).drop("_row", "_late", "_best", "_price", "_first", "_second")
 
 
 def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weights:
@@ -65,20 +74,22 @@ def fit_weights(bids: pl.DataFrame, worth: str, *, ridge: float = 1e-3) -> Weigh
         MissingColumnError, InputError: no such column, or no two bids of a task were worth differently.
     """
     need_columns("fit_weights", bids.columns, [worth])
-    frame = bids.with_row_index("_row").select("_row", "task", _worth=pl.col(worth).cast(pl.Float64)).drop_nulls()
+    features = _features(bids, 1.0)
+    known = pl.Series(np.isfinite(features).all(1), dtype=pl.Boolean)
+    frame = bids.with_row_index("_row").filter(known).select("_row", "task", _worth=pl.col(worth).cast(pl.Float64))
+    frame = frame.with_columns(pl.col("_worth").fill_nan(None)).drop_nulls()
     pairs = frame.join(frame, on="task").filter(pl.col("_worth") > pl.col("_worth_right"))
     if not len(pairs):
         raise InputError(f"fit_weights: no two bids of a task differ in {worth!r}")
     more = (pairs["_worth"] - pairs["_worth_right"]).to_numpy()
     more = more / more.sum()
-    features = _features(bids, 1.0)
     gap = features[pairs["_row"].to_numpy()] - features[pairs["_row_right"].to_numpy()]
     scale = np.maximum(gap.std(0), 1e-12)
     gap = gap / scale
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         margin = gap @ weights
-        chance = 1 / (1 + np.exp(-margin))
+        chance = scipy.special.expit(margin)
         value = more @ np.logaddexp(0, margin) + ridge * weights @ weights
         return float(value), gap.T @ (more * chance) + 2 * ridge * weights
 
@@ -114,13 +125,15 @@ def _features(bids: pl.DataFrame, jury: float | Sequence[float]) -> np.ndarray:
     """price · tokens, -entropy, -weighted marks, float64[bids, 3]."""
     marks = bids["jury"]
     if marks.dtype == pl.List:
-        counts = set(marks.list.len().to_list())
+        counts = set(marks.list.len().drop_nulls().to_list())
         weights = [jury] * max(counts or {0}) if isinstance(jury, int | float) else list(jury)
         if counts - {len(weights)}:
             raise InputError(f"award: {sorted(counts)} marks of the jury, {len(weights)} weights; give one for each")
-        given = np.array(marks.to_list(), float).reshape(len(bids), -1) @ np.array(weights, float)
+        rows = [[np.nan] * len(weights) if each is None else each for each in marks.to_list()]
+        given = np.array(rows, float).reshape(len(bids), len(weights)) @ np.array(weights, float)
     else:
         given = marks.cast(pl.Float64).to_numpy() * (jury if isinstance(jury, int | float) else sum(jury))
-    entropy = bids["entropy"].cast(pl.Float64).fill_null(0.0).to_numpy() if "entropy" in bids.columns else 0.0
+    told = "entropy" in bids.columns and bids["entropy"].count()
+    entropy = bids["entropy"].cast(pl.Float64).to_numpy() if told else 0.0
     spent = (bids["price"].cast(pl.Float64) * bids["tokens"].cast(pl.Float64)).to_numpy()
     return np.stack([spent, np.broadcast_to(-np.asarray(entropy), spent.shape), -given], axis=1)

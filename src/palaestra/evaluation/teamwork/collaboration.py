@@ -32,7 +32,7 @@ def collaboration_gap(
     for each in ("solo", "joint"):
         if each not in known:
             raise InputError(f"collaboration_gap: no run has {condition}={each!r}, so there is nothing to compare")
-    wide = frame.with_columns(pl.col(score).cast(pl.Float64)).pivot(
+    wide = frame.with_columns(pl.col(score).cast(pl.Float64).fill_nan(None)).pivot(
         on=condition, index=[by, task], values=score, aggregate_function="mean"
     )
     if "solo_halves" not in wide.columns:

@@ -86,6 +86,8 @@ def contest(
         MissingColumnError, InputError: a column is missing, or an agent has two rewards on a day.
     """
     need_columns("contest", frame.columns, ("day", "agent", "reward"))
+    if not len(frame):
+        raise InputError("contest: the table is empty")
     if frame.select("day", "agent").is_duplicated().any():
         raise InputError("contest: an agent has two rewards on a day; give one")
     wide = frame.pivot(on="agent", index="day", values="reward").sort("day")

@@ -108,6 +108,7 @@ def economy(
     need_columns("economy", trials.columns, ("system", "task", cost, value))
     means = (
         trials.select("system", "task", c=pl.col(cost).cast(pl.Float64), v=pl.col(value).cast(pl.Float64))
+        .with_columns(pl.col("c", "v").fill_nan(None))
         .drop_nulls()
         .group_by("system", "task", maintain_order=True)
         .agg(pl.col("c", "v").mean())
