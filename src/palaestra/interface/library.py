@@ -10,7 +10,6 @@ import polars as pl
 
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError, nearest
 from palaestra.interface.report import write_comparison, write_report
 from palaestra.learning import need_torch
 from palaestra.runs.recipe import Recipe, load
@@ -111,7 +110,7 @@ def evaluate(
     """
     from palaestra.evaluation import comparison_table, trials
     from palaestra.evaluation.logs import read_logs
-    from palaestra.runs.proof import value_of
+    from palaestra.runs.proof import baseline_of, value_of
 
     if len(sources) == 1 and isinstance(sources[0], Turns):
         turns = sources[0]
@@ -119,9 +118,7 @@ def evaluate(
         turns = read_logs(*map(str, sources), format=format).turns
     table = trials(turns, score=score, cluster=cluster, errors=errors)
     systems = table["system"].unique(maintain_order=True).to_list()
-    first = baseline or ("before" if "before" in systems else systems[0])
-    if first not in systems:
-        raise InputError(f"evaluate: baseline={first!r}: no such system{nearest(first, systems)}")
+    first = baseline_of(systems, baseline or None, "evaluate: baseline=")
     return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
 
 

@@ -56,6 +56,19 @@ def value_of(measure: str, table: pl.DataFrame) -> str:
     return "success" if measure != "score" and table["success"].null_count() < len(table) else "score"
 
 
+def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--baseline ") -> str:
+    """The system that the others are compared with: what was asked for, else `before`, else the first.
+
+    Raises:
+        InputError: there is no such system; `option` is how one asks.
+    """
+    if asked is None:
+        return "before" if "before" in systems else systems[0]
+    if asked not in systems:
+        raise InputError(f"{option}{asked!r}: no such system{nearest(asked, systems)}")
+    return asked
+
+
 # -- one recipe -------------------------------------------------------------------------------------------------------
 
 
@@ -358,9 +371,5 @@ def evaluate(
         raise InputError(f"{path}: a table without turns; nothing can be compared")
     table = trials(turns, where=where, errors=errors, cluster=cluster)
     systems = table["system"].unique(maintain_order=True).to_list()
-    if baseline is None:
-        baseline = "before" if "before" in systems else systems[0]
-    if baseline not in systems:
-        raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
-    rows = comparison_table(table, baseline=baseline, value=value_of(measure, table))
+    rows = comparison_table(table, baseline=baseline_of(systems, baseline), value=value_of(measure, table))
     return [row.to_dict() | {"verdict": verdict(row)} for row in rows]

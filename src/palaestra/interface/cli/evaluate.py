@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH…", help="logs, tables of turns, folders of them, or a run; NAME=PATH names the system"
+    ),
+]
+Format = Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")]
 System = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="column or field that names the system; several: COLUMN,COLUMN")
 ]
@@ -28,12 +35,7 @@ System = Annotated[
 
 @app.command(short_help="Success and paired differences of any logs.")
 def evaluate(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH…", help="logs, tables of turns, folders of them, or a run; NAME=PATH names the system"
-        ),
-    ],
+    paths: Paths,
     baseline: Annotated[str | None, typer.Option(help="system that the others are compared with")] = None,
     agent: Annotated[
         list[str] | None, typer.Option(help="whose play is judged; say it for zero-sum games [default: everybody's]")
@@ -44,7 +46,7 @@ def evaluate(
             help="compare this score (a column `score.NAME` or any other; larger is better) instead of success"
         ),
     ] = None,
-    format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    format: Format = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -169,7 +171,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     """The rows, each with what of its logs was not read, and the trials that they are made of."""
     from palaestra.evaluation import comparison_table, verdict
     from palaestra.evaluation.trials import check_columns, numbered
-    from palaestra.runs.proof import value_of
+    from palaestra.runs.proof import baseline_of, value_of
 
     for each in asked.agents:
         if each not in asked.seats:
@@ -181,10 +183,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     if value == "score" and not asked.agents and len(asked.seats) > 1 and table["score"].abs().max() == 0:
         hint("every score is 0 on average over the agents, as in zero-sum games: say whose counts with --agent")
     systems = list(dict.fromkeys(each for source in logs.sources for each in source.systems))  # as paths are given
-    if baseline is None:
-        baseline = "before" if "before" in systems else systems[0]
-    if baseline not in systems:
-        raise InputError(f"--baseline {baseline!r}: no such system{nearest(baseline, systems)}")
+    baseline = baseline_of(systems, baseline)
     if table["success"].null_count() == table["score"].null_count() == len(table):
         others = [name for name in logs.columns if name.startswith("score.")]
         known = f": {', '.join(others[:6])}" if others else ""

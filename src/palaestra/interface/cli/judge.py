@@ -11,7 +11,7 @@ from rich.table import Table
 
 from palaestra.errors import InputError, nearest
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
-from palaestra.interface.cli.evaluate import System, read
+from palaestra.interface.cli.evaluate import Format, Paths, System, read
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,12 +26,7 @@ _WRITE = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndj
 
 @app.command(short_help="Ask a model on a rubric about any logs.")
 def judge(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH…", help="logs, tables of turns, folders of them, or a run; NAME=PATH names the system"
-        ),
-    ],
+    paths: Paths,
     target: Annotated[Path, typer.Option("--out", metavar="FILE", help="verdicts: .parquet, .csv or .jsonl")],
     rubric: Annotated[
         Path | None, typer.Option(help="YAML: items with name, question and perhaps weight, scale …")
@@ -71,7 +66,7 @@ def judge(
         Path | None, typer.Option(metavar="FILE.parquet", help="also write the judge's calls as a table of turns")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what it would take, ask nobody")] = False,
-    format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    format: Format = None,
     system: System = None,
     as_json: Json = False,
 ) -> None:

@@ -10,19 +10,14 @@ import typer
 from rich.table import Table
 
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
-from palaestra.interface.cli.evaluate import System, read
+from palaestra.interface.cli.evaluate import Format, Paths, System, read
 
 _SHOWN = 20
 
 
 @app.command(short_help="Choose the episodes most worth reading.")
 def triage(
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH…", help="logs, tables of turns, folders of them, or a run; NAME=PATH names the system"
-        ),
-    ],
+    paths: Paths,
     budget: Annotated[int, typer.Option(min=1, help="episodes that somebody will read")] = 100,
     directory: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="where triage.parquet, .jsonl and .html go")
@@ -31,7 +26,7 @@ def triage(
         float, typer.Option(min=0.0, max=1.0, help="share of the budget drawn blindly: it shows what signals miss")
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="of ties and of what is drawn blindly")] = 0,
-    format: Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")] = None,
+    format: Format = None,
     system: System = None,
     as_json: Json = False,
 ) -> None:
