@@ -247,10 +247,8 @@ class Endpoint:
         """One attempt; the seconds after which another one may help, None if this was the last."""
         whole = job.reply
         if not await gate.enter(job.most):
-            alone = self.budget.allows(Spent(), job.most)
-            price = f" and cost {job.most.cost:.3g}" if job.most.cost else ""
-            small = f"the budget is too small for one call, which may take {job.most.tokens} tokens{price}"
-            whole.error = whole.error or ("the budget is spent" if alone else small)
+            spent = self.budget.allows(Spent(), job.most)  # or the most that the call can take is more than all of it
+            whole.error = whole.error or f"the budget is {'spent' if spent else 'too small for one call'}"
             return None
         number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
         await gate.committed()
