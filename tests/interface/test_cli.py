@@ -175,7 +175,8 @@ def test_recipes(say: Any, tmp_path: Path) -> None:
     listed = say("recipes", "--json").json
     assert [row["name"] for row in listed] == names()
     assert all(row["description"] for row in listed)
-    assert all(name in say("recipes").stdout for name in names())
+    shown = say("recipes").stdout
+    assert all(name in shown for name in names())
     printed = say("recipes", "solver-checker")
     (tmp_path / "mine.yaml").write_text(printed.stdout)
     assert load(tmp_path / "mine.yaml") == load("solver-checker"), "what is printed is a recipe to start from"

@@ -44,7 +44,7 @@ KILLED = {
     "policies": {"guide": MODEL},
     "warm_start": {"steps": 30, "lr": 0.02, "batch": 32},
     "learn": {"lr": {"guide": 0.01, "seeker": 0.2}, "terms": ["surrogate()", "kl(0.01)"], "minibatch": 16},
-    "train": {"iterations": 12, "checkpoint_every": 2, "evaluate_every": 5, "save_turns": "all"},
+    "train": {"iterations": 8, "checkpoint_every": 2, "evaluate_every": 3, "save_turns": "all"},
 }
 
 
@@ -110,7 +110,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     assert "Traceback" not in stderr
 
     process, worker = begin(recipe, tmp_path)
-    wait_for(6)
+    wait_for(4)
     process.kill()
     process.communicate(timeout=60)
     try:
@@ -127,7 +127,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     torch.set_num_threads(threads)
 
     def final(folder: Path) -> dict[str, Any]:
-        return checkpoints.load(folder / "checkpoints" / "iteration-000012")
+        return checkpoints.load(folder / "checkpoints" / "iteration-000008")
 
     one, other = final(directory), final(tmp_path / "whole")
     assert sum(tensor.numel() for tensor in one["policies"]["guide"].values()) > 5000

@@ -94,7 +94,7 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
         ("reward=clp(reward, 0, 1)", "reward: "),
         ("team.guide=gide", "team.guide: no policy 'gide'; did you mean 'guide'?"),
         ("evaluation.measure=sucess", "evaluation.measure: unknown measure 'sucess'; did you mean 'success'"),
-        ("evaluation.controls.x={}", "evaluation.controls.x: give one of policies, teacher and train"),
+        ("evaluation.controls.x={}", "evaluation.controls.x: give one of policies, teacher, train and search"),
         ("evaluation.controls.after.teacher=random", "evaluation.controls.after: a name of letters"),
         ("evaluation.controls={../x: {teacher: random}}", "evaluation.controls.../x: a name of letters"),
         ("evaluation.controls.x.policies={gide: {kind: random}}", "evaluation.controls.x.policies: no policy 'gide'"),
