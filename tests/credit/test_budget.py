@@ -65,6 +65,8 @@ def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None
     assert np.abs(found - p).mean() < 0.02
     with pytest.raises(InputError, match="all 3 outcomes are alike"):
         ValueAtStart().fit(x[:3], np.ones(3))
+    with pytest.raises(InputError, match="ridge=0"):
+        ValueAtStart(ridge=0)
     for features, outcomes in ((x[:3], [0, 1]), (x[0], [0, 1, 0]), (np.array([[np.nan], [1.0]]), [0, 1])):
         with pytest.raises(InputError, match="give a row of finite features and an outcome for each task"):
             ValueAtStart().fit(features, np.array(outcomes))

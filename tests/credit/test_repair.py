@@ -149,3 +149,8 @@ def test_branches_are_compared_with_themselves_and_by_their_difficulty() -> None
     assert isinstance(ours, Ragged)
     weight = np.where([1, 0, 0, 0, 0, 0, 0, 1], 1.5, 1.0)  # p_hinted - p_naive = .5
     np.testing.assert_allclose(ours.values[1::2], plain * weight, atol=1e-5)
+
+
+def test_a_success_scores_above_the_limit_and_not_at_it() -> None:
+    buffer = remember(None, table([[0.5, 0.51]], ["x"], iteration=0), solved=0.5)
+    assert buffer.frame.unique("episode").sort("episode")["solved"].to_list() == [False, True]

@@ -67,9 +67,10 @@ def test_a_place_that_pays_is_seen_and_a_fair_judge_is_trusted():
     assert found.numbers["flipped_first"] > 0 == found.numbers["flipped_second"]
     assert "both orders" in found.fix
     calibrated, crooked = order_calibration(fair), order_calibration(biased)
-    assert calibrated.verdict == "pass"
+    assert (calibrated.verdict, calibrated.fix) == ("pass", "")
     assert calibrated.numbers["consistent"] == 1
     assert crooked.verdict == "fail"
+    assert "both orders" in crooked.fix
     assert crooked.numbers["excess"] > 0.1
 
 
@@ -188,6 +189,7 @@ def test_the_interval_of_a_slope_holds_it():
 def test_a_slope_needs_groups_that_differ():
     flat = texts(50).with_columns(length=pl.lit(3.0))
     assert nuisance_slope(flat).verdict == "cannot tell"
+    assert [nuisance_slope(texts(n)).verdict == "cannot tell" for n in (2, 3)] == [True, False]
     with pytest.raises(MissingColumnError, match="'words'"):
         nuisance_slope(texts(50), nuisance="words")
 
@@ -365,3 +367,11 @@ def test_two_items_do_not_tell_how_members_hang_together():
     rows = {"item": [0, 1] * 2, "judge": ["a", "a", "b", "b"], "value": [1.0, 0.0, 0.0, 1.0], "truth": [1.0] * 4}
     assert error_correlation(pl.DataFrame(rows)).verdict == "cannot tell"
     assert agreement(pl.DataFrame(rows)).verdict == "cannot tell"
+
+
+def test_a_judge_who_always_takes_the_first_is_right_as_often_as_a_coin():
+    rows = {"item": [*range(12)] * 2, "order": [0] * 12 + [1] * 12, "judge": "j", "ok": True}
+    table = pl.DataFrame({**rows, "value": [1.0] * 12 + [0.0] * 12, "truth": 1.0})
+    found = accuracy(table)
+    assert (found.numbers["accuracy"], found.numbers["base"]) == (0.5, 0.5)
+    assert found.verdict == "fail"

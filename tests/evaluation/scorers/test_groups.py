@@ -42,6 +42,7 @@ def test_what_a_tie_is_worth_is_named():
     assert reciprocal_rank(rows, ties="half").mean == pytest.approx(1 / 1.5)
     assert [pair_accuracy(rows, ties=t).mean for t in ("against", "half", "for")] == pytest.approx([2 / 3, 5 / 6, 1])
     assert [best_of_k_accuracy(rows, credit=c).mean for c in ("strict", "any")] == [0, 1]
+    assert best_of_k_accuracy(scored((1, 3, 2)), credit="any").mean == 0, "the best one is wrong"
 
 
 def test_several_right_answers():

@@ -48,6 +48,9 @@ def test_correlation_is_that_of_scipy_with_an_interval():
         found = rank_correlation(x, y, kind=kind)
         assert found.mean == pytest.approx(wanted(x, y).statistic)
         assert found.low < found.mean < found.high
+    r, half = np.corrcoef(x, y)[0, 1], 1.959964 / np.sqrt(37)
+    pearson = rank_correlation(x, y, kind="pearson")
+    assert (pearson.low, pearson.high) == pytest.approx((np.tanh(np.arctanh(r) - half), np.tanh(np.arctanh(r) + half)))
     assert rank_correlation([*x, None], [*y, 1.0]).n == 40
     assert "1 scorers lack" in rank_correlation([*x, None], [*y, 1.0]).caution
     with pytest.raises(InputError, match="it takes 3"):

@@ -62,6 +62,25 @@ def test_weights_are_learnt_from_what_came_of_plans():
     assert weights.entropy < 0.05 * weights.jury
     best = bids.sort("worth").group_by("task").last().sort("task")["agent"]
     assert (award(bids, weights).filter("winner").sort("task")["agent"] == best).mean() > 0.9
+    strong = fit_weights(bids, "worth", ridge=0.1)
+    assert strong.jury < 0.9 * weights.jury, "squares of weights are paid for"
+    price, marks = (bids[name].to_numpy() for name in ("price", "jury"))
+    pairs = (
+        bids.with_row_index("_row")
+        .join(bids.with_row_index("_row"), on="task")
+        .filter(pl.col("worth") > pl.col("worth_right"))
+    )
+    one, other = pairs["_row"].to_numpy(), pairs["_row_right"].to_numpy()
+    gap = np.stack([price[one] - price[other], -(marks[one] - marks[other])], 1)
+    gap, scale = gap / gap.std(0), gap.std(0)
+    more = (pairs["worth"] - pairs["worth_right"]).to_numpy()
+
+    def loss(cost: float, jury: float) -> float:
+        found = np.array([cost, jury]) * scale
+        return float(more / more.sum() @ np.logaddexp(0, gap @ found) + 0.1 * found @ found)
+
+    at = strong.cost, strong.jury
+    assert all(loss(*at) <= loss(at[0] * a, at[1] * b) for a in (0.97, 1, 1.03) for b in (0.97, 1, 1.03))
     with pytest.raises(InputError, match="no two bids of a task differ"):
         fit_weights(bids.with_columns(worth=1.0), "worth")
 

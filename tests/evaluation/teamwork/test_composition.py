@@ -51,6 +51,7 @@ def test_what_does_not_fit_or_is_worth_nothing_is_passed_over():
     taken = threshold_knapsack(np.array([0.0, 3.0, 2.0, 0.85]), np.array([1.0, 2.0, 2.0, 1.0]), 3, lower=0.5, upper=2.0)
     assert taken.tolist() == [False, True, False, False]  # the last fits, but .85 is too little when 2/3 are spent
     assert 0.85 < threshold(2 / 3, 0.5, 2.0) < 1
+    assert threshold_knapsack(np.array([9.0]), np.array([3.0]), 3, lower=0.5, upper=2.0).all(), "the budget to the last"
     with pytest.raises(InputError, match="budget=0"):
         threshold_knapsack(np.ones(2), np.ones(2), 0, lower=1, upper=1)
 
@@ -91,6 +92,13 @@ def test_the_knapsack_is_the_best_of_all_choices():
     every = [[at for at in range(7) if bits[at]] for bits in product((0, 1), repeat=7)]
     best = max(worth(each) for each in every if cost[each].sum() <= 2.5)
     assert worth([int(name) for name in offline(inventory, 2.5)]) >= best * 0.99
+
+
+def test_a_skill_that_weighs_more_is_had_first():
+    rows = [("x", 1.0, "a", 0.9, 1), ("y", 1.0, "b", 0.5, 1)]
+    inventory = pl.DataFrame(rows, schema=["component", "cost", "skill", "similarity", "verdict"], orient="row")
+    assert offline(inventory, 1.0) == ["x"]
+    assert offline(inventory, 1.0, weights={"a": 1.0, "b": 3.0}) == ["y"]
 
 
 def test_bad_inventories_are_named():

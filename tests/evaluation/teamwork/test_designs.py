@@ -55,6 +55,7 @@ def test_a_search_evaluates_each_design_once_and_finds_the_best_where_slots_add_
     assert found["score"].max() == 9
     assert found["predicted"].null_count() == 6
     assert (found["parent"].drop_nulls() < found.filter(pl.col("parent").is_not_null())["step"]).all()
+    assert len(guided_search(slots, evaluate, budget=64, rng=np.random.default_rng(0))) == 64, "all of them"
     with pytest.raises(InputError, match="budget=65"):
         guided_search(slots, evaluate, budget=65, rng=np.random.default_rng(0))
 

@@ -245,6 +245,21 @@ def test_a_process_reward_model_prefers_what_won() -> None:
     assert np.isfinite(np.asarray(evaluate(turns, oprl())[0])).all()
 
 
+def test_an_episode_weighs_as_much_however_long_it_is() -> None:
+    """An episode's score is the mean over its turns, so each of four turns gets a quarter of the slope."""
+    team = Team({"a": TabularPolicy(3, name="a")})
+    turns = Turns({
+        "group": [0] * 5, "episode": [0, 1, 1, 1, 1], "turn": [0, 0, 1, 2, 3], "agent": ["a"] * 5, "policy": ["a"] * 5,
+        "state": list(range(5)), "reward": [1.0, 0, 0, 0, 0], "action_ids": [[0]] * 5,
+        "logprobs": [[float(np.log(1 / 3))]] * 5,
+    })  # fmt: skip
+    made = process_reward(lr=1e-9, beta=1.0)
+    made(turns, context(team, STEPS))
+    (logits,) = made.models["a"].parameters()
+    up = -logits.grad[:, 0].numpy()
+    assert sorted(up[up != 0]) == pytest.approx(sorted([0.5 * 2 / 3, *[-0.5 / 4 * 2 / 3] * 4]), abs=1e-5)
+
+
 def test_chunks_do_not_change_what_a_process_reward_model_learns() -> None:
     team = Team({"chooser": TabularPolicy(3, name="chooser")})
     turns = played(team, STEPS, size=16)
