@@ -11,7 +11,9 @@ VLLM := $(VENV)/vllm
 demo: $(INSTALLED)
 	$(BIN)/palaestra train cups --out runs/demo
 
-test: lint types unit
+# The types are checked beside the tests: mypy takes one core, and a minute of it.
+test: lint
+	$(MAKE) --jobs 2 --output-sync=line types unit
 
 install: $(INSTALLED)
 
