@@ -110,8 +110,12 @@ def test_rows_can_be_cut_anywhere_if_nothing_ranges_over_them(tmp_path: Path) ->
     turns = played(0)
     for number in range(5):
         Turns(turns.frame[number::5]).save(tmp_path / f"in/deep/{number}.parquet")
-    done = apply({"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out", slim=True)
+    said: list[tuple[object, ...]] = []
+    done = apply(
+        {"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out", slim=True, progress=lambda *step: said.append(step)
+    )
     assert done == Applied(5, len(turns), 0, 1, ("row",))
+    assert [step[:3] for step in said] == [("files", number, 5) for number in range(1, 6)]
     out = pl.read_parquet(tmp_path / "out/deep/3.parquet")
     assert out.columns == ["group", "episode", "turn", "agent", "iteration", "x"]
     assert out["x"].equals((2 * turns.frame[3::5]["reward"]).alias("x"), null_equal=True)

@@ -17,6 +17,7 @@ from palaestra.rewards import cosine, linear, two_phase
         ("linear(2, 1, steps=20)", [2, 1.75, 1.5, 1, 1]),
         ("linear(0, 1, steps=10, begin=5)", [0, 0, 0.5, 1, 1]),
         ("cosine(1, 0, steps=20)", [1, 0.5 + 0.5**0.5 / 2, 0.5, 0, 0]),
+        ("cosine_restarts(1, 0.2, steps=20, warm_up=0, cycles=1)", [1, 0.6 + 0.4 * 0.5**0.5, 0.6, 1, 1]),
         ("two_phase(0.5, 0.1, share=0.5, steps=20)", [0.5, 0.5, 0.1, 0.1, 0.1]),
         ("two_phase(0.5, 0.1, share=0.3, steps=10)", [0.5, 0.1, 0.1, 0.1, 0.1]),
     ],

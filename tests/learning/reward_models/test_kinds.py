@@ -220,6 +220,7 @@ def test_linear_labels_are_the_textbooks() -> None:
     plain.fit(Labels(lists(x), x @ [1.5, -2.0] + 0.7))
     assert plain.weights == pytest.approx([1.5, -2.0])
     assert plain.bias == pytest.approx(0.7)
+    assert plain.score(lists(x)).to_numpy() == pytest.approx(x @ [1.5, -2.0] + 0.7)
     chance = 1 / (1 + np.exp(-(x @ [1.0, -1.0] + 0.5)))
     logistic = LinearReward(ridge=1e-9)
     logistic.fit(Labels(lists(x), chance), loss="binary")  # soft labels: the truth is the optimum
