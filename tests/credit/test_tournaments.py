@@ -84,6 +84,8 @@ def test_swiss_does_not_pair_anyone_twice_and_everyone_rests_once_at_most() -> N
 
     standing = tournament(list(range(5)), note, topology="swiss")
     assert len(met) == len(set(met)) == 2 * standing.comparisons == 12
+    ties = standing.score.sum() - (6 + 3)  # a point for each pair, and for each who rested in one of three rounds
+    assert 0 < ties < 5 / 2, "who met the better ones stands above equals, by less than half a point"
 
 
 def test_a_judge_that_prefers_what_it_sees_first_or_fails_calls_a_draw() -> None:

@@ -47,6 +47,8 @@ def test_power_law_finds_where_it_begins_and_whole_numbers_have_their_own() -> N
     for wrong in ([], [1.0, -1.0], [2.0, 2.0]):
         with pytest.raises(InputError, match="powerlaw_fit"):
             powerlaw_fit(wrong)
+    with pytest.raises(InputError, match="fewer than two different values above xmin"):
+        powerlaw_fit([3.0, 3.0, 1.0], xmin=3.0)
 
 
 def test_who_heard_whom_and_phrases_that_spread() -> None:
