@@ -13,7 +13,7 @@ demo: $(INSTALLED)
 
 # The types are checked beside the tests: mypy takes one core, and a minute of it.
 test: lint
-	$(MAKE) --jobs 2 --output-sync=line types unit
+	$(MAKE) --jobs 2 types unit
 
 install: $(INSTALLED)
 
