@@ -11,9 +11,7 @@ VLLM := $(VENV)/vllm
 demo: $(INSTALLED)
 	$(BIN)/palaestra train cups --out runs/demo
 
-# The types are checked beside the tests: mypy takes one core, and a minute of it.
-test: lint
-	$(MAKE) --jobs 2 types unit
+test: lint types unit
 
 install: $(INSTALLED)
 
