@@ -126,3 +126,15 @@ def test_a_rating_that_could_not_be_read_is_missing_and_no_reward_is(tmp_path):
     assert domain_scores(read_scores(file), missing="last")["score"].to_list() == [0, 0]
     file.write_text(json.dumps(data | {"model_type": "Seq. Classifier"}))
     assert read_scores(file)["score"].to_list() == [-1, 5, 5, 2]
+
+
+def test_the_interval_of_the_mean_takes_domains_for_independent():
+    rng = np.random.default_rng(0)
+    rows = pl.DataFrame({
+        "domain": np.repeat(["Math", "Safety"], 80), "group": np.repeat(np.arange(40), 4),
+        "score": rng.normal(size=160), "correct": np.tile([True, False, False, False], 40),
+    })  # fmt: skip
+    table = domain_scores(rows)
+    one, other, overall = ((row["high"] - row["low"]) / 2 for row in table.iter_rows(named=True))
+    assert overall == pytest.approx(np.hypot(one, other) / 2)
+    assert overall < min(one, other)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy
 
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.intervals import Estimate
@@ -143,9 +142,8 @@ def domain_scores(
         numbers = {"score": one.mean, "low": one.low, "high": one.high}
         found.append({"domain": name, **numbers, "n": one.n, "left": part["group"].n_unique() - one.n})
     table = pl.DataFrame(found)
-    mean, z = float(table["score"].to_numpy().mean()), float(scipy.stats.norm.ppf((1 + level) / 2))
-    errors = ((table["high"] - table["low"]) / 2 / z).to_numpy().astype(float)
-    half = z * float(np.sqrt((errors**2).sum())) / len(table)
+    mean = float(table["score"].to_numpy().mean())
+    half = float(np.linalg.norm(((table["high"] - table["low"]) / 2).to_numpy().astype(float))) / len(table)
     overall = {"domain": "overall", "score": mean, "low": mean - half, "high": mean + half}
     return pl.concat(
         [table, pl.DataFrame({**overall, "n": table["n"].sum(), "left": table["left"].sum()})], how="vertical_relaxed"
