@@ -17,8 +17,8 @@ from typing import Any
 
 from palaestra.algebra.yaml import read as read_yaml
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
-from palaestra.envs.tasks import TaskEnv
 from palaestra.errors import InputError
+from palaestra.teams.around import made_task
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.orchestrator import OrchestratedEnv
@@ -95,22 +95,9 @@ class ConductedEnv(OrchestratedEnv):
     ) -> None:
         self._tasks, self.workers, self.most, self.tries = tasks, workers, most, tries
         self.templates, self.seat, self.price = tuple(templates), seat, price
-        inner = tasks()
-        if not isinstance(inner, TaskEnv):
-            raise InputError(f"conducted: {type(inner).__name__} is no task with one answer (a TaskEnv)")
-        self.inner, self.plans = inner, {}
+        self.inner, self.plans = made_task(tasks, "conducted"), {}
         self.agents, self.task = (seat, *_names(workers)), ""
         self._working, self._asked = None, False
-
-    @property
-    def question(self) -> str:
-        """What the wrapped task asks."""
-        return self.inner.question
-
-    @property
-    def answer(self) -> str | None:
-        """A right answer if one is known."""
-        return self.inner.answer
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """The seat sees the question."""

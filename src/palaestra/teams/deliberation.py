@@ -21,6 +21,7 @@ import numpy as np
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, nearest
+from palaestra.teams.around import AroundTask, made_task
 from palaestra.teams.graph import Graph
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Said, Verdict
 
@@ -33,7 +34,7 @@ DRAWS = 7_919
 """Joins the reset seed: rules draw from a stream of their own."""
 
 
-class Deliberation:
+class Deliberation(AroundTask):
     """The roles of a graph answer a task together; everybody receives the score of the team's answer.
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
@@ -79,10 +80,7 @@ class Deliberation:
                 f"workflow: accept={accept!r} and separator={separator!r} must not be blank, longest={longest} at "
                 f"least 1, price={price} at least 0"
             )
-        inner = tasks()
-        if not isinstance(inner, TaskEnv):
-            raise InputError(f"workflow: {type(inner).__name__} is no task with one answer (a TaskEnv)")
-        self.inner: TaskEnv = inner
+        self.inner: TaskEnv = made_task(tasks, "workflow")
         self.graph, self.price, self.reads = graph, price, reads
         self.agents = tuple(graph.roles)
         self.task = ""
@@ -93,16 +91,6 @@ class Deliberation:
         self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
         self._acting: dict[str, list[Said]] = {}
         self._rng: np.random.Generator | None = None
-
-    @property
-    def question(self) -> str:
-        """What the wrapped task asks."""
-        return self.inner.question
-
-    @property
-    def answer(self) -> str | None:
-        """A right answer if one is known: for teachers and reports, not for agents."""
-        return self.inner.answer
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Ask the first roles the question of `seed`."""

@@ -18,10 +18,11 @@ from typing import Any
 from palaestra.algebra.registry import Registry
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
+from palaestra.teams.around import AroundTask
 from palaestra.teams.deliberation import Deliberation
 
 
-class OrchestratedEnv:
+class OrchestratedEnv(AroundTask):
     """One of several teams answers each task; `seat` says which.
 
     facts: those of the teams; plan, which team works; plan_calls, how many turns it took (on the orchestrator's turn).
@@ -38,29 +39,19 @@ class OrchestratedEnv:
             self.plans[name] = made
             if seat in made.agents:
                 raise InputError(f"orchestrated: the seat {seat!r} is also a role of the plan {name!r}; rename one")
+        self.inner = next(iter(self.plans.values()))
         self.seat, self.price = seat, price
         self.agents = (seat, *dict.fromkeys(role for made in self.plans.values() for role in made.agents))
         self.task = ""
         self._working: Deliberation | None = None
         self._asked = False
 
-    @property
-    def question(self) -> str:
-        """What the wrapped task asks."""
-        return next(iter(self.plans.values())).question
-
-    @property
-    def answer(self) -> str | None:
-        """A right answer if one is known."""
-        return next(iter(self.plans.values())).answer
-
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """The orchestrator sees the question and its choices."""
-        first = next(iter(self.plans.values()))
-        first.reset(seed)
-        self.task, self._seed, self._calls = first.task, seed, 0
+        self.inner.reset(seed)
+        self.task, self._seed, self._calls = self.inner.task, seed, 0
         self._working, self._asked = None, True
-        return {self.seat: Observation(first.question, tuple(self.plans))}
+        return {self.seat: Observation(self.question, tuple(self.plans))}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Begin with the chosen team, or go on with it."""

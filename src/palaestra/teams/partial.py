@@ -22,6 +22,7 @@ from palaestra.algebra.search import Answer, Child, confidence_uct, searching
 from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError
+from palaestra.teams.around import AroundTask, made_task
 from palaestra.teams.deliberation import DRAWS, SEPARATOR
 from palaestra.teams.rules import VERIFIERS
 
@@ -34,7 +35,7 @@ class Step(NamedTuple):
     turn: int
 
 
-class TreeSearchEnv:
+class TreeSearchEnv(AroundTask):
     """`branch` roles say how to go on from a partial answer, all at once; everybody receives the answer's score.
 
     facts, of each turn: way, what it went on from; answer, that and its step; score, of that; opinion, and how sure,
@@ -69,31 +70,18 @@ class TreeSearchEnv:
         joint: str = " ",
         price: float = 0.0,
     ) -> None:
-        inner = tasks()
-        if not isinstance(inner, TaskEnv):
-            raise InputError(f"workflow: {type(inner).__name__} is no task with one answer (a TaskEnv)")
+        self.inner: TaskEnv = made_task(tasks, "workflow")
         if branch < 1 or depth < 1 or budget < depth or not price >= 0:
             raise InputError(
                 f"tree_search: branch={branch} and depth={depth} must be at least 1, budget={budget} at least the "
                 f"depth, price={price} at least 0"
             )
-        self.inner: TaskEnv = inner
         self.depth, self.budget, self.joint, self.price = depth, budget, joint, price
         self.agents: tuple[str, ...] = tuple(f"proposer-{number}" for number in range(1, branch + 1))
         self.task = ""
         self._verifier, self._validator = VERIFIERS.build(verifier), VERIFIERS.build(validator)
         self._select = functools.partial(confidence_uct, c=c, trust=trust)
         self._search: Generator[tuple[Step, ...], Sequence[Child], Answer] | None = None
-
-    @property
-    def question(self) -> str:
-        """What the wrapped task asks."""
-        return self.inner.question
-
-    @property
-    def answer(self) -> str | None:
-        """A right answer if one is known: for teachers and reports, not for agents."""
-        return self.inner.answer
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Ask for first steps."""

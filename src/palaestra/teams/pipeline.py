@@ -18,6 +18,7 @@ from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.questions import solve as solve_question
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError
+from palaestra.teams.around import AroundTask, made_task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ LONGEST = 200
 """Longer answers are cut where the next role reads them; they are scored whole."""
 
 
-class PipelineEnv:
+class PipelineEnv(AroundTask):
     """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env.
 
     facts: score, of the answer that stands after this turn; expected, a right answer if one is known.
@@ -55,26 +56,13 @@ class PipelineEnv:
             raise InputError(f"pipeline: instructions for {sorted(unknown)}, but the roles are {list(roles)}")
         if not accept.strip() or not separator.strip():
             raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
-        inner = tasks()
-        if not isinstance(inner, TaskEnv):
-            raise InputError(f"pipeline: {type(inner).__name__} is no task with one answer (a TaskEnv)")
-        self.inner: TaskEnv = inner
+        self.inner: TaskEnv = made_task(tasks, "pipeline")
         self.agents = tuple(roles)
         self.task = ""
         self._accept, self._separator = accept.strip(), separator
         self._improvement = improvement
         self._instructions = dict(instructions or {})
         self._place = len(self.agents)
-
-    @property
-    def question(self) -> str:
-        """What the wrapped task asks."""
-        return self.inner.question
-
-    @property
-    def answer(self) -> str | None:
-        """A right answer if one is known: for teachers and reports, not for agents."""
-        return self.inner.answer
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Ask the first role the question of `seed`."""
