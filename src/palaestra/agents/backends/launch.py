@@ -82,14 +82,17 @@ class Child:
         command += ["--disable-uvicorn-access-log"]
         command += ["--enable-lora", "--max-lora-rank", str(_rank(rank))] if rank else []
         usual: dict[str, Any] = {"dtype": "float32"}
-        if "+cpu" in found.stdout:  # there a prompt that is read in two parts under a seed ends the engine
-            usual["enable_chunked_prefill"] = False
+        env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1"}
+        if "+cpu" in found.stdout:
+            usual["enable_chunked_prefill"] = False  # a prompt that is read in two parts under a seed ends the engine
+            if all((options or {}).get(name, 1) == 1 for name in ("tensor_parallel_size", "data_parallel_size")):
+                # a scheduler apart from its only worker waits by spinning, and takes one core from it
+                env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         for name, value in (usual | dict(options or {})).items():
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
-        env = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-        env = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1", **env}
+        env |= {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-c", _KEEPER, *command], env=env, start_new_session=True,
