@@ -81,7 +81,7 @@ class Played:
                     self.start()
                     news.append((worker, Lost(why)))
                 else:
-                    news.append((worker, self.players[worker].play(job, plan, lambda turns: turns.frame)))
+                    news.append((worker, self.players[worker].play(job, plan)))
         return news
 
     def drop(self, worker: int) -> None:

@@ -234,9 +234,9 @@ class Turns:
         return to_sft(self, where)
 
     @staticmethod
-    def concat(tables: Iterable[Turns]) -> Turns:
-        """One table below the other; a column that one of them lacks is null there."""
-        frames = [t.frame for t in tables]
+    def concat(tables: Iterable[Turns | pl.DataFrame]) -> Turns:
+        """One table, or frame, below the other; a column that one of them lacks is null there."""
+        frames = [t.frame if isinstance(t, Turns) else t for t in tables]
         try:
             return Turns(pl.concat(frames, how="diagonal_relaxed") if frames else empty())
         except pl.exceptions.PolarsError as error:

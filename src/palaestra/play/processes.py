@@ -7,7 +7,6 @@ forked: threads of torch and of polars do not survive that. A worker whose paren
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import multiprocessing
 import os
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.algebra.files import whole
-from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
@@ -189,7 +187,7 @@ def _work(connection: Connection, folder: str) -> None:
     while True:
         try:
             job, plan = connection.recv()
-            connection.send(player.play(job, plan, _seal))
+            connection.send(player.play(job, plan))
         except (EOFError, OSError):  # the other end is gone
             return
 
@@ -197,12 +195,6 @@ def _work(connection: Connection, folder: str) -> None:
 def _read(place: str) -> Any:
     with open(place, "rb") as file:
         return pickle.load(file)
-
-
-def _seal(turns: Turns) -> bytes:
-    file = io.BytesIO()
-    turns.frame.write_ipc_stream(file)  # a quarter of the time that a file with an index takes to read
-    return file.getvalue()
 
 
 def one_thread() -> None:

@@ -258,15 +258,15 @@ class Spread(abc.ABC):
             if isinstance(job, str):
                 self._say(f"{type(self).__name__.lower()}: {job} is played here, by no worker")
                 return self.here.play(env, team, plan)
-            tables: dict[int, Turns] = {}
+            answers: dict[int, Answer] = {}
             said: list[str] = []
             for number, answer in crew.map(job, cut(plan, self.here.shards or SHARDS)):
-                tables[number] = Turns(opened(answer.table))
+                answers[number] = answer
                 said += answer.warned
                 self._spent.seconds = self.cpu_seconds + answer.seconds
         for text in said[:1]:  # the others say the same of other groups
             warnings.warn(text, stacklevel=2)
-        return Turns(Turns.concat(tables[number] for number in sorted(tables)).frame.rechunk())
+        return Turns(Turns.concat(answers[number].frame() for number in sorted(answers)).frame.rechunk())
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
         """See `Executor.starts`; here, since nobody plays."""
@@ -306,14 +306,3 @@ class Spread(abc.ABC):
         if what not in self._said:
             self._said.add(what)
             warnings.warn(what, stacklevel=3)
-
-
-def opened(table: Any) -> Any:
-    """The frame of a table that travelled: as it is, as Arrow, or as the bytes of an Arrow stream."""
-    import io
-
-    import polars as pl
-
-    if isinstance(table, bytes):
-        return pl.read_ipc_stream(io.BytesIO(table))
-    return table if isinstance(table, pl.DataFrame) else pl.from_arrow(table)
