@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import peft
 import pytest
@@ -135,6 +137,30 @@ def test_checkpoints_change_neither_values_nor_gradients(kind: str, way: type) -
             torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
         kept.append(sum(held))
     assert kept[1] < kept[0] / 2
+
+
+@pytest.mark.parametrize("longest", [9, 3])
+def test_under_checkpoints_a_layer_holds_the_activations_of_one_block(
+    longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows of three tokens, or one prompt if that is longer; the answers alone are twelve tokens."""
+    model, answers = make("qwen2"), torch.cat([ACTIONS, ACTIONS[:, :1]], 1)
+    prompts = PROMPTS if longest == 9 else [np.full(3, i, np.int32) for i in (1, 2, 3)]  # these need no padding
+    monkeypatch.setitem(globals(), "PROMPTS", prompts)
+    monkeypatch.setattr(llama, "BLOCK", 6)
+    tokens: list[int] = []
+
+    def silu(x: torch.Tensor, own: Any = llama.F.silu) -> torch.Tensor:
+        tokens.append(x.shape[0] * x.shape[1])
+        return own(x)  # type: ignore[no-any-return]
+
+    one = Llama(model, checkpoints=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(llama.F, "silu", silu)
+        found = gradients(model, one.head.logits(one.whole(PROMPTS, ROWS, answers)))
+    assert max(tokens) == max(6, longest)
+    for name, gradient in gradients(model, directly(model)).items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
 
 
 def test_a_model_without_layers_that_can_be_made_again_says_so() -> None:
