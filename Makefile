@@ -30,7 +30,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED)
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # The tests start some sixty processes of Python, and each would compile the package anew if it were not kept.
 unit: $(INSTALLED)
