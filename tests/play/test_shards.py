@@ -72,9 +72,9 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
 
     def play() -> Turns:
         states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
-        answer = player.play(Job(env, maker, states), Plan(6, 2), lambda turns: turns)
+        answer = player.play(Job(env, maker, states), Plan(6, 2))
         answer.raise_()
-        return answer.table  # type: ignore[no-any-return]
+        return Turns(answer.frame())
 
     assert play().frame.drop("duration").equals(Local().play(KUHN, team, Plan(6, 2)).frame.drop("duration"))
     assert len(fetched) == 4  # env, team, two policies
@@ -92,8 +92,8 @@ def test_what_goes_wrong_in_a_worker_is_told() -> None:
     player = Player(lambda place: place)
     broken = Job(published(b"no pickle"), published(pickle.dumps(players)))
     with pytest.raises(InputError, match=r"a worker cannot make the env: .*same packages"):
-        player.play(broken, Plan(1), lambda turns: turns).raise_()
+        player.play(broken, Plan(1)).raise_()
     with pytest.raises(PalaestraError, match="a worker failed: ZeroDivisionError: by zero"):
-        Answer(None, ("ZeroDivisionError", "by zero")).raise_()
+        Answer(b"", ("ZeroDivisionError", "by zero")).raise_()
     with pytest.raises(InputError, match="a number"):
-        Answer(None, ("InputError", "a number")).raise_()
+        Answer(b"", ("InputError", "a number")).raise_()
