@@ -39,13 +39,13 @@ MEAN_LENGTH, GROUP_SIZE, AGENTS, STATES = 60, 8, ("red_0", "red_1", "blue_0", "b
 
 SIGNALS: list[tuple[str, Signal]] = [
     ("success_reward()", r.success_reward()),
-    ("clip_above(score, 0.8)", r.clip_above("score", 0.8)),
+    ("clip_above(score, eta=0.8)", r.clip_above("score", eta=0.8)),
     ("delta(score)", r.delta("score")),
     ("clip_and_delta()", r.clip_and_delta()),
-    ("sign_scale(score, 0.1)", r.sign_scale("score", 0.1)),
+    ("sign_scale(score, size=0.1)", r.sign_scale("score", size=0.1)),
     ("once(score)", r.once("score")),
     ("once(score, key=state)", r.once("score", key="state")),
-    ("cap(score, 2)", r.cap("score", 2.0)),
+    ("cap(score, limit=2)", r.cap("score", limit=2.0)),
     ("first_satisfied(valid, success)", r.first_satisfied("valid", "success")),
     ("weighted(a=1, b=linear(0, 1))", r.weighted(a=1.0, b=r.linear(0.0, 1.0, steps=100))),
     ("weighted(a=1, b=cosine(0, 1))", r.weighted(a=1.0, b=r.cosine(0.0, 1.0, steps=100))),
@@ -55,10 +55,10 @@ SIGNALS: list[tuple[str, Signal]] = [
     ("lagrangian(score, (valid, 0.4))", r.lagrangian("score", ("valid", 0.4))),
     ("team_mix(score)", r.team_mix("score")),
     ("lexicographic(success, score)", r.lexicographic("success", "score")),
-    ("shape(phi, 0.99)", r.shape("phi", 0.99)),
+    ("shape(phi, gamma=0.99)", r.shape("phi", gamma=0.99)),
     ("robo_dopamine(phi)", r.robo_dopamine("phi")),
     ("hop_progress(hop)", r.hop_progress("hop")),
-    ("fuse(consistency)", r.fuse("r_a", "phi", "r_b", "consistency")),
+    ("fuse(consistency)", r.fuse("r_a", "phi", "r_b", how="consistency")),
     ("cum_max_gain(phi)", r.cum_max_gain("phi")),
     ("era_reward(phi)", r.era_reward("phi")),
     ("milestone_bonus()", r.milestone_bonus()),
@@ -115,6 +115,7 @@ def play(rows: int, rng: np.random.Generator) -> Turns:
             "phi": rng.random(size),
             "hop": rng.uniform(-1, 1, size),
             "milestone": rng.integers(0, 20, size),
+            "count_before": rng.integers(0, 50, size),
             "r_a": rng.random(size),
             "r_b": rng.random(size),
             "tokens_out": rng.integers(1, 100, size),
@@ -174,7 +175,7 @@ def audited(console: Console) -> bool:
     """The audit of cycles on more than 100,000 distinct states, for noise and for shaping: wall seconds."""
     turns = wandering(350, np.random.default_rng(0))
     distinct, good = turns["state"].n_unique(), True
-    for label, signal in (("noise", col("score")), ("shaping", r.shape(col("state") / 1e5, 1.0, truncated=0.0))):
+    for label, signal in (("noise", col("score")), ("shaping", r.shape(col("state") / 1e5, truncated=0.0))):
         table = turns.with_column(truncated=np.zeros(len(turns), bool))
         start = perf_counter()
         finding = cycle_gain(table, signal)
