@@ -165,6 +165,59 @@ def test_passes_share_rows_by_tokens_and_are_equally_many_where_models_are_in_pa
     assert all(list(at) == list(chosen) for passes in together for at, _ in passes)
 
 
+def test_gradients_are_scaled_down_to_the_limit_and_never_up_or_around() -> None:
+    for gradient, limit, expected in (
+        ([3.0, 4.0], 1.0, [0.6, 0.8]),
+        ([0.3, 0.4], 1.0, [0.3, 0.4]),
+        ([3e-7, 4e-7], 1.0, [3e-7, 4e-7]),
+    ):
+        parts = [torch.nn.Parameter(torch.zeros(1)) for _ in (*gradient, None)]
+        for p, value in zip(parts, gradient):
+            p.grad = torch.tensor([value])
+        Place(0, 1, sharded=False).clip(parts, limit, torch.tensor(gradient).norm())
+        assert [p.grad.item() for p in parts if p.grad is not None] == pytest.approx(expected, rel=1e-5)
+
+
+class Board:
+    """A store to which these ranks write that they are alive and how many collectives they entered."""
+
+    def __init__(self, alive: set[int], entered: list[int]) -> None:
+        self.alive, self.entered, self.asked = alive, entered, 0
+
+    def check(self, keys: list[str]) -> bool:
+        return keys != ["fault"]
+
+    def get(self, key: str) -> bytes:
+        what, rank = key.split("/")
+        if what == "who":
+            return b"process 7 on here"
+        self.asked += int(rank) in self.alive
+        return f"{self.asked if int(rank) in self.alive else 1} {self.entered[int(rank)]}".encode()
+
+    def compare_set(self, key: str, was: str, now: str) -> bytes:
+        return now.encode()
+
+
+@pytest.mark.parametrize(
+    ("alive", "entered", "said"),
+    [
+        ({0, 1, 2}, [4, 4, 4], "the connection between 3 ranks failed, all of which are alive (Connection reset)"),
+        ({0, 1, 2}, [4, 3, 4], "rank 1 of 3 is alive but did not come within 5 seconds"),
+        ({0, 1}, [4, 4, 4], "rank 2 of 3 (process 7 on here) is gone"),
+        ({0}, [4, 4, 4], "rank 1 of 3 (process 7 on here) and rank 2 of 3 (process 7 on here) is gone"),
+    ],
+)
+def test_who_is_missing_when_a_connection_fails(
+    monkeypatch: pytest.MonkeyPatch, alive: set[int], entered: list[int], said: str
+) -> None:
+    monkeypatch.setattr(ranks, "BEAT", 0.01)
+    monkeypatch.setattr(ranks, "PATIENCE", 0.05)
+    one = ranks.Ranks.__new__(ranks.Ranks)
+    one.rank, one.size, one.timeout, one.store = 0, 3, 5.0, Board(alive, entered)
+    assert one.fault(RuntimeError("Connection reset")).startswith(f"{said}; nothing of this update was made")
+    assert one.fault(ValueError("odd")).startswith("rank 0 of 3 failed: ValueError: odd;")
+
+
 def test_started_alone_several_devices_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = several.learner_of("fsdp")
     assert (learner.rank, learner.devices.size, learner.devices.sharded) == (0, 1, set())
