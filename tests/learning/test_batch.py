@@ -62,7 +62,7 @@ def test_rows_of_one_kind_come_in_one_step() -> None:
     orders = set()
     for seed in range(10):
         found = steps("abacbad", 1, 3, "of", seed)
-        assert sorted(sum(found, [])) == list(range(7))
+        assert sorted(row for rows in found for row in rows) == list(range(7))
         kinds = [{"abacbad"[row] for row in rows} for rows in found]
         assert sum(len(kind) for kind in kinds) == 4
         assert max(len(rows) for rows in found) < 3 + 3  # at most two rows before a kind of three

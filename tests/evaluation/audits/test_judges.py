@@ -194,6 +194,16 @@ def test_a_slope_needs_groups_that_differ():
         nuisance_slope(texts(50), nuisance="words")
 
 
+def test_the_chance_that_the_longer_one_wins_counts_ties_half():
+    """Of five pairs of different length two rise and three are even; the sixth is of one length."""
+    group = {"length": [0.0, 1.0, 2.0, 2.0], "score": [0.0, 0.0, 1.0, 0.0]}
+    rows = pl.DataFrame({"content": np.repeat([0, 1, 2], 4)} | {name: each * 3 for name, each in group.items()})
+    found = nuisance_slope(rows).numbers
+    assert found["auc"] == pytest.approx(0.7)
+    assert (found["groups"], found["rows"]) == (3, 12)
+    assert found["raw"] == pytest.approx(0.75 / 2.75)
+
+
 # -- as a reward ------------------------------------------------------------------------------------------------------
 
 

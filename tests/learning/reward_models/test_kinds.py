@@ -29,6 +29,7 @@ from palaestra.learning.reward_models import (
     hedge,
     unit,
 )
+from palaestra.learning.reward_models.features import joined, scale_of
 from palaestra.learning.reward_models.network import WASTE, by_length
 
 
@@ -162,6 +163,22 @@ def test_batches_by_length_waste_little_and_miss_nobody(seed: int) -> None:
         assert len(part) <= 32
         assert 1 - lengths[part].sum() / (len(part) * lengths[part].max()) <= WASTE + 1e-12
     assert len(parts) < 60
+
+
+def test_a_condition_stands_beside_the_row_or_is_multiplied_with_it() -> None:
+    x, condition = np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 4.0], [1.0, -1.0]])
+    assert joined(x, condition, "concat").tolist() == [[1, 2, 3, 4], [0, 5, 1, -1]]
+    assert joined(x, condition, "outer").tolist() == [[3, 4, 6, 8], [0, 0, 5, -5]]
+    assert joined(x, None, "outer") is x
+
+
+def test_a_feature_that_hardly_moves_beside_its_size_is_not_divided_by_its_spread() -> None:
+    x = np.array([[1.0, 5.0, 999.9995, 999.99], [3.0, 5.0, 1000.0005, 1000.01], [np.nan, 0.0, 0.0, 0.0]])
+    mean, spread = scale_of(x)
+    assert mean == pytest.approx([2, 5, 1000, 1000])
+    assert spread == pytest.approx([1, 1, 1, 0.01])
+    with pytest.raises(InputError, match="no row has all its features"):
+        scale_of(x[2:])
 
 
 def test_a_scorer_against_its_reference(fitted: dict[str, Any]) -> None:
