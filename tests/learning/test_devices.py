@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +182,13 @@ def test_gradients_are_scaled_down_to_the_limit_and_never_up_or_around() -> None
 class Board:
     """A store to which these ranks write that they are alive and how many collectives they entered."""
 
-    def __init__(self, alive: set[int], entered: list[int]) -> None:
-        self.alive, self.entered, self.asked = alive, entered, 0
+    def __init__(self, alive: set[int], entered: list[int], polls: int = 0) -> None:
+        self.alive, self.entered, self.asked, self.polls = alive, entered, 0, polls
 
     def check(self, keys: list[str]) -> bool:
+        if keys == ["call/0"]:  # after so many polls
+            self.polls -= 1
+            return self.polls < 0
         return keys != ["fault"]
 
     def get(self, key: str) -> bytes:
@@ -211,11 +215,26 @@ def test_who_is_missing_when_a_connection_fails(
     monkeypatch: pytest.MonkeyPatch, alive: set[int], entered: list[int], said: str
 ) -> None:
     monkeypatch.setattr(ranks, "BEAT", 0.01)
-    monkeypatch.setattr(ranks, "PATIENCE", 600.0 if len(alive) == 3 else 0.05)  # who is seen to live is not waited for
-    one = ranks.Ranks.__new__(ranks.Ranks)
+    monkeypatch.setattr(ranks, "PATIENCE", 20.0 if len(alive) == 3 else 0.05)
+    one, start = ranks.Ranks.__new__(ranks.Ranks), time.monotonic()
     one.rank, one.size, one.timeout, one.store = 0, 3, 5.0, Board(alive, entered)
     assert one.fault(RuntimeError("Connection reset")).startswith(f"{said}; nothing of this update was made")
+    assert time.monotonic() - start < 10, "nobody waits for ranks that were seen to live"
     assert one.fault(ValueError("odd")).startswith("rank 0 of 3 failed: ValueError: odd;")
+
+
+@pytest.mark.parametrize(("alive", "timeout", "gone"), [({0}, 0.02, False), (set(), 30.0, False), (set(), 0.02, True)])
+def test_what_is_announced_is_waited_for_while_the_first_rank_lives(
+    alive: set[int], timeout: float, gone: bool
+) -> None:
+    one = ranks.Ranks.__new__(ranks.Ranks)
+    one.rank, one.size, one.timeout, one.store = 1, 2, timeout, Board(alive, [0, 0], polls=10)
+    if gone:
+        with pytest.raises(RankError, match="rank 0 of 2 has not been alive for 0 seconds; nothing of this update"):
+            one._wait(["call/0"], [0])
+    else:
+        one._wait(["call/0"], [0])
+        assert one.store.polls == -1
 
 
 def test_started_alone_several_devices_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

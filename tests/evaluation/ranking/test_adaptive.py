@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -102,16 +100,6 @@ def test_bounds_cover_each_payoff() -> None:
             low, high = estimate.bounds()
             missed += not low[0, 0, 0] <= 0.3 <= high[0, 0, 0]
         assert missed / 400 <= most
-
-
-@pytest.mark.parametrize(("means", "spans"), [((0.2, 0.8), ((0, 0.5), (0.5, 1))), ((0.8, 0.2), ((0.5, 1), (0, 0.5)))])
-def test_intervals_that_touch_are_not_apart(means: tuple[float, ...], spans: tuple[tuple[float, float], ...]) -> None:
-    total, n = np.array([[[mean] for mean in means]] * 2), np.ones((2, 1), int)
-    for lifted, left in ((0.0, 1), (0.01, 0)):
-        bounds = {(at, 0): (np.full(2, low + lifted), np.full(2, high)) for at, (low, high) in enumerate(spans)}
-        graph = ResponseGraph((2, 1))
-        graph.settle(SimpleNamespace(total=total, n=n, bounds=bounds.get), (0, 0))  # type: ignore[arg-type]
-        assert len(graph.open) == left
 
 
 def test_nothing_left_and_bad_input() -> None:
