@@ -243,6 +243,12 @@ def test_linear_labels_are_the_textbooks() -> None:
     logistic.fit(Labels(lists(x), chance), loss="binary")  # soft labels: the truth is the optimum
     assert logistic.weights == pytest.approx([1.0, -1.0], abs=1e-5)
     assert logistic.bias == pytest.approx(0.5, abs=1e-4)
+    hard, odds = lists(np.repeat([[1.0], [-1.0]], 4, axis=0)), LinearReward(ridge=1e-9)
+    odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, 1])), loss="binary")
+    assert odds.weights == pytest.approx([np.log(3)], abs=1e-5)  # three of four
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(InputError, match=r"labels in \[0, 1\]"):
+            odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, wrong])), loss="binary")
 
 
 # -- what each says of itself -----------------------------------------------------------------------------------------
