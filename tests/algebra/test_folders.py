@@ -166,6 +166,13 @@ def test_what_cannot_be_collected_is_refused_by_name(tmp_path: Path) -> None:
         apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=10)
 
 
+def test_an_iteration_of_one_file_is_read_however_long_it_is(tmp_path: Path) -> None:
+    turns = split(played(0, 1), tmp_path / "in", by=("iteration",))
+    signal = grpo() + quantile("reward", q=0.5, over=())
+    assert apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=10).passes == 1
+    assert Turns.load(tmp_path / "out")["x"].equals(column(signal.evaluate(turns)), null_equal=True)
+
+
 def test_a_kernel_that_does_not_say_what_it_ranges_over_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

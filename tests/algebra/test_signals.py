@@ -283,6 +283,13 @@ def test_unique_values_are_distinct_as_float32() -> None:
     assert value(count("reward", over="group", unit="unique"), turns)[0] == 2
     zeros = Turns({"group": [0] * 3, "reward": [0.0, -0.0, 1.0]})
     assert value(count("reward", over="group", unit="unique"), zeros)[0] == 2
+    for rewards, kinds in (
+        ([1e-7, 2e-7, 1e-7], 2),
+        ([1e6, 1e-3, 1e-3 + 5e-7], 2),  # beside a million less than 1e-6 is rounding
+        ([1e6, 1e-3, 1e-3 + 2e-6], 3),
+    ):
+        turns = Turns({"group": [0] * 3, "reward": rewards})
+        assert value(count("reward", over="group", unit="unique"), turns)[0] == kinds
 
 
 def test_the_inner_statistic_is_finished_before_the_outer_one() -> None:

@@ -74,6 +74,15 @@ def test_the_value_model_learns_chances_and_refuses_one_sided_contexts() -> None
         ValueAtStart().predict(x)
 
 
+def test_the_ridge_holds_weights_where_the_loss_pulls_as_much() -> None:
+    """Four tasks at ±1: σ(-w) = ridge·w/4, and of pairs 2σ(-2w) = ridge·w/4; both chosen so that σ is 1/4."""
+    x, solved, log3 = np.array([[1.0], [1.0], [-1.0], [-1.0]]), np.array([1, 1, 0, 0]), np.log(3)
+    entropy = ValueAtStart(pairwise=0.0, ridge=1 / log3).fit(x, solved).predict(x)
+    assert entropy == pytest.approx([0.75, 0.75, 0.25, 0.25], abs=1e-4)
+    pairs = ValueAtStart(pairwise=1.0, ridge=4 / log3).fit(x, solved).predict(x)
+    assert pairs == pytest.approx(np.repeat([3**0.5, 1], 2) / (1 + 3**0.5), abs=1e-4)
+
+
 def ring(number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tasks that are solved off the centre: no linear function of the features knows which."""
     rng = np.random.default_rng(seed)

@@ -98,6 +98,8 @@ def test_a_judge_that_prefers_what_it_sees_first_or_fails_calls_a_draw() -> None
     for unfair in (first, broken):
         np.testing.assert_array_equal(tournament([1, 2, 3], unfair, topology="round_robin").score, [1, 1, 1])
     np.testing.assert_array_equal(tournament([1, 2, 3], broken, topology="anchor").score, [10, 10, 10])
+    bracket = tournament([1, 2, 3, 4], broken, topology="seeded_single")
+    np.testing.assert_array_equal(bracket.score, [3, 2, 1, 0], "the better seed goes through")
 
 
 def test_worked_rewards_of_eight_ranks() -> None:

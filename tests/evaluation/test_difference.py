@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from palaestra.errors import InputError
-from palaestra.evaluation import detectable_difference, paired_difference, runs_needed, sign_flip_pvalue
+from palaestra.evaluation import detectable_difference, difference, paired_difference, runs_needed, sign_flip_pvalue
 from palaestra.evaluation.difference import bootstrap_means
 from palaestra.evaluation.intervals import gather
 
@@ -166,6 +166,12 @@ def test_sign_flip_by_sampling_agrees_with_all_patterns() -> None:
     assert sign_flip_pvalue(np.random.default_rng(0).normal(3, 1, 100), resamples=999) == pytest.approx(0.001)
 
 
+def test_as_many_sign_patterns_are_drawn_as_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difference, "_BLOCK", 14 * 300)
+    root = np.sqrt([2.0, 3, 5, 7, 11, 13, 17])
+    assert sign_flip_pvalue(np.concatenate([root, -root]), resamples=1000) == 1  # all are at least as far as 0 from 0
+
+
 def test_bootstrap_has_the_right_spread_with_holes_and_runs() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(1, 200))
@@ -226,6 +232,9 @@ def test_nothing_that_differs_is_no_power(make_trials: Maker) -> None:
     found = paired_difference(frame, "b", "a")
     assert found.detectable > found.high > 0.1
     assert np.isnan(paired_difference(frame, "b", "a", value="score").detectable)
+    same = paired_difference(make_trials(dict.fromkeys("ab", np.full((20, 1), 7.0))), "b", "a", value="score")
+    assert same.mean == 0
+    assert np.isnan([same.low, same.high, same.detectable]).all(), "how far such scores can differ is not known"
 
 
 def test_detectable_and_needed_are_at_alpha(make_trials: Maker) -> None:

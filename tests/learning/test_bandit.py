@@ -91,6 +91,7 @@ def test_what_has_no_feedback_yet_is_not_learned_from():
     learner = BanditLearner(players)
     said = learner.update(rows())
     assert said["route"]["rows"] == 2
+    assert (said["route"]["reward"], said["route"]["best"]) == (0.75, 0.5)  # one of two was each arm's
     assert players.policies["route"].table()["plays"].to_list() == [1.0, 1.0, 0.0]
     assert learner.updates == 1
 

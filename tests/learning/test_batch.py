@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.learning.batch import per_row, ragged
+from palaestra.learning.batch import minibatches, per_row, ragged
 
 
 @pytest.mark.parametrize("dtype", [pl.Int32, pl.Float32])
@@ -33,3 +36,35 @@ def test_lists_of_fixed_length_and_no_lists_at_all() -> None:
 
 def test_sums_by_row_count_rows_without_tokens() -> None:
     assert per_row(np.array([True, False, True]), np.array([2, 0, 1])).tolist() == [1, 0, 1]
+
+
+def steps(of: str, epochs: int, size: int | None, together: str | None = None, seed: int | None = 0) -> list[list[int]]:
+    """Rows of each step for rows of these letters."""
+    batch: Any = SimpleNamespace(size=np.zeros(len(of)), rows=pl.DataFrame({"of": list(of)}))
+    rng = None if seed is None else np.random.default_rng(seed)
+    return [rows.tolist() for rows in minibatches(batch, epochs, size, together, rng)]
+
+
+def test_one_step_per_epoch_is_in_order_and_more_are_drawn() -> None:
+    whole = list(range(6))
+    for size in (None, 6, 7):
+        assert steps("abcdef", 2, size) == [whole, whole]
+    assert steps("abcdef", 1, 2, seed=None) == [whole]
+    drawn = steps("abcdef", 2, 4)
+    assert [len(rows) for rows in drawn] == [4, 2, 4, 2]
+    for first, second in (drawn[:2], drawn[2:]):
+        assert sorted(first + second) == whole
+        assert first + second != whole
+    assert steps("", 3, 2) == []
+
+
+def test_rows_of_one_kind_come_in_one_step() -> None:
+    orders = set()
+    for seed in range(10):
+        found = steps("abacbad", 1, 3, "of", seed)
+        assert sorted(row for rows in found for row in rows) == list(range(7))
+        kinds = [{"abacbad"[row] for row in rows} for rows in found]
+        assert sum(len(kind) for kind in kinds) == 4
+        assert max(len(rows) for rows in found) < 3 + 3  # at most two rows before a kind of three
+        orders.add(tuple(tuple(sorted(kind)) for kind in kinds))
+    assert len(orders) > 1

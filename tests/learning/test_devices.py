@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,77 @@ def test_passes_share_rows_by_tokens_and_are_equally_many_where_models_are_in_pa
     together = [list(Place(rank, size, sharded=True).passes("lm", chosen, tokens, None)) for rank in range(size)]
     assert sum(weight for passes in together for _, weight in passes) == pytest.approx(1)
     assert all(list(at) == list(chosen) for passes in together for at, _ in passes)
+
+
+def test_gradients_are_scaled_down_to_the_limit_and_never_up_or_around() -> None:
+    for gradient, limit, expected in (
+        ([3.0, 4.0], 1.0, [0.6, 0.8]),
+        ([0.3, 0.4], 1.0, [0.3, 0.4]),
+        ([3e-7, 4e-7], 1.0, [3e-7, 4e-7]),
+    ):
+        parts = [torch.nn.Parameter(torch.zeros(1)) for _ in (*gradient, None)]
+        for p, value in zip(parts, gradient):
+            p.grad = torch.tensor([value])
+        Place(0, 1, sharded=False).clip(parts, limit, torch.tensor(gradient).norm())
+        assert [p.grad.item() for p in parts if p.grad is not None] == pytest.approx(expected, rel=1e-5)
+
+
+class Board:
+    """A store to which these ranks write that they are alive and how many collectives they entered."""
+
+    def __init__(self, alive: set[int], entered: list[int], polls: int = 0) -> None:
+        self.alive, self.entered, self.asked, self.polls = alive, entered, 0, polls
+
+    def check(self, keys: list[str]) -> bool:
+        if keys == ["call/0"]:  # after so many polls
+            self.polls -= 1
+            return self.polls < 0
+        return keys != ["fault"]
+
+    def get(self, key: str) -> bytes:
+        what, rank = key.split("/")
+        if what == "who":
+            return b"process 7 on here"
+        self.asked += int(rank) in self.alive
+        return f"{self.asked if int(rank) in self.alive else 1} {self.entered[int(rank)]}".encode()
+
+    def compare_set(self, key: str, was: str, now: str) -> bytes:
+        return now.encode()
+
+
+@pytest.mark.parametrize(
+    ("alive", "entered", "said"),
+    [
+        ({0, 1, 2}, [4, 4, 4], "the connection between 3 ranks failed, all of which are alive (Connection reset)"),
+        ({0, 1, 2}, [4, 3, 4], "rank 1 of 3 is alive but did not come within 5 seconds"),
+        ({0, 1}, [4, 4, 4], "rank 2 of 3 (process 7 on here) is gone"),
+        ({0}, [4, 4, 4], "rank 1 of 3 (process 7 on here) and rank 2 of 3 (process 7 on here) is gone"),
+    ],
+)
+def test_who_is_missing_when_a_connection_fails(
+    monkeypatch: pytest.MonkeyPatch, alive: set[int], entered: list[int], said: str
+) -> None:
+    monkeypatch.setattr(ranks, "BEAT", 0.01)
+    monkeypatch.setattr(ranks, "PATIENCE", 20.0 if len(alive) == 3 else 0.05)
+    one, start = ranks.Ranks.__new__(ranks.Ranks), time.monotonic()
+    one.rank, one.size, one.timeout, one.store = 0, 3, 5.0, Board(alive, entered)
+    assert one.fault(RuntimeError("Connection reset")).startswith(f"{said}; nothing of this update was made")
+    assert time.monotonic() - start < 10, "nobody waits for ranks that were seen to live"
+    assert one.fault(ValueError("odd")).startswith("rank 0 of 3 failed: ValueError: odd;")
+
+
+@pytest.mark.parametrize(("alive", "timeout", "gone"), [({0}, 0.02, False), (set(), 30.0, False), (set(), 0.02, True)])
+def test_what_is_announced_is_waited_for_while_the_first_rank_lives(
+    alive: set[int], timeout: float, gone: bool
+) -> None:
+    one = ranks.Ranks.__new__(ranks.Ranks)
+    one.rank, one.size, one.timeout, one.store = 1, 2, timeout, Board(alive, [0, 0], polls=10)
+    if gone:
+        with pytest.raises(RankError, match="rank 0 of 2 has not been alive for 0 seconds; nothing of this update"):
+            one._wait(["call/0"], [0])
+    else:
+        one._wait(["call/0"], [0])
+        assert one.store.polls == -1
 
 
 def test_started_alone_several_devices_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,12 @@ def test_language_server_loop_of_the_card() -> None:
     assert potential.numbers["mean"] == pytest.approx(0)
 
 
+def test_a_loop_that_pays_nothing_ends_the_search_without_a_tolerance() -> None:
+    found = cycle_gain(walk([[0, 1, 0, 1, 0]], reward=[0.0] * 5), as_signal("reward"), tolerance=0.0)
+    assert found.verdict == "pass"
+    assert (found.numbers["mean"], found.numbers["loops"]) == (0, 2)
+
+
 def test_a_bonus_that_is_paid_once_is_no_loop() -> None:
     turns = walk([[0, 1, 2, 1, 2]], hit=[0.0, 1.0, 0.0, 0.0, 0.0])
     once = where(cumulative(col("hit"), exclusive=True) > 0.0, 0.0, col("hit"))

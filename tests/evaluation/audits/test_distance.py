@@ -51,6 +51,15 @@ def test_worked_numbers_of_the_card() -> None:
     assert epic(R, -R, T, GAMMA) == dard(R, -R, T, GAMMA) == pytest.approx(1)
 
 
+def test_what_is_certain_is_a_distribution_too() -> None:
+    """Stay or change in two states, staying in the first pays 1: V = 3/4 and 1/4 of drawn actions at γ = 1/2."""
+    T = np.array([np.eye(2), np.eye(2)[::-1]]).swapaxes(0, 1)  # [states, actions, states]
+    R = np.array([[1.0, 0.0], [0.0, 0.0]])
+    assert canonicalise(R, T, 0.5)[:, :, 0] == pytest.approx(np.array([[0.625, -0.625], [-0.125, 0.125]]))
+    with pytest.raises(InputError, match="distribution over states"):
+        canonicalise(R, np.array([1.5, -0.5]) * np.ones((2, 2, 1)), 0.5)
+
+
 def test_the_least_representative_is_what_a_solver_finds() -> None:
     T, R, _, _ = world(3, states=3)
     states, actions = T.shape[:2]

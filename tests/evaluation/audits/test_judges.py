@@ -5,6 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.audits.judges import (
@@ -23,6 +24,7 @@ from palaestra.evaluation.audits.judges import (
     reward_spread,
     tie_rules,
 )
+from palaestra.evaluation.audits.judges.reward import _welch
 
 
 def pairwise(n=300, *, skill=1.5, bias=0.0, seed=0) -> pl.DataFrame:
@@ -121,8 +123,10 @@ def test_accuracy_beside_always_saying_the_same():
     good = accuracy(panel(right=0.8))
     assert good.verdict == "pass"
     assert good.numbers["low"] < 0.8 < good.numbers["high"]
+    assert not good.fix
     lazy = panel(members=1).with_columns(truth=(pl.col("item") % 10 != 0).cast(pl.Float64), value=pl.lit(1.0))
     assert accuracy(lazy).numbers["base"] == 0.9 == accuracy(lazy).numbers["accuracy"]
+    assert "rubric" in accuracy(lazy).fix
     assert accuracy(lazy).verdict == "fail"
     graded = pl.DataFrame({"item": [0, 1, 2], "value": [2.0, 1.0, None], "truth": [2, 0, 1]})
     assert accuracy(graded).numbers["accuracy"] == 0.5
@@ -194,6 +198,16 @@ def test_a_slope_needs_groups_that_differ():
         nuisance_slope(texts(50), nuisance="words")
 
 
+def test_the_chance_that_the_longer_one_wins_counts_ties_half():
+    """Of five pairs of different length two rise and three are even; the sixth is of one length."""
+    group = {"length": [0.0, 1.0, 2.0, 2.0], "score": [0.0, 0.0, 1.0, 0.0]}
+    rows = pl.DataFrame({"content": np.repeat([0, 1, 2], 4)} | {name: each * 3 for name, each in group.items()})
+    found = nuisance_slope(rows).numbers
+    assert found["auc"] == pytest.approx(0.7)
+    assert (found["groups"], found["rows"]) == (3, 12)
+    assert found["raw"] == pytest.approx(0.75 / 2.75)
+
+
 # -- as a reward ------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +229,11 @@ def test_model_reward_and_truth_part():
     assert found.numbers["peak"] == 20
     assert 0 < found.numbers["low"] < found.numbers["lost"] < found.numbers["high"]
     assert "stop at step 20" in found.fix
+    louder = overoptimisation(curve(True).with_columns(pl.col("reward") * 10))
+    assert louder.numbers["gained"] == pytest.approx(found.numbers["gained"]), "a share of the reward's own range"
+    few, many = np.array([1.0, 2.0, 4.0]), np.array([0.0, 5.0, 1.0, 2.0, 9.0])
+    expected = stats.ttest_ind(few, many, equal_var=False).confidence_interval(0.9)
+    assert _welch(few, many, 0.9) == pytest.approx((expected.low, expected.high))
     assert overoptimisation(curve(False)).verdict == "pass"
 
 

@@ -108,6 +108,9 @@ def test_nash_average_is_an_equilibrium_and_copies_share() -> None:
     dominated = np.array([[0.0, 1, 2], [-1, 0, 1], [-2, -1, 0]])
     assert nash_averaging(dominated).equilibrium[0] == pytest.approx([1, 0, 0], abs=1e-6)
     assert nash_averaging(np.zeros((3, 3))).equilibrium[0] == pytest.approx([1 / 3] * 3)
+    many = np.repeat([0, 1, 2], [20, 10, 10])
+    crowd = nash_averaging(np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])[many][:, many])
+    assert crowd.equilibrium[0] == pytest.approx(np.repeat([1 / 60, 1 / 30], 20), abs=1e-6)
 
 
 def test_agents_against_tasks() -> None:

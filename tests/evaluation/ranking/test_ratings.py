@@ -74,6 +74,15 @@ def test_bradley_terry_and_davidson_are_evalicas() -> None:
     assert draw_parameter(PLAY.wins(), PLAY.ties()) == pytest.approx(2 * found.v, abs=1e-6)
 
 
+@pytest.mark.parametrize(("won", "lost", "drawn"), [(4, 1, 6), (1, 1, 600), (1000, 1, 1000), (1, 10_000, 10_000)])
+def test_two_systems_are_as_far_apart_as_their_odds_however_often_they_draw(won: int, lost: int, drawn: int) -> None:
+    """Davidson's ratio of wins is e^gap and drawn² / (won · lost) is ν²: three shares, two parameters, an exact fit."""
+    wins, ties = np.array([[0.0, won], [lost, 0]]), np.array([[0.0, drawn], [drawn, 0]])
+    gap = np.log(won / lost)
+    assert bradley_terry(wins, ties, model="davidson") == pytest.approx(np.array([gap, -gap]) / 2, abs=1e-6)
+    assert draw_parameter(wins, ties) == pytest.approx(drawn / np.sqrt(won * lost), rel=1e-6)
+
+
 def test_elo_is_evalicas() -> None:
     evalica = pytest.importorskip("evalica")
     for k in (4.0, 30.0):

@@ -113,6 +113,14 @@ def test_longer_cycles_where_pairs_did_not_meet() -> None:
     assert test.pairs == 4
 
 
+def test_a_cycle_that_a_tie_closes_is_none() -> None:
+    test = transitivity(np.array([[0.0, 3, 2], [1, 0, 3], [2, 1, 0]]), resamples=50)
+    assert (test.cycle, test.cycle_p, test.trust) == ((), 1.0, "bradley_terry")
+    closed = transitivity(np.array([[0.0, 3, 1], [1, 0, 3], [3, 1, 0]]), resamples=50)
+    assert sorted(closed.cycle) == [0, 1, 2]
+    assert closed.cycle_p < 1
+
+
 def test_matches_from_trials_and_win_table() -> None:
     trials = pl.DataFrame(
         {

@@ -156,3 +156,14 @@ def test_vectors_of_a_fixed_length_are_read_and_what_is_none_is_named():
     assert cosine_contribution(fixed) == pytest.approx([1.0, 1.0])
     with pytest.raises(InputError, match="'embedding' holds Float64, expected lists of numbers"):
         cosine_contribution(turns.with_column(embedding=pl.Series([1.0, 2.0])))
+
+
+@pytest.mark.parametrize("turn", [-1, 2, 3])
+def test_a_message_of_a_turn_that_nobody_took_is_nobodys(turn):
+    turns = Turns({"episode": [0] * 4, "turn": [0, 0, 1, 1], "agent": list("abab"), "answer": ["x"] * 4})
+    base = {"episode": [0], "receiver": ["a"], "receiver_turn": [1], "weight": [1.0]}
+    for sender in "ab":
+        said = pl.DataFrame({**base, "sender": [sender], "sender_turn": [turn]})
+        assert importance_flow(turns, said)["importance"].to_list() == [0, 0, 0.5, 0.5]
+    said = pl.DataFrame({**base, "sender": ["b"], "sender_turn": [0]})
+    assert importance_flow(turns, said)["importance"].to_list() == [0, 0.5, 0.5, 0.5]

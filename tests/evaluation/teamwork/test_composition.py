@@ -71,6 +71,17 @@ def test_the_sandbox_decides():
     assert level["reader"] == pytest.approx(float(threshold(1 / 3, lower, upper)))
 
 
+def test_what_fits_to_the_last_is_taken_and_what_does_not_is_said():
+    rows = [("x", 1.0, "a", 0.9, 1), ("y", 1.5, "b", 0.9, 1), ("z", 1.0, "b", 0.5, 1)]
+    inventory = pl.DataFrame(rows, schema=["component", "cost", "skill", "similarity", "verdict"], orient="row")
+    weights = {"a": 1.0, "b": 5.0}
+    told = compose(inventory, 2.0, weights=weights)
+    assert told["reason"].to_list() == [None, "does not fit", None]
+    assert told["value"].to_list() == [1, 5, 5]
+    assert retrieve(inventory, 2.0) == ["x"]
+    assert retrieve(inventory, 2.5) == ["x", "y"]
+
+
 def test_what_reads_only_what_is_advertised_is_misled():
     inventory = table(DATA)
     assert retrieve(inventory, 3) == ["cheap search", "crashes", "sums"]

@@ -60,6 +60,39 @@ def test_a_search_evaluates_each_design_once_and_finds_the_best_where_slots_add_
         guided_search(slots, evaluate, budget=65, rng=np.random.default_rng(0))
 
 
+class Told(np.random.Generator):
+    """Draws, and remembers the chances it drew by."""
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.chances: list[np.ndarray] = []
+
+    def choice(self, number, p):  # type: ignore[override]
+        self.chances.append(p)
+        return super().choice(number, p=p)
+
+
+def test_what_is_changed_is_drawn_by_what_came_of_it_per_visit():
+    slots = {"a": [1, 2, 5], "b": [1, 3, 9]}
+    rng = Told()
+    found = guided_search(slots, lambda chosen: chosen["a"] * chosen["b"] / 45, budget=4, rng=rng, start=2)
+    first, second, third = found["score"][:3].to_list()
+    missed = abs(third - found["predicted"][2])
+    assert missed > 0.01
+    worth, unforeseen = {1: first, 2: second, 3: third}, {1: 0.0, 2: 0.0, 3: missed}
+    parent = found["parent"][2]
+    worth[parent], unforeseen[parent] = (worth[parent] + third) / 2, missed / 2
+    for told, number in zip(rng.chances, (2, 3), strict=True):
+        nodes = range(1, number + 1)
+        values = [7 * worth[at] + 3 * unforeseen[at] if number == 3 else 7 * (first, second)[at - 1] for at in nodes]
+        weight = np.exp(values)  # α = 10, β = .3
+        assert told == pytest.approx(0.2 / number + 0.8 * weight / weight.sum())
+    with pytest.raises(InputError, match="start=4"):
+        guided_search(slots, lambda chosen: 0.0, budget=4, rng=rng, start=4)
+    with pytest.raises(InputError, match="1 slots"):
+        guided_search({"a": [1, 2, 3]}, lambda chosen: 0.0, budget=2, rng=rng, start=1)
+
+
 def test_what_should_be_tried_next():
     found = study("designs(most=2)", DATA)
     assert found.columns == ["workflow", "memory", "planning", "predicted", "deviation"]

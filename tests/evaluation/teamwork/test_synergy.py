@@ -27,6 +27,11 @@ def test_the_worked_phases(fidelity, correlation, alpha, exponent, fixed):
         assert found.exponent == pytest.approx(exponent, abs=1e-4)
 
 
+def test_what_carries_nothing_dies_at_once():
+    found = synergy(3, 0.0)
+    assert (found.alpha, found.exponent, found.fixed_point) == (0.0, -np.inf, 0.0)
+
+
 @pytest.mark.parametrize("fidelity", [0.67, 0.7, 0.9, 1.0])
 def test_the_fixed_point_of_three_has_a_formula(fidelity):
     """μ² = (3γ/2 - 1) / (γ/2) without correlation; just above the threshold it takes thousands of levels."""

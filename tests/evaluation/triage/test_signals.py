@@ -10,7 +10,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.triage import detect, efficiency, episodes, loops, messages, sampling_gain, triage
 from palaestra.evaluation.triage.detection import SCHEMA
-from palaestra.evaluation.triage.talk import phrase_match, shorten
+from palaestra.evaluation.triage.talk import cosine, phrase_match, shorten
 
 
 def talk(*said: tuple[str, str], episode: int = 0) -> pl.DataFrame:
@@ -81,6 +81,11 @@ def test_quality_of_the_card(counts: dict[str, int], user_turns: int, expected: 
         ("Great, it works now", "satisfaction.success"),
         ("Book a table for two", None),
         ("OK DONE", None),
+        ("WHY BROKEN STILL", "disengagement.negative_stance"),  # two words of speech are enough
+        ("WHY BROKEN PHONE", None),
+        ("WHY STILL on", "disengagement.negative_stance"),  # 8 of 10 letters
+        ("WHY STIll on", None),
+        ("WHY STILL", None),
     ],
 )
 def test_what_people_say(text: str, kind: str | None) -> None:
@@ -98,6 +103,14 @@ def test_a_rephrased_wish_is_misalignment_and_a_new_one_is_not() -> None:
     assert types(again) == ["interaction.misalignment.rephrase"]
     other = Turns(talk(("human", first), ("agent", "no"), ("human", "reserve a quiet hotel near the station instead")))
     assert not types(other)
+    for second, sure in (
+        ("move red chair upstairs", 0.75),
+        ("move blue sofa downstairs", 0.0),
+        ("move blue chair upstairs before noon and paint walls", 1.0),  # half is new
+        ("move blue chair upstairs before noon and paint walls green", 0.0),
+    ):
+        found = detect(Turns(talk(("human", "move blue chair upstairs"), ("agent", "no"), ("human", second))))
+        assert found["confidence"].to_list() == ([sure] if sure else []), second
 
 
 def test_repetition_of_one_speaker() -> None:
@@ -113,6 +126,12 @@ def test_phrases_match_whole_words_or_nearly_the_whole_message() -> None:
     assert 0.65 <= phrase_match("that's not what i askd", ["that's not what i asked"]) < 1
     assert len(shorten("x" * 5000)) == 2000
     assert shorten("a" * 1000 + "b" * 5000).count("a") == 400
+
+
+def test_words_are_alike_by_how_often_they_are_said() -> None:
+    assert cosine("go go on", "go on on") == pytest.approx(4 / 5)
+    assert cosine("stop it", "please stop please") == pytest.approx(1 / 10**0.5)
+    assert cosine("yes", "no") == cosine("", "no") == 0
 
 
 def test_loops() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from palaestra.agents.tiny import build
 from palaestra.algebra.signals import Signal, as_signal, centre, col, mean, per_token, where
+from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_mas, grpo
 from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import ExpressionError, InputError, MissingColumnError, MissingExtraError
@@ -129,6 +132,39 @@ def test_credit_may_be_one_value_per_token(tmp_path: Path) -> None:
         assert ours["advantages"].shape == ours["completion_ids"].shape
         np.testing.assert_allclose(ours["advantages"], theirs[:, None] * ours["completion_mask"], atol=1e-5)
     assert trainer.moved > 1e-4
+
+
+class Process:
+    """What TRL computed for the second of two processes, with two rows each."""
+
+    def __init__(self) -> None:
+        self.accelerator = SimpleNamespace(process_index=1)
+        self._logs = {"advantages": deque([9.0, 0.0, 0.0, 0.0, 0.0])}
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        return {"advantages": torch.zeros(2), "completion_ids": torch.zeros(2, 3)}
+
+
+class Second(SignalCredit, Process):
+    """What is trained on there."""
+
+    def told(self) -> tuple[list[Any], list[float]]:
+        found = self._generate_and_score_completions([{}, {}])["advantages"].tolist()
+        assert self._logs["advantages"].popleft() == 9, "of an earlier step"
+        return found, list(self._logs["advantages"])
+
+
+def test_a_process_takes_its_own_rows_and_logs_those_of_all() -> None:
+    base = {"reward": [1.0, 2.0, 3.0, 4.0], "action_ids": [[1], [1, 2], [1, 2, 3], [1]]}
+    whole, tokens = Second(credit=col("reward")), Second(credit=per_token("reward", like="action_ids"))
+    for trainer in (whole, tokens):
+        trainer.credit_table = Turns(base)
+    assert whole.told() == ([3, 4], [1, 2, 3, 4])
+    assert tokens.told() == ([[3, 3, 3], [4, 0, 0]], [1, 2, 3, 4])
+    turns = Second(credit=col("reward"))
+    turns.credit_table, turns.credit_rows = Turns({"reward": [1.0, 2.0, 3.0, 5.0, 4.0]}), 4
+    turns.credit_spans = [(0, 0, 1), (1, 1, 2), (2, 0, 1), (2, 2, 1), (3, 0, 3)]
+    assert turns.told() == ([[3, 0, 5], [4, 4, 4]], [1, 2, 4, 4])
 
 
 def test_the_trainer_is_made_once() -> None:

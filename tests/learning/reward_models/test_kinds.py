@@ -29,6 +29,7 @@ from palaestra.learning.reward_models import (
     hedge,
     unit,
 )
+from palaestra.learning.reward_models.features import joined, scale_of
 from palaestra.learning.reward_models.network import WASTE, by_length
 
 
@@ -164,6 +165,22 @@ def test_batches_by_length_waste_little_and_miss_nobody(seed: int) -> None:
     assert len(parts) < 60
 
 
+def test_a_condition_stands_beside_the_row_or_is_multiplied_with_it() -> None:
+    x, condition = np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 4.0], [1.0, -1.0]])
+    assert joined(x, condition, "concat").tolist() == [[1, 2, 3, 4], [0, 5, 1, -1]]
+    assert joined(x, condition, "outer").tolist() == [[3, 4, 6, 8], [0, 0, 5, -5]]
+    assert joined(x, None, "outer") is x
+
+
+def test_a_feature_that_hardly_moves_beside_its_size_is_not_divided_by_its_spread() -> None:
+    x = np.array([[1.0, 5.0, 999.9995, 999.99], [3.0, 5.0, 1000.0005, 1000.01], [np.nan, 0.0, 0.0, 0.0]])
+    mean, spread = scale_of(x)
+    assert mean == pytest.approx([2, 5, 1000, 1000])
+    assert spread == pytest.approx([1, 1, 1, 0.01])
+    with pytest.raises(InputError, match="no row has all its features"):
+        scale_of(x[2:])
+
+
 def test_a_scorer_against_its_reference(fitted: dict[str, Any]) -> None:
     """The chance to be better; what both sides share cancels, and one that is missing is null."""
     pairs = CASES["linear"][1]().take(np.arange(5))
@@ -226,6 +243,12 @@ def test_linear_labels_are_the_textbooks() -> None:
     logistic.fit(Labels(lists(x), chance), loss="binary")  # soft labels: the truth is the optimum
     assert logistic.weights == pytest.approx([1.0, -1.0], abs=1e-5)
     assert logistic.bias == pytest.approx(0.5, abs=1e-4)
+    hard, odds = lists(np.repeat([[1.0], [-1.0]], 4, axis=0)), LinearReward(ridge=1e-9)
+    odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, 1])), loss="binary")
+    assert odds.weights == pytest.approx([np.log(3)], abs=1e-5)  # three of four
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(InputError, match=r"labels in \[0, 1\]"):
+            odds.fit(Labels(hard, np.array([1.0, 1, 1, 0, 0, 0, 0, wrong])), loss="binary")
 
 
 # -- what each says of itself -----------------------------------------------------------------------------------------

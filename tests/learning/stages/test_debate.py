@@ -74,6 +74,9 @@ def test_the_stage_tells_who_wins_and_leaves_out_what_has_no_evidence() -> None:
     for play in ("minimax", "greedy"):
         assert debate(length=2, play=play)(turns, context())["debate_won"].to_list() == [1.0, 0.0, None]
     assert debate(length=2, play="one_sided")(turns, context())["debate_won"].to_list() == [1.0, 1.0, None]
+    even = Turns({"group": [0], "episode": [0], "lead": [[1.0, -1.0]]})
+    for play in ("minimax", "greedy", "random", "one_sided"):
+        assert debate(length=2, play=play)(even, context())["debate_won"].to_list() == [0.0], "a draw is not won"
     with pytest.raises(InputError, match="did you mean 'minimax'"):
         debate(play="minmax")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="length=9"):

@@ -13,7 +13,7 @@ from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.learning.stages.base import Context
-from palaestra.learning.stages.hints import hints
+from palaestra.learning.stages.hints import hints, hold_back
 from palaestra.play.executors import Local, Plan
 
 
@@ -42,6 +42,14 @@ def test_half_of_a_hopeless_group_gets_the_longest_hint() -> None:
     assert shown["action"].to_list() == reference.to_list()
     assert shown["right"].all()
     assert "hint_id" not in turns.columns
+
+
+def test_one_of_a_group_is_left_to_play_first_and_one_to_get_a_hint() -> None:
+    plan, more = hold_back(Plan(groups=2, group_size=2), 0.5, "hints")
+    assert (plan.group_size, more) == ([1, 1], {0: 1, 1: 1})
+    for size, share in ((1, 0.5), (4, 0.1), (2, 0.8)):
+        with pytest.raises(InputError, match=f"hints: groups of {size} leave none to play"):
+            hold_back(Plan(groups=2, group_size=size), share, "hints")
 
 
 def test_forced_turns_carry_the_policys_own_probabilities() -> None:

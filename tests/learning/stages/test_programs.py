@@ -64,6 +64,10 @@ def test_nothing_that_passes_is_a_missing_reward_and_asked_for_again() -> None:
     assert stage(PLAY, context())["r_reward"].null_count() == 4
     assert stage(PLAY, context(2))["r_reward"].to_list() == [1, 0, 0, 0]
     assert len(told) == 3
+    policy, told = writer(CONSTANT, GOOD)
+    once = program(writer=policy, columns=["action"], task="be good", attempts=1)
+    assert once(PLAY, context())["r_reward"].null_count() == 4
+    assert len(told) == 1
 
 
 def test_it_is_revised_by_what_came_of_it() -> None:
@@ -73,6 +77,9 @@ def test_it_is_revised_by_what_came_of_it() -> None:
     found = [stage(PLAY, context(iteration))["r_reward"].to_list() for iteration in (1, 2, 3)]
     assert found == [[1, 0, 0, 0], [1, 0, 0, 0], [1, -1, -1, -1]]
     assert "Success 0.50 in 2 episodes of 2.0 turns.\nA bad one: bad, bad" in told[1]
+    policy, told = writer(GOOD, better)
+    stage = program(writer=policy, columns=["action"], task="be good", revise=1)
+    assert [stage(PLAY, context(iteration))["r_reward"][1] for iteration in (1, 2)] == [0, -1]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +88,7 @@ def test_it_is_revised_by_what_came_of_it() -> None:
         ({}, "give a path or a writer"),
         ({"writer": "w"}, "told a task and the columns"),
         ({"writer": "w", "task": "t", "columns": ["action"], "attempts": 0}, "attempts=0"),
+        ({"writer": "w", "task": "t", "columns": ["action"], "revise": 0}, "revise=0"),
     ],
 )
 def test_what_cannot_be_written_is_refused(options: dict[str, Any], message: str) -> None:
