@@ -128,3 +128,18 @@ def test_nothing_is_bought_for_nothing():
     inventory = pl.DataFrame({"component": ["a"], "cost": [1.0], "skill": ["s"], "similarity": [1.0], "verdict": [1]})
     with pytest.raises(InputError, match="budget=0"):
         compose(inventory, 0)
+
+
+def test_a_sum_that_only_rounding_takes_beyond_the_budget_fits():
+    inventory = pl.DataFrame({"component": ["a", "b", "c"], "cost": 0.1, "skill": ["x", "y", "z"], "similarity": 0.9})
+    assert sum(inventory["cost"]) > 0.3
+    weights = {"x": 1.0, "y": 3.0, "z": 9.0}  # so that nobody is too dear
+    helps = {("a", "x"), ("b", "y"), ("c", "z")}
+    online = compose(inventory, 0.3, weights=weights, probe=lambda *pair: int(pair in helps))
+    assert online["accepted"].to_list() == [True] * 3
+    assert retrieve(inventory, 0.3) == offline(inventory, 0.3) == ["a", "b", "c"]
+
+
+def test_what_resembles_no_skill_is_not_bought():
+    inventory = pl.DataFrame({"component": ["a", "b"], "cost": 1.0, "skill": ["x", "y"], "similarity": [0.0, -0.2]})
+    assert offline(inventory, 9.0) == []

@@ -18,6 +18,9 @@ from palaestra.errors import InputError, nearest, need_columns
 Probe = Callable[[str, str], int]
 """(component, skill) -> 1 helpful, 0 not, -1 broken."""
 
+ROUNDED = 1 + 1e-12
+"""Times a budget: three costs of 0.1 fit into 0.3."""
+
 
 def threshold(spent: float | np.ndarray, lower: float, upper: float) -> np.ndarray:
     """Ψ(z) = (U·e/L)^z · L/e, of the share z of the budget that is spent: Ψ(0) = L/e, Ψ(1) = U.
@@ -59,7 +62,7 @@ def threshold_knapsack(
     taken, spent = np.zeros(values.shape, bool), np.zeros(values.shape[:-1])
     for at in range(values.shape[-1]):
         value, cost = values[..., at], costs[..., at]
-        fits = (spent + cost <= budget * (1 + 1e-12)) & (value > 0)
+        fits = (spent + cost <= budget * ROUNDED) & (value > 0)
         taken[..., at] = fits & (value / cost >= threshold(spent / budget, lower, upper))
         spent = spent + cost * taken[..., at]
     return taken
@@ -108,7 +111,7 @@ def compose(
             reason = (
                 "broken" if min(verdicts.values()) < 0
                 else "no help" if not passed
-                else "does not fit" if spent + cost[component] > budget
+                else "does not fit" if spent + cost[component] > budget * ROUNDED
                 else "too dear" if value / cost[component] < level
                 else None
             )  # fmt: skip
@@ -130,7 +133,7 @@ def retrieve(inventory: pl.DataFrame, budget: float, *, weights: Mapping[str, fl
     for skill in skills:
         near = table.filter(pl.col("skill") == skill).sort("similarity", descending=True, maintain_order=True)
         best = near["component"][0]
-        if best not in taken and sum(cost[each] for each in taken) + cost[best] <= budget:
+        if best not in taken and sum(cost[each] for each in taken) + cost[best] <= budget * ROUNDED:
             taken[best] = None
     return list(taken)
 
@@ -151,6 +154,8 @@ def offline(
         pl.col("skill").is_in(list(skills)) & (pl.col("similarity") > 0),
         pl.col("similarity").rank("ordinal", descending=True).over("skill") <= top,
     )
+    if pairs.is_empty():
+        return []
     who = np.array([place[each] for each in pairs["component"]])
     what = np.array([number[each] for each in pairs["skill"]])
     worth = pairs["similarity"].to_numpy() * np.array(list(skills.values()))[what]
