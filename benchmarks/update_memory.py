@@ -1,7 +1,7 @@
 """Peak memory of one update with a vocabulary of 150,000 and 8,192 tokens, beside the model and its optimiser.
 
 The model: a Qwen2 of 8 layers, 512 wide (8 heads of which 2 have keys, 1,536 inside), with the 151,936 tokens of Qwen's
-vocabulary and tied embeddings, float32: 98 million parameters, of which 78 million are the vocabulary. The rows: 16
+vocabulary and tied embeddings, float32: 102 million parameters, of which 78 million are the vocabulary. The rows: 16
 prompts of 64 tokens, 4 answers of 64 to each: 64 rows, 8,192 tokens as a trainer counts them, 4,096 of them said.
 
 "The model and its optimiser" are weights, gradients and two moments of Adam, 16 bytes a parameter. Measured is the peak

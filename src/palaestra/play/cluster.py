@@ -1,8 +1,8 @@
 """The executor `ray`: workers are actors of a Ray cluster, on this machine or on many.
 
 Weights are put into the object store once per version, and every node fetches them once; tables come back as Arrow
-without a copy. Actors are restarted by us and not by Ray, for only we know which shard they had. Left out: placement
-groups, autoscaling hints, GPUs of workers beyond `resources`.
+streams, in one object each. Actors are restarted by us and not by Ray, for only we know which shard they had. Left
+out: placement groups, autoscaling hints, GPUs of workers beyond `resources`.
 """
 
 from __future__ import annotations
@@ -244,6 +244,7 @@ class RayHands:
         for member in self._members.values():
             ray.kill(member.actor)
         self._members.clear()
+        self._job = None
         if self._ours:
             ray.shutdown()
 

@@ -184,7 +184,8 @@ class Player:
                 for module in job.imports:
                     importlib.import_module(module)
                 env, team = self._make(job.env, "env"), self._team(job)
-                turns, table = Local(**job.options).play(env, team, plan), io.BytesIO()
+                turns = Local(**job.options).play(env, team, plan)
+            table = io.BytesIO()
             turns.frame.write_ipc_stream(table)  # a quarter of the time that a file with an index takes to read
             warned = tuple(str(each.message) for each in caught if issubclass(each.category, UserWarning))
             return Answer(table.getvalue(), None, warned, time.process_time() - began)

@@ -23,7 +23,8 @@ STAND_IN = """
 import http.server, json, os, subprocess, sys
 given = sys.argv[1:]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-note = {"given": given, "worker": worker.pid, "dev": os.environ.get("VLLM_SERVER_DEV_MODE")}
+note = {"given": given, "worker": worker.pid, "dev": os.environ.get("VLLM_SERVER_DEV_MODE"),
+        "apart": os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING")}
 open(os.environ["STAND_IN_NOTE"], "w").write(json.dumps(note))
 if "--dtype" in given and given[given.index("--dtype") + 1] == "bad":
     raise ValueError("there is no dtype bad")
@@ -95,6 +96,19 @@ def test_it_is_started_with_what_was_asked_for_and_ended(start: Any) -> None:
     assert not child.alive
     until(lambda: gone(child.pid) and gone(note["worker"]))
     child.end()  # twice is once
+
+
+@pytest.mark.parametrize(("workers", "wish", "apart"), [(1, None, "0"), (2, None, None), (1, "1", "1")])
+def test_on_a_cpu_the_scheduler_of_one_worker_takes_no_core_of_its_own(
+    workers: int, wish: str | None, apart: str | None, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits by spinning. Whoever sets the variable has what he set."""
+    monkeypatch.delenv("VLLM_ENABLE_V1_MULTIPROCESSING", raising=False)
+    if wish is not None:
+        monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", wish)
+    child, note = start(options={"tensor_parallel_size": workers})
+    child.end()
+    assert note["apart"] == apart
 
 
 def test_adapters_get_the_next_rank_that_there_is(start: Any) -> None:
