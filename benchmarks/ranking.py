@@ -115,7 +115,7 @@ def resampling(console: Console, rng: np.random.Generator) -> list[tuple[str, bo
     ]  # fmt: skip
     both = pl.concat(parts)
     whole = seconds(lambda: paired_difference(both, "a", "b", resamples=10_000))
-    alone = seconds(lambda: bootstrap_means(p.T, resamples=10_000, rng=rng))
+    alone = seconds(lambda: bootstrap_means(p.T, np.ones_like(p.T), resamples=10_000, rng=rng))
     rows = 1_000_000
     turns = pl.DataFrame(
         {
