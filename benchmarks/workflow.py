@@ -2,8 +2,7 @@
 
 Debates of five in three rounds and a star of eight, on a task of one line, with policies that say the same at once; the
 time of the policies alone is subtracted. Beside it: a turn, and a turn of the same task without a workflow, as many
-of them, which is what the engine costs alone; the table of messages from a table of turns, per message. Where a turn
-hears little more than one message, as in a star, the engine alone is more than what is asked of a message.
+of them, which is what the engine costs alone; the table of messages from a table of turns, per message.
 
 Run: python benchmarks/workflow.py
 """

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import json
 import logging
 import threading
@@ -202,6 +204,24 @@ def test_simultaneous_agents_draw_from_streams_of_their_own() -> None:
     assert len(set(both("ab").values())) == 4
     alone = play(see("a"), end())
     assert column(alone, "action") == [both("ab")["a", 0]]
+
+
+def test_a_stream_goes_on_and_is_made_for_those_who_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    make = Streams.generator
+
+    def counted(self: Streams, group: int, episode: int, agent: str) -> np.random.Generator:
+        made.append(agent)
+        return make(self, group, episode, agent)
+
+    monkeypatch.setattr(Streams, "generator", counted)
+    drawing = Answers(lambda request: Decision(str([int(request.rng.integers(1000)) for _ in range(2)])))
+    team = Team(a=drawing, b=Answers(lambda request: Decision("0")))
+    turns = play(see("a", "b"), StepResult(see("a", "b")), end(), team=team)
+    assert made == ["a"]
+    stream = make(Streams(0), 0, 0, "a")
+    expected = [str([int(stream.integers(1000)) for _ in range(2)]) for _ in range(2)]
+    assert column(turns.filter(pl.col("agent") == "a"), "action") == expected
 
 
 def test_seeds() -> None:
@@ -560,6 +580,22 @@ def test_an_env_that_is_not_installed_stops_the_run() -> None:
 def test_an_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         play(see("a"), end(), team=Team({"*": Answers(fail(KeyboardInterrupt()))}))
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+def test_what_was_set_aside_from_the_search_for_garbage_comes_back(error: BaseException | None) -> None:
+    aside: list[int] = []
+
+    def answer(request: Request) -> Decision:
+        aside.append(gc.get_freeze_count())
+        if error:
+            raise error
+        return Decision("x")
+
+    with contextlib.suppress(KeyboardInterrupt):
+        play(see("a"), end(), team=Team({"*": Answers(answer)}))
+    assert aside[0] > 1000
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*do not start from one observation")

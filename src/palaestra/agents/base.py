@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,17 +24,31 @@ class Past:
     action_ids: np.ndarray
 
 
-class Request(NamedTuple):
+class Request:
     """One agent of one episode asks for its next action.
 
     rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
-    depend on who else is in the batch. past: what came before, if this observation has messages and there are tokens.
+    depend on who else is in the batch. It may be given as what makes it for this agent, for many policies never draw.
+    past: what came before, if this observation has messages and there are tokens.
     """
 
-    observation: Observation
-    agent: str
-    rng: np.random.Generator
-    past: Past | None = None
+    __slots__ = ("_rng", "agent", "observation", "past")
+
+    def __init__(
+        self,
+        observation: Observation,
+        agent: str,
+        rng: np.random.Generator | Callable[[str], np.random.Generator],
+        past: Past | None = None,
+    ) -> None:
+        self.observation, self.agent, self._rng, self.past = observation, agent, rng, past
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The stream."""
+        if callable(self._rng):
+            self._rng = self._rng(self.agent)
+        return self._rng
 
 
 @dataclass(slots=True)

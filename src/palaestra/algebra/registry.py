@@ -8,6 +8,7 @@ in a fixed order, so that the same text means the same in every process. A name 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import importlib
 import importlib.metadata
@@ -155,11 +156,15 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         except InputError as error:
             raise ExpressionError(f"{text!r}: {error}") from error
         try:
-            inspect.signature(make).bind(*values, **options)
+            _signature(make).bind(*values, **options)
             return make(*values, **options)
         except (TypeError, ValueError) as error:
             shown = name if ":" in name else self.signature(name)
             raise ExpressionError(f"{text!r}: {error}; it is {shown}") from error
+
+
+_signature = functools.lru_cache(1024)(inspect.signature)
+"""Every env of a team reads its rules' texts anew, hundreds of them at once."""
 
 
 def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:
@@ -171,6 +176,12 @@ def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, A
     >>> read_call("my.module:critic('v', lr=1e-3)")
     ('my.module:critic', ['v'], {'lr': 0.001})
     """
+    name, values, options = _read_call(text, example)
+    return name, copy.deepcopy(values), copy.deepcopy(options)  # whoever is given a list may change it
+
+
+@functools.lru_cache(4096)
+def _read_call(text: str, example: str) -> tuple[str, list[Any], dict[str, Any]]:
     hint = f"; write e.g. {example}" if example else ""
     match = re.fullmatch(r"\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*|[A-Za-z_]\w*)\s*(\(.*\))?\s*", text, flags=re.DOTALL)
     if match is None:

@@ -7,6 +7,7 @@ in its place here, in one order, so that it cannot matter which of them was firs
 
 from __future__ import annotations
 
+import gc
 import heapq
 import json
 import math
@@ -54,6 +55,7 @@ class _Play:
 
     record: Episode
     place: _Place
+    streams: Streams
     seen: list[Seen] = field(default_factory=list)
     last: dict[str, Row] = field(default_factory=dict)
     talk: dict[str, Observation] = field(default_factory=dict)
@@ -63,6 +65,12 @@ class _Play:
     actions: dict[str, Action] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     turns: int = 0
+
+    def rng(self, agent: str) -> np.random.Generator:
+        """The stream of an agent, made when it first draws."""
+        if agent not in self.generators:
+            self.generators[agent] = self.streams.generator(self.record.group, self.record.episode, agent)
+        return self.generators[agent]
 
     def show(self, seen: list[Seen]) -> None:
         """The next turn: these agents have to act."""
@@ -178,6 +186,7 @@ class Engine:
         order = _episodes(self.plan)
         following = next(order, None)
         turns = finished = 0
+        gc.freeze()  # what is there already need not be searched for garbage again and again while rows pile up
         try:
             while self._refill():
                 turns += self._act()
@@ -197,6 +206,7 @@ class Engine:
                     raise declared.error
                 self.facts = {} if isinstance(declared, Failure) else declared
         finally:
+            gc.unfreeze()
             self.envs.close()
             if self.policies is not None:
                 self.policies.close()
@@ -217,7 +227,7 @@ class Engine:
                 if key is None:
                     break
                 place = self._free.pop() if self._free else self._new_place()
-                plays.append(_Play(Episode(*key, self._seed(key[0])), place))
+                plays.append(_Play(Episode(*key, self._seed(key[0])), place, self._streams))
             if not plays:
                 break
             results = self.envs.map(
@@ -252,14 +262,9 @@ class Engine:
         for play in self._live:
             for agent, observation, row in play.seen:
                 queue = queues.get(agent) or self._queue_of(agent)
-                generator = play.generators.get(agent)
-                if generator is None:
-                    record = play.record
-                    generator = self._streams.generator(record.group, record.episode, agent)
-                    play.generators[agent] = generator
                 queue.plays.append(play)
                 queue.rows.append(row)
-                queue.requests.append(Request(observation, agent, generator, play.past.get(agent)))
+                queue.requests.append(Request(observation, agent, play.rng, play.past.get(agent)))
         waiting = {id(queue): queue for queue in queues.values() if queue.requests}
         answers: dict[int, _Answer] = {}
         beside = [queue for queue in waiting.values() if queue.place is not None]

@@ -181,10 +181,12 @@ class Deliberation(AroundTask):
             if coming:
                 weights[role], held = zip(*self._verdicts(role, own, coming), strict=True)
                 senders[role], turns[role] = tuple(map(_ROLE, coming)), tuple(map(_TURN, coming))
-                kept[role] = tuple([each is None for each in held])
-                reasons[role] = tuple([each or "" for each in held])
-                if not all(kept[role]):
+                if held.count(None) < len(held):
+                    kept[role] = tuple([each is None for each in held])
+                    reasons[role] = tuple([each or "" for each in held])
                     arrived = list(itertools.compress(coming, kept[role]))
+                else:
+                    kept[role], reasons[role] = (True,) * len(coming), ("",) * len(coming)
             self._acting[role] = arrived
             observations[role] = self._observation(role, own if self.graph.own else None, arrived)
         return observations
