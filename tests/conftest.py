@@ -14,6 +14,8 @@ import pytest
 import yaml
 from hypothesis import settings
 
+from palaestra.play.garbage import set_aside_for_good
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -27,11 +29,12 @@ settings.load_profile(os.environ.get("PALAESTRA_EXAMPLES", "fixed"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
-    """Thousands of tests are found and none is garbage: to look for some takes a third of the time."""
+    """Thousands of tests are found and none is garbage: to look for some takes a third of the time, and more later."""
     gc.disable()
     try:
         return (yield)
     finally:
+        set_aside_for_good()
         gc.enable()
 
 

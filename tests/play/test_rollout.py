@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import json
 import logging
 import threading
@@ -580,22 +578,6 @@ def test_an_env_that_is_not_installed_stops_the_run() -> None:
 def test_an_interrupt_gets_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         play(see("a"), end(), team=Team({"*": Answers(fail(KeyboardInterrupt()))}))
-
-
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
-def test_what_was_set_aside_from_the_search_for_garbage_comes_back(error: BaseException | None) -> None:
-    aside: list[int] = []
-
-    def answer(request: Request) -> Decision:
-        aside.append(gc.get_freeze_count())
-        if error:
-            raise error
-        return Decision("x")
-
-    with contextlib.suppress(KeyboardInterrupt):
-        play(see("a"), end(), team=Team({"*": Answers(answer)}))
-    assert aside[0] > 1000
-    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*do not start from one observation")

@@ -7,7 +7,6 @@ in its place here, in one order, so that it cannot matter which of them was firs
 
 from __future__ import annotations
 
-import gc
 import heapq
 import json
 import math
@@ -186,7 +185,6 @@ class Engine:
         order = _episodes(self.plan)
         following = next(order, None)
         turns = finished = 0
-        gc.freeze()  # what is there already need not be searched for garbage again and again while rows pile up
         try:
             while self._refill():
                 turns += self._act()
@@ -206,7 +204,6 @@ class Engine:
                     raise declared.error
                 self.facts = {} if isinstance(declared, Failure) else declared
         finally:
-            gc.unfreeze()
             self.envs.close()
             if self.policies is not None:
                 self.policies.close()

@@ -28,6 +28,7 @@ from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import InputError
 from palaestra.play.boundary import begin
 from palaestra.play.engine import Engine, Report, Seats
+from palaestra.play.garbage import set_aside
 from palaestra.play.plan import Plan
 from palaestra.play.recording import Label, Stored, frames, stream_parquet
 from palaestra.play.shards import cut
@@ -126,7 +127,7 @@ class Local:
             envs=self._envs(), policies=self._policies(), presumed=self.presumed,
         )  # fmt: skip
         openings = _Openings() if plan.episodes > len(plan.numbers) else None
-        with _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
+        with set_aside(), _progress_bar(progress) as report, contextlib.closing(engine.play(report)) as episodes:
             chunks = frames(episodes, Label(plan.run, plan.iteration, plan.version), lambda: engine.facts)
             if openings is not None:
                 chunks = openings.watch(chunks)

@@ -6,7 +6,6 @@ the seed's directory as it comes, so that an interrupted seed goes on where it s
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import time
@@ -31,6 +30,7 @@ from palaestra.learning.lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
 from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
+from palaestra.play.garbage import set_aside_for_good
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_play, versions
@@ -73,8 +73,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     if begun and not clock.before:
         warnings.warn(f"{clock.path} is gone, and with it the time that was spent before", stacklevel=2)
     trained = Training(setup, seed, directory, clock=clock, resume=resume, progress=progress)
-    gc.collect()
-    gc.freeze()  # what is there by now stays; with transformers loaded, every full collection would cost 0.25 s
+    set_aside_for_good()
     lines = trained.run()
     spent = {"after": budgets.total(lines)}
     keep(recipe, seed, trained.team, directory / "policies")
