@@ -3,7 +3,8 @@
 1. 8,192 episodes of Kuhn poker, two language models of .1 M parameters, in 16 shards: one process beside two workers,
    in processes and on Ray. Wall time counts on free cores; on busy ones the ratio of CPU seconds says what it would be:
    all of one process, against half of the workers' and the driver's.
-2. CPU time of the driver per shard, and how often weights are put.
+2. CPU time of the driver per shard, and how often weights are put. Beside it what a bare loop over Ray takes, whose
+   actors sleep as long and answer with as many bytes: below that no driver of ours can come.
 3. Envs that wait: 64 at once, six steps of 20 ms each; two endpoints that take 0.2 s.
 
 Run: python benchmarks/executors.py
@@ -11,6 +12,7 @@ Run: python benchmarks/executors.py
 
 from __future__ import annotations
 
+import io
 import os
 import statistics
 import sys
@@ -38,12 +40,41 @@ def players() -> Team:
     return Team(player_0=LMPolicy.tiny(corpus, name="one"), player_1=LMPolicy.tiny(corpus, name="two", seed=1))
 
 
+def bare_ray(seconds: float, size: int) -> float:
+    """CPU-ms of the driver per call of an actor that sleeps and answers with so many bytes; two of them, no more."""
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Sleeper:
+        def play(self, job: bytes, plan: bytes) -> bytes:
+            time.sleep(seconds)
+            return b"x" * size
+
+    actors = [Sleeper.remote() for _ in range(2)]
+    ray.get([actor.play.remote(b"", b"") for actor in actors])
+    job, free, left = ray.put(b"x" * 2000), list(actors), SHARDS
+    doing: dict[Any, Any] = {}
+    began = time.process_time()
+    while left or doing:
+        while free and left:
+            actor = free.pop()
+            doing[actor.play.remote(job, b"x" * 300)] = actor
+            left -= 1
+        for reference in ray.wait(list(doing), num_returns=1, timeout=1.0)[0]:
+            ray.get(reference)
+            free.append(doing.pop(reference))
+    spent = time.process_time() - began
+    for actor in actors:
+        ray.kill(actor)
+    return spent / SHARDS * 1e3
+
+
 def spread() -> bool:
     team, here = Team.made(players), Local(shards=SHARDS)
     here.play(KUHN, team, Plan(16, 8))  # warm
     holds = True
-    head = f"{'wall s':>7} {'CPU s':>6} {'faster: wall':>13} {'by CPU':>7} {'driver ms/shard':>16} {'puts':>5}"
-    print(f"{'executor':<12} {head}")
+    heads = ("wall s", "CPU s", "faster: wall", "by CPU", "driver ms/shard", "bare loop", "puts")
+    print(f"{'executor':<12}" + "".join(f"{head:>16}" for head in heads))
     for text in (f"processes(workers=2, shards={SHARDS})", f"ray(workers=2, shards={SHARDS})"):
         try:
             executor: Any = EXECUTORS.build(text)
@@ -51,7 +82,7 @@ def spread() -> bool:
             print(f"{text}: left out, {error}")
             continue
         executor.play(KUHN, team, Plan(64, 8))  # workers are there, and have made the team
-        ratios, cpus, drivers = [], [], []
+        ratios, cpus, drivers, bare = [], [], [], [0.0]
         for _ in range(3):  # one beside the other, so that both meet the same machine
             began, cpu = time.perf_counter(), time.process_time()
             whole = here.play(KUHN, team, PLAN)
@@ -64,11 +95,15 @@ def spread() -> bool:
             ratios.append(alone / wall)
             cpus.append(alone_cpu / (work / 2 + driver))
             drivers.append(driver / SHARDS * 1e3)
-        ratio, by_cpu, ms = map(statistics.median, (ratios, cpus, drivers))
+            if text.startswith("ray"):
+                table = io.BytesIO()
+                turns.frame.write_ipc_stream(table)
+                bare.append(bare_ray(2 * wall / SHARDS, table.tell() // SHARDS))
+        ratio, by_cpu, ms, alone = map(statistics.median, (ratios, cpus, drivers, bare[1:] or bare))
         good = max(ratio, by_cpu) >= LEAST_SPEEDUP and ms <= MOST_DRIVER_MS
         holds &= good
-        told = f"{wall:>7.2f} {work:>6.2f} {ratio:>13.2f} {by_cpu:>7.2f} {ms:>16.2f} {executor.crew.put:>5}"
-        print(f"{text.split('(')[0]:<12} {told}")
+        numbers = (wall, work, ratio, by_cpu, ms, alone, executor.crew.put)
+        print(f"{text.split('(')[0]:<12}" + "".join(f"{number:>16.2f}" for number in numbers))
         executor.close()
     print(f"criterion: {LEAST_SPEEDUP} times as fast, driver at most {MOST_DRIVER_MS} ms per shard: {said(holds)}\n")
     return holds

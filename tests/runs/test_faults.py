@@ -44,7 +44,7 @@ KILLED = {
     "policies": {"guide": MODEL},
     "warm_start": {"steps": 30, "lr": 0.02, "batch": 32},
     "learn": {"lr": {"guide": 0.01, "seeker": 0.2}, "terms": ["surrogate()", "kl(0.01)"], "minibatch": 16},
-    "train": {"iterations": 8, "checkpoint_every": 2, "evaluate_every": 3, "save_turns": "all"},
+    "train": {"iterations": 6, "checkpoint_every": 2, "evaluate_every": 3, "save_turns": "all"},
 }
 
 
@@ -127,7 +127,7 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     torch.set_num_threads(threads)
 
     def final(folder: Path) -> dict[str, Any]:
-        return checkpoints.load(folder / "checkpoints" / "iteration-000008")
+        return checkpoints.load(folder / "checkpoints" / "iteration-000006")
 
     one, other = final(directory), final(tmp_path / "whole")
     assert sum(tensor.numel() for tensor in one["policies"]["guide"].values()) > 5000
@@ -187,7 +187,7 @@ def test_a_world_that_breaks(fault: dict[str, float], boundary: str, tmp_path: P
     assert played.height == 2 * 12 * 2, "every system has every trial, the failed ones included"
     counted = sum(sum(row["errors"].values()) for row in summary["table"])
     assert counted == played.height - played["error"].null_count()
-    state = checkpoints.load(tmp_path / "seed-0" / "checkpoints" / "iteration-000008")
+    state = checkpoints.load(tmp_path / "seed-0" / "checkpoints" / "iteration-000006")
     assert all(bool(policy["logits"].isfinite().all()) for policy in state["policies"].values())
 
 

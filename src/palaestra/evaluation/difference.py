@@ -113,7 +113,7 @@ def paired_difference(
     mean, sd = settle(float(flat.mean()), scale), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
     variance, freedom = clustered_variance(values, groups)
     error = math.sqrt(variance)
-    quantile = float(scipy.stats.t.ppf((1 + level) / 2, freedom)) if freedom >= 1 else math.nan
+    quantile = float(scipy.special.stdtrit(freedom, (1 + level) / 2)) if freedom >= 1 else math.nan
     margin = quantile * error
     low, high = mean - margin, mean + margin
     share, tails, draws = binary(pair[value]), [(1 - level) / 2, (1 + level) / 2], np.empty(0)
@@ -141,7 +141,7 @@ def paired_difference(
         if len(draws):
             p = max(p, _studentised_pvalue(mean / error, draws))
     else:
-        p = float(2 * scipy.stats.t.sf(abs(mean) / error, freedom))
+        p = float(2 * scipy.special.stdtr(freedom, -abs(mean) / error))
     method = "bootstrap, clustered by " + ("task" if groups is None else "cluster") + (" and run" if runs > 1 else "")
     known = margin > 0 and math.isfinite(margin)
     detectable = detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if known else math.nan
@@ -217,10 +217,16 @@ def _lattice_pvalue(steps: np.ndarray) -> float:
     null = np.ones(1)
     for size, count in zip(*np.unique(np.abs(steps), return_counts=True), strict=True):
         sums = np.zeros(2 * size * count + 1)
-        sums[:: 2 * size] = scipy.stats.binom.pmf(np.arange(count + 1), count, 0.5)
-        null = scipy.signal.convolve(null, sums)
+        sums[:: 2 * size] = _halves(count)
+        null = sums if len(null) == 1 else scipy.signal.convolve(null, sums)
     reach = np.abs(steps).sum()
     return float(np.clip(null[np.abs(np.arange(-reach, reach + 1)) >= abs(steps.sum())].sum(), 0.0, 1.0))
+
+
+def _halves(count: int) -> np.ndarray:
+    """P(k heads of `count` fair coins), float64[count + 1]; of scipy.stats that would take a second to load."""
+    heads, log = np.arange(count + 1), scipy.special.gammaln
+    return np.asarray(np.exp(log(count + 1) - log(heads + 1) - log(count - heads + 1) - count * math.log(2)))
 
 
 def _check_system(trials: pl.DataFrame, system: str) -> None:

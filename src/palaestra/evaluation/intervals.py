@@ -288,7 +288,7 @@ def share_of_cells(values: np.ndarray, *, n: int, groups: np.ndarray | None = No
         spread = mean * (1 - mean)
         variance = (clusters * variance + spread / clusters) / (clusters + 1)
         effective = min(spread / variance, float(n)) if spread > 0 and math.isfinite(variance) else float(clusters)
-        shrink = scipy.stats.norm.ppf((1 + level) / 2) / _t(level, freedom)
+        shrink = scipy.special.ndtri((1 + level) / 2) / _t(level, freedom)
         effective *= shrink**2 if spread > 0 and math.isfinite(shrink) else 1.0
     low, high = map(float, wilson(mean * effective, effective, level=level))
     return Estimate(mean, low, high, n, clusters, runs, _clusters("Wilson", values, groups))
@@ -301,7 +301,7 @@ def wilson(hits: Any, n: Any, *, level: float = 0.95) -> tuple[np.ndarray, np.nd
     [array([0.   , 0.188, 0.61 ]), array([0.39 , 0.812, 1.   ])]
     """
     hits, n = np.asarray(hits, float), np.asarray(n, float)
-    z = scipy.stats.norm.ppf((1 + level) / 2)
+    z = scipy.special.ndtri((1 + level) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         share, wide = hits / n, 1 + z**2 / n
         centre = (share + z**2 / (2 * n)) / wide
@@ -362,7 +362,7 @@ def _counts(n: Any, c: Any, k: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _t(level: float, freedom: float) -> float:
-    return float(scipy.stats.t.ppf((1 + level) / 2, freedom)) if freedom >= 1 else math.nan
+    return float(scipy.special.stdtrit(freedom, (1 + level) / 2)) if freedom >= 1 else math.nan
 
 
 def _units(values: np.ndarray, groups: np.ndarray | None) -> tuple[int, int]:

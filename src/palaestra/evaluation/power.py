@@ -22,7 +22,8 @@ def detectable_difference(
     For n tasks whose paired differences have standard deviation sd: sd/√n; for two independent samples of n trials
     with success rate p: √(2p(1-p)/n). freedom: of the standard error; infinite gives normal quantiles.
     """
-    return float(scipy.stats.t.ppf(1 - alpha / 2, freedom) + scipy.stats.t.ppf(power, freedom)) * standard_error
+    quantiles = scipy.special.stdtrit(freedom, [1 - alpha / 2, power])
+    return float(quantiles.sum()) * standard_error
 
 
 def runs_needed(

@@ -158,6 +158,7 @@ def run_spread(trials: pl.DataFrame, *, value: str = "success", level: float = 0
         mean = float(scores.mean()) if len(scores) else math.nan
         return RunSpread(mean, math.nan, math.nan, math.nan, math.nan, predicted, len(scores), tasks)
     sd, freedom = float(scores.std(ddof=1)), len(scores) - 1
-    low, high = (sd * math.sqrt(freedom / scipy.stats.chi2.ppf(q, freedom)) for q in ((1 + level) / 2, (1 - level) / 2))
+    quantiles = (2 * scipy.special.gammaincinv(freedom / 2, q) for q in ((1 + level) / 2, (1 - level) / 2))  # of chi²
+    low, high = (sd * math.sqrt(freedom / each) for each in quantiles)
     spread = float(scores.max() - scores.min())
     return RunSpread(float(scores.mean()), sd, low, high, spread, predicted, len(scores), tasks)
