@@ -23,7 +23,7 @@ from palaestra.errors import EnvError, InputError, nearest
 Facts = Mapping[str, type]
 """Name -> type; lists are written `list[float]`."""
 
-_INT64 = range(-(2**63), 2**63)
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def _float(value: Any) -> float:
@@ -37,11 +37,11 @@ def _float(value: Any) -> float:
 
 
 def _int(value: Any) -> int:
-    if type(value) is int and -(2**63) <= value < 2**63:
+    if type(value) is int and _LEAST <= value <= _MOST:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError
-    if int(value) not in _INT64:
+    if not _LEAST <= int(value) <= _MOST:
         raise ValueError("does not fit into 64 bits")
     return int(value)
 
@@ -60,52 +60,55 @@ def _str(value: Any) -> str:
     return clean(value)
 
 
-def _each(plain: Callable[[Any], bool], read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """plain: whether values need not be read one by one, as is nearly always so."""
-
-    def list_of(value: Any) -> tuple[Any, ...]:
-        if type(value) is tuple or type(value) is list:
-            if not value or plain(value):
-                return tuple(value)
-        elif not isinstance(value, list | tuple | np.ndarray):
-            raise TypeError
-        return tuple([read(each) for each in value])
-
-    return list_of
+def _each(value: Any, read: Callable[[Any], Any]) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise TypeError
+    return tuple([read(each) for each in value])
 
 
-def _plain_floats(values: Any) -> bool:  # what is told of a turn is short, and loops are the fastest then
-    for each in values:  # noqa: SIM110
-        if type(each) is not float or not math.isfinite(each):
-            return False
-    return True
+def _floats(value: Any) -> tuple[Any, ...]:  # nearly always there is nothing to read, and what a turn tells is short
+    if type(value) is tuple or type(value) is list:
+        for each in value:
+            if type(each) is not float or not math.isfinite(each):
+                break
+        else:
+            return tuple(value)
+    return _each(value, _float)
 
 
-def _plain_ints(values: Any) -> bool:
-    for each in values:  # noqa: SIM110
-        if type(each) is not int or not -(2**63) <= each < 2**63:
-            return False
-    return True
+def _ints(value: Any) -> tuple[Any, ...]:
+    if type(value) is tuple or type(value) is list:
+        for each in value:
+            if type(each) is not int or not _LEAST <= each <= _MOST:
+                break
+        else:
+            return tuple(value)
+    return _each(value, _int)
 
 
-def _plain_bools(values: Any) -> bool:
-    for each in values:  # noqa: SIM110
-        if each is not True and each is not False:
-            return False
-    return True
+def _bools(value: Any) -> tuple[Any, ...]:
+    if type(value) is tuple or type(value) is list:
+        for each in value:
+            if each is not True and each is not False:
+                break
+        else:
+            return tuple(value)
+    return _each(value, _bool)
 
 
-def _plain_texts(values: Any) -> bool:
-    for each in values:  # noqa: SIM110
-        if type(each) is not str or not each.isascii():
-            return False
-    return True
+def _strs(value: Any) -> tuple[Any, ...]:
+    if type(value) is tuple or type(value) is list:
+        for each in value:
+            if type(each) is not str or not each.isascii():
+                break
+        else:
+            return tuple(value)
+    return _each(value, _str)
 
 
 _READ: dict[Any, Callable[[Any], Any]] = {
     float: _float, int: _int, bool: _bool, str: _str,
-    list[float]: _each(_plain_floats, _float), list[int]: _each(_plain_ints, _int),
-    list[bool]: _each(_plain_bools, _bool), list[str]: _each(_plain_texts, _str),
+    list[float]: _floats, list[int]: _ints, list[bool]: _bools, list[str]: _strs,
 }  # fmt: skip
 _PLAIN: dict[Any, Any] = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean, str: pl.String}
 DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtype in _PLAIN.items()}}  # type: ignore[valid-type]

@@ -99,7 +99,7 @@ def step(env: Env, actions: Mapping[str, Action], facts: Facts = _NOTHING) -> Ou
         rewards={agent: None if value is None else _finite(env, agent, value) for agent, value in rewards.items()},
         terminated=bool(result.terminated or (over and not result.truncated)),
         truncated=bool(result.truncated),
-        valid={agent: bool(_flag("valid", value)) for agent, value in valid.items()},
+        valid={agent: value if value is True else bool(_flag("valid", value)) for agent, value in valid.items()},
         success=_flag("success", success)
         if each is None
         else {agent: _flag("success", value) for agent, value in each.items()},

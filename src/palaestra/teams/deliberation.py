@@ -111,12 +111,12 @@ class Deliberation(AroundTask):
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._acting)}")
         info: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
         spoken = [self._read(role, read_answer(action)) for role, action in actions.items()]
-        answers = info["answer"] = {said.role: said.text for said in spoken}
-        info["score"] = {role: self._true[text] for role, text in answers.items()}
-        info["valid"] = {role: score is not None for role, score in info["score"].items()}
+        info["answer"], info["score"], info["valid"] = answers, scores, valid = {}, {}, {}
         for said in spoken:  # only now, since those who speak at once do not hear each other
-            before = self._said.pop(said.role, None)
-            self._said[said.role] = before if before and self._improve and not _better(said, before) else said
+            role, score = said.role, self._true[said.text]
+            answers[role], scores[role], valid[role] = said.text, score, score is not None
+            before = self._said.pop(role, None)
+            self._said[role] = before if before and self._improve and not _better(said, before) else said
         self._every += spoken
         self._turn += 1
         latest = [said for said in self._said.values() if said.held is None] or list(self._said.values())
