@@ -187,7 +187,7 @@ def test_a_world_that_breaks(fault: dict[str, float], boundary: str, tmp_path: P
     assert played.height == 2 * 12 * 2, "every system has every trial, the failed ones included"
     counted = sum(sum(row["errors"].values()) for row in summary["table"])
     assert counted == played.height - played["error"].null_count()
-    state = checkpoints.load(tmp_path / "seed-0" / "checkpoints" / "iteration-000006")
+    state = checkpoints.load(tmp_path / "seed-0" / "checkpoints" / "iteration-000008")
     assert all(bool(policy["logits"].isfinite().all()) for policy in state["policies"].values())
 
 
