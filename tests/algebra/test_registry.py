@@ -22,3 +22,17 @@ def test_a_name_that_is_given_again_is_built_anew(monkeypatch: pytest.MonkeyPatc
     names.remove("one")
     names.add("one", lambda number: [number])
     assert names.build("one(2)") == [2]
+
+
+def test_a_maker_that_cannot_be_hashed_is_a_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaestra.algebra.registry.REGISTRIES", {})
+
+    class Maker:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, number: int) -> int:
+            return number
+
+    names: Registry[int] = Registry("kind of a test")
+    names._made["one"] = Maker()
+    assert names.build("one(2)") == 2

@@ -163,8 +163,12 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             raise ExpressionError(f"{text!r}: {error}; it is {shown}") from error
 
 
-_signature = functools.lru_cache(1024)(inspect.signature)
+_remembered = functools.lru_cache(1024)(inspect.signature)
 """Every env of a team reads its rules' texts anew, hundreds of them at once."""
+
+
+def _signature(make: Callable[..., Any]) -> inspect.Signature:
+    return _remembered(make) if getattr(make, "__hash__", None) else inspect.signature(make)
 
 
 def read_call(text: str, example: str = "") -> tuple[str, list[Any], dict[str, Any]]:
