@@ -158,7 +158,7 @@ def test_an_interruption_says_how_it_goes_on(command: str, how: str, say: Any, m
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(app, "app", interrupted)
+    monkeypatch.setattr(app, "_command", lambda count: interrupted)
     assert say(command).stderr.strip() == f"interrupted; it goes on with {how}"
 
 

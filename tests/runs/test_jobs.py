@@ -23,6 +23,7 @@ from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeErr
 from palaestra.interface.library import compare, train
 from palaestra.learning import lock
 from palaestra.learning.lock import locked
+from palaestra.play import children
 from palaestra.runs import jobs as run
 from palaestra.runs.jobs import Job, run_jobs
 from palaestra.runs.recipe import Recipe, alone, override
@@ -206,7 +207,7 @@ def test_a_job_that_fails_stops_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    monkeypatch.setattr(children, "begin", stand_ins.nothing)
     began = time.monotonic()
     with pytest.raises(error, match=said):
         run_jobs([Work(title, tmp_path) for title in titles], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
@@ -225,7 +226,7 @@ def test_a_process_that_dies_before_it_is_watched(
 
     monkeypatch.setattr(ProcessPoolExecutor, "_adjust_process_count", start)
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    monkeypatch.setattr(children, "begin", stand_ins.nothing)
     began = time.monotonic()
     with pytest.raises(PalaestraError, match="the process of a seed was killed"):
         run_jobs([Work(title, tmp_path) for title in ("sleeps", "dies")], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
@@ -236,7 +237,7 @@ def test_jobs_are_done_in_order_and_keep_the_time(
     tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    monkeypatch.setattr(children, "begin", stand_ins.nothing)
     clock = Clock(tmp_path / "clock.json", resume=False)
     work: list[Any] = [Work("works", tmp_path, seed) for seed in (5, 3, 4)]
     done = run_jobs(work, resume=True, jobs=1, console=quiet, clock=clock)
@@ -248,7 +249,7 @@ def test_alarms_are_said_while_it_trains_each_kind_once(
     tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(run, "_follow_parent", stand_ins.nothing)
+    monkeypatch.setattr(children, "begin", stand_ins.nothing)
     run_jobs([Work("warns", tmp_path)], resume=False, jobs=1, console=quiet)  # type: ignore[list-item]
     said = (tmp_path / "progress.txt").read_text()
     assert said.count("warns, iteration 1: policy 'a': 91% of its rows have no credit") == 1

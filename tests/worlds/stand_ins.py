@@ -18,7 +18,7 @@ class Work(NamedTuple):
     title: str
     directory: Path
     seed: int = 0
-    recipe: Any = SimpleNamespace(train=SimpleNamespace(iterations=3))
+    recipe: Any = SimpleNamespace(train=SimpleNamespace(iterations=3), policies={})
 
 
 def do(work: Work, resume: bool, ranks: int = 1) -> dict[str, Any]:
@@ -34,5 +34,5 @@ def do(work: Work, resume: bool, ranks: int = 1) -> dict[str, Any]:
     return {"seed": work.seed, "resume": resume}
 
 
-def nothing() -> None:
+def nothing(*_: object) -> None:
     """Stands for what prepares a process."""

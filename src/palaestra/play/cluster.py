@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from palaestra.errors import PalaestraError, StorageError, missing_extra
+from palaestra.play.children import one_thread
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
-from palaestra.play.processes import one_thread
 from palaestra.play.shards import Answer, Job, Player
 from palaestra.play.workers import LOSSES, Crew, Lost, Spread
 

@@ -1,23 +1,18 @@
 """The executor `processes`: workers on this machine, each a process with one torch thread.
 
-Weights are a file that every worker reads, tables come back as Arrow through a pipe. Processes are spawned, never
-forked: threads of torch and of polars do not survive that. A worker whose parent is gone ends itself.
+Weights are a file that every worker reads, tables come back as Arrow through a pipe. No worker is forked from the
+driver: threads of torch and of polars do not survive that. A worker whose parent is gone ends itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import multiprocessing
 import os
 import pickle
 import shutil
-import signal
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -25,6 +20,7 @@ from typing import Any
 
 from palaestra.algebra.files import whole
 from palaestra.errors import PalaestraError
+from palaestra.play import children
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
 from palaestra.play.shards import Answer, Job, Player
@@ -66,9 +62,9 @@ class _Member:
     """A process, the end of its pipe that is here, and whether it is ready and has nothing to do."""
 
     def __init__(self, folder: str) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = children.context(*children.TORCH)
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, folder), name="palaestra-worker")
+        self.process = context.Process(target=_work, args=(theirs, folder, dict(os.environ)), name="palaestra-worker")
         self.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         self.ready = self.idle = False
@@ -179,9 +175,9 @@ def _end_all(members: dict[int, _Member], folder: str) -> None:
 # -- in the worker ----------------------------------------------------------------------------------------------------
 
 
-def _work(connection: Connection, folder: str) -> None:
-    follow_parent(folder)
-    one_thread()
+def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -> None:
+    children.begin(environment, folder)
+    children.one_thread()
     player = Player(_read)
     connection.send(None)
     while True:
@@ -195,29 +191,3 @@ def _work(connection: Connection, folder: str) -> None:
 def _read(place: str) -> Any:
     with open(place, "rb") as file:
         return pickle.load(file)
-
-
-def one_thread() -> None:
-    """One torch thread: workers share the cores, and more would change the last bits."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-
-
-def follow_parent(folder: str | None = None) -> None:
-    """Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
-
-    folder: is removed then.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def wait_for_it() -> None:
-        if parent is not None:
-            parent.join()
-        if folder is not None:
-            time.sleep(0.1)  # other workers may be reading
-            shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
-
-    threading.Thread(target=wait_for_it, daemon=True).start()

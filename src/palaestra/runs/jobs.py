@@ -14,7 +14,7 @@ import math
 import multiprocessing
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,11 +26,11 @@ from palaestra.evaluation import trials
 from palaestra.learning import checkpoints
 from palaestra.learning.lock import locked
 from palaestra.learning.ranks import by_itself, world
-from palaestra.play.processes import follow_parent as _follow_parent
+from palaestra.play import children
 from palaestra.runs import build
 from palaestra.runs.budget import UNBOUND, spending
 from palaestra.runs.budget import read as read_budget
-from palaestra.runs.policies import FROM_DISK
+from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
 from palaestra.runs.proof import after_training, economics, pairs, summarise
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, load, override
@@ -76,6 +76,7 @@ def train(
         PalaestraError: what stopped a seed.
     """
     ranks_fit(recipe, ranks)
+    children.prepare(*_imports([recipe]))
     _check(recipe)
     with locked(directory):
         resume = admit(recipe, directory, resume=resume)
@@ -176,7 +177,7 @@ def run_jobs(
             with dismissed():
                 return [run_seed(*job[:3], resume=resume, progress=bars.task(job.title)) for job in work]
         tasks = [_Watched(job, bars) for job in work]
-        with _pool(jobs) as pool:
+        with _pool(jobs, _imports(job.recipe for job in work)) as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
             for job in work:
                 futures.append(pool.submit(_run_job, job, resume, ranks))
@@ -196,12 +197,18 @@ def run_jobs(
     return [future.result() for future in futures]
 
 
+def _imports(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """What their seeds will import."""
+    kinds = {part.kind for recipe in recipes for part in recipe.policies.values()}
+    return children.TORCH if kinds.isdisjoint(LANGUAGE_MODELS) else (*children.TORCH, *children.LANGUAGE)
+
+
 @contextlib.contextmanager
-def _pool(jobs: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+def _pool(jobs: int, imports: Sequence[str]) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     """Processes that are stopped at once if anything goes wrong here, an interruption included."""
     others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context, initializer=_follow_parent)
+    context = children.context(*imports)
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, context, children.begin, (dict(os.environ),))
     try:
         yield pool
     except BaseException as error:
@@ -299,6 +306,7 @@ def compare(
     if budget is not None:
         part = {"budget": dict(read_budget(budget)), "iterations": UNBOUND}
         recipes = {value: override(recipe, {"train": part}) for value, recipe in recipes.items()}
+    children.prepare(*_imports(recipes.values()))
     for value, recipe in recipes.items():
         try:
             _check(recipe)

@@ -83,6 +83,9 @@ def served(made: Making) -> Policy:
 FROM_DISK = ("lm", "served")
 """Kinds that read a model from disk or a hub."""
 
+LANGUAGE_MODELS = ("tiny", *FROM_DISK)
+"""Kinds that need transformers."""
+
 
 def check_from_disk(kind: str, made: Making) -> None:
     """What can be known of such a kind without reading the model. Raises RecipeError if it cannot be made."""

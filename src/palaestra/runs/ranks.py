@@ -8,7 +8,6 @@ of one learner only.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import Any
 
 from palaestra.errors import PalaestraError, RecipeError
 from palaestra.learning.ranks import leave, world
+from palaestra.play import children
 from palaestra.runs.recipe import Recipe, import_modules
 
 END = 10.0
@@ -58,9 +58,11 @@ def started(count: int, timeout: float) -> Iterator[None]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    context = multiprocessing.get_context("spawn")
+    context = children.context(*children.TORCH)
     numbered = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
-    others = [context.Process(target=serve, args=(timeout, each), daemon=True) for each in numbered[1:]]
+    others = [
+        context.Process(target=serve, args=(timeout, dict(os.environ) | each), daemon=True) for each in numbered[1:]
+    ]
     for process in others:
         process.start()
     os.environ.update(numbered[0])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palaestra.algebra.files import write_text
 from palaestra.interface.report import formatting
@@ -36,6 +37,9 @@ from palaestra.interface.report.sections import (
     versions,
 )
 from palaestra.interface.report.team import team
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def write_report(run_dir: Path) -> Path:
@@ -80,8 +84,8 @@ def write_report(run_dir: Path) -> Path:
     return write_page(run.path / "report.html", page)
 
 
-def render(template: str, **context: Any) -> str:
-    """Fill a template. Everything is escaped, except `Markup` that this package drew itself."""
+@cache
+def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -94,8 +98,13 @@ def render(template: str, **context: Any) -> str:
     environment.filters |= {
         name: getattr(formatting, name) for name in ("number", "points", "span", "seconds", "p_value", "prose")
     }
+    return environment
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill a template. Everything is escaped, except `Markup` that this package drew itself."""
     context = {"told": "", "today": date.today().isoformat()} | context
-    return environment.get_template(template).render(**context)
+    return _templates().get_template(template).render(**context)
 
 
 def write_page(path: Path, text: str) -> Path:

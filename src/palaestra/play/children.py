@@ -1,0 +1,73 @@
+"""Processes that play or train: how they start, and that they end with whoever started them.
+
+torch and transformers take five seconds of a core to import. On Linux one process, started when the first is needed,
+has imported them and nothing else, and the others are forked from it (`forkserver` of Python): none of the threads that
+a fork would lose is there yet. Elsewhere, and beside an accelerator, whose driver (CUDA, ROCm) may not survive a fork,
+each starts from nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, SpawnContext
+from pathlib import Path
+
+TORCH = ("torch", "torch._dynamo")
+"""What every learner needs; the second is what the first step of an optimiser imports."""
+
+LANGUAGE = ("transformers", "transformers.models.llama.modeling_llama")
+"""What language models need besides."""
+
+_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
+
+
+def context(*modules: str) -> ForkServerContext | SpawnContext:
+    """How processes are started here; modules: what they will import. Only those of the first call count."""
+    if sys.platform != "linux" or any(map(os.path.exists, _ACCELERATORS)):
+        return multiprocessing.get_context("spawn")
+    chosen = multiprocessing.get_context("forkserver")
+    chosen.set_forkserver_preload(list(modules))
+    return chosen
+
+
+def prepare(*modules: str) -> None:
+    """Let them be imported for the processes to come, beside what this one does in the meantime."""
+    if isinstance(context(*modules), ForkServerContext):
+        forkserver.ensure_running()
+
+
+def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> None:
+    """The first thing that a child does: have the environment of its parent as it is now, and follow it.
+
+    Whoever interrupts a run means the parent, which stops this process; if it cannot any more, this one ends.
+    folder: is removed then.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def wait_for_it() -> None:
+        if parent is not None:
+            parent.join()
+        if folder is not None:
+            time.sleep(0.1)  # other workers may be reading
+            shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=wait_for_it, daemon=True).start()
+
+
+def one_thread() -> None:
+    """One torch thread: workers share the cores, and more would change the last bits."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
