@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import settings
 
+from palaestra.play import children
 from palaestra.play.garbage import set_aside_for_good
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def pytest_collection() -> Generator[None]:
         set_aside_for_good()
         gc.enable()
 
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # whichever test starts the first process, many of them play language models
+    children.TORCH += children.LANGUAGE
 
 collect_ignore = ["plugin"]  # a package of its own: importing it here would register its names everywhere
 

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import functools
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import several
 import torch
+from forked import fork
 
 from palaestra.errors import InputError, RankError
 from palaestra.learning import PolicyGradient, checkpoints, ranks
 from palaestra.learning.devices import Devices
-
-sys.path.append(str(Path(__file__).parent))
-import several
-
-SCRIPT = Path(several.__file__)
 
 
 class Found:
@@ -40,14 +36,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("several")
     several.kept("one", folder / "one")
     several.team_of()["a"].save(folder / "base")  # type: ignore[attr-defined]
-    processes = several.launch(SCRIPT, str(folder))
+    said = [folder / f"said-{rank}.txt" for rank in range(2)]
+    processes = [
+        fork(several.main, folder, said=file, environment=place)
+        for place, file in zip(several.places(), said, strict=True)
+    ]
     try:
-        said = [process.communicate(timeout=600)[0] for process in processes]
+        for process in processes:
+            process.join(600)
     finally:
         for process in processes:
             process.kill()
-    assert processes[0].returncode == 0, said[0]
-    assert processes[1].returncode == -9, said[1]
+    assert processes[0].exitcode == 0, said[0].read_text()
+    assert processes[1].exitcode == -9, said[1].read_text()
     return Found(folder)
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +10,7 @@ from typing import Any
 import overlapping
 import pytest
 import torch
+from forked import fork
 from overlapping import ITERATIONS, same, simulate, state_of, trainer
 
 from palaestra.algebra.turns import Turns
@@ -55,19 +52,14 @@ def test_processes_play_ahead_by_the_same_rule() -> None:
 
 
 def test_kill_9_and_resume_replay_what_was_under_way(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, overlapping.__file__, str(tmp_path), "2", "local"],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    process = fork(overlapping.slowly, tmp_path, 2, said=tmp_path / "said.txt")
     deadline, metrics = time.monotonic() + 120, tmp_path / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
-        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
+        assert process.is_alive(), (tmp_path / "said.txt").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     done = metrics.read_text().count("\n")
     resumed = trainer(tmp_path, lag=2, iterations=done + 4)
     lines = resumed.run(resume=True)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import matching
 import polars as pl
 import pytest
 import torch
+from forked import fork
 
 from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
@@ -29,18 +27,10 @@ from palaestra.learning import PolicyGradient, Trainer, checkpoints, lock
 from palaestra.learning.alarms import alarms
 from palaestra.play.executors import Local
 
-SCRIPT = Path(__file__).with_name("matching.py")
 
-
-@pytest.fixture(scope="module")
-def matching() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("matching", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    torch.set_num_threads(1)  # as in the script: the order of sums must be the same
-    return module
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)  # as in what is killed: the order of sums must be the same
 
 
 def parameters(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -60,9 +50,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(
-    matching: ModuleType, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, torch.Tensor]]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
     directory = tmp_path_factory.mktemp("uninterrupted")
     trainer = matching.trainer(directory)
     trainer.run()
@@ -95,9 +83,7 @@ def test_what_is_written(uninterrupted: tuple[Path, dict[str, torch.Tensor]]) ->
     assert sum(json.loads((directory / "contributions.json").read_text()).values()) == pytest.approx(1)
 
 
-def test_a_run_is_determined_by_its_seed(
-    matching: ModuleType, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
-) -> None:
+def test_a_run_is_determined_by_its_seed(uninterrupted: tuple[Path, dict[str, torch.Tensor]]) -> None:
     again, other = matching.trainer(None), matching.trainer(None, seed=4)
     history = again.run()
     other.run()
@@ -117,7 +103,7 @@ def test_a_run_is_determined_by_its_seed(
     assert timeless == stored
 
 
-def test_it_learns(matching: ModuleType) -> None:
+def test_it_learns() -> None:
     """Two independent tables have to agree on a code for three digits; one pair in three is right by chance."""
     trainer = matching.trainer(None, tables=True, iterations=60, groups=16)
     trainer.learner = PolicyGradient(trainer.team, lr=0.1)
@@ -127,23 +113,18 @@ def test_it_learns(matching: ModuleType) -> None:
 
 
 def test_kill_9_and_resume_give_the_same_parameters_to_the_bit(
-    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+    tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(tmp_path)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    process = fork(matching.slowly, tmp_path, said=tmp_path / "said.txt")
     deadline = time.monotonic() + 60
     metrics = tmp_path / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n") >= 8):
-        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
+        assert process.is_alive(), (tmp_path / "said.txt").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.stderr.close()  # type: ignore[union-attr]
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     killed_at = len(lines(tmp_path))
     assert 8 <= killed_at < 12
     with metrics.open("a") as file:
@@ -163,7 +144,7 @@ def test_kill_9_and_resume_give_the_same_parameters_to_the_bit(
     )
 
 
-def test_a_run_that_is_over_is_not_run_again(matching: ModuleType, tmp_path: Path) -> None:
+def test_a_run_that_is_over_is_not_run_again(tmp_path: Path) -> None:
     first = matching.trainer(tmp_path, iterations=2)
     first.run()
     again = matching.trainer(tmp_path, iterations=2)
@@ -173,7 +154,7 @@ def test_a_run_that_is_over_is_not_run_again(matching: ModuleType, tmp_path: Pat
 
 
 def test_a_run_ends_with_the_iteration_that_is_enough(
-    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+    tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
     """It is looked at, kept, and not gone on from; what was learned until then is the same."""
     seen: list[int] = []
@@ -198,7 +179,7 @@ def test_a_run_ends_with_the_iteration_that_is_enough(
         start(lag=1)
 
 
-def test_directories_with_another_run_are_refused(matching: ModuleType, tmp_path: Path) -> None:
+def test_directories_with_another_run_are_refused(tmp_path: Path) -> None:
     matching.trainer(tmp_path, iterations=1).run()
     with pytest.raises(InputError, match=r"holds a run already .iteration-000001.: resume it"):
         matching.trainer(tmp_path).run()
@@ -212,7 +193,7 @@ def test_directories_with_another_run_are_refused(matching: ModuleType, tmp_path
         matching.trainer(None, group_size=0)
 
 
-def test_metrics_without_a_checkpoint_are_not_wiped(matching: ModuleType, tmp_path: Path) -> None:
+def test_metrics_without_a_checkpoint_are_not_wiped(tmp_path: Path) -> None:
     matching.trainer(tmp_path, iterations=2).run()
     shutil.rmtree(tmp_path / "checkpoints")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
@@ -226,9 +207,7 @@ def test_metrics_without_a_checkpoint_are_not_wiped(matching: ModuleType, tmp_pa
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_directory_has_one_trainer_at_a_time(
-    matching: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_has_one_trainer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "PATIENCE", 0.0)
     refused: list[str] = []
 
@@ -250,7 +229,7 @@ def test_a_directory_has_one_trainer_at_a_time(
 
 
 def test_a_start_that_failed_is_in_nobodys_way(
-    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+    tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
     with pytest.raises(EnvError, match="no episode of the first iteration"):
         matching.trainer(tmp_path, failing=1.0).run()
@@ -260,7 +239,7 @@ def test_a_start_that_failed_is_in_nobodys_way(
 
 
 def test_a_damaged_checkpoint_is_passed_over(
-    matching: ModuleType, tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
+    tmp_path: Path, uninterrupted: tuple[Path, dict[str, torch.Tensor]]
 ) -> None:
     matching.trainer(tmp_path, iterations=9).run()
     with (tmp_path / "checkpoints/iteration-000009/tensors.safetensors").open("r+b") as file:
@@ -272,7 +251,6 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
-    matching: ModuleType,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     uninterrupted: tuple[Path, dict[str, torch.Tensor]],
@@ -297,7 +275,7 @@ def test_a_disk_that_fills_up_leaves_the_checkpoint_before(
     assert equal(parameters(trainer), uninterrupted[1])
 
 
-def test_an_unusable_directory_stops_the_run_before_anything_is_played(matching: ModuleType, tmp_path: Path) -> None:
+def test_an_unusable_directory_stops_the_run_before_anything_is_played(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     trainer = matching.trainer(tmp_path / "file" / "run")
     trainer.env = None
@@ -305,7 +283,7 @@ def test_an_unusable_directory_stops_the_run_before_anything_is_played(matching:
         trainer.run()
 
 
-def test_an_env_that_breaks_in_5_percent_of_steps(matching: ModuleType, tmp_path: Path) -> None:
+def test_an_env_that_breaks_in_5_percent_of_steps(tmp_path: Path) -> None:
     trainer = matching.trainer(tmp_path, failing=0.05, groups=10, save_turns="all", executor=Local(timeout=None))
     seen: list[pl.DataFrame] = []
     update = trainer.learner.update
@@ -332,7 +310,7 @@ def test_an_env_that_breaks_in_5_percent_of_steps(matching: ModuleType, tmp_path
     assert any("groups lack episodes (" in alarm for line in history for alarm in line["alarms"])
 
 
-def test_incomplete_groups_can_be_kept_without_their_failed_episodes(matching: ModuleType) -> None:
+def test_incomplete_groups_can_be_kept_without_their_failed_episodes() -> None:
     trainer = matching.trainer(None, failing=0.2, iterations=2, incomplete="keep", executor=Local(timeout=None))
     for line in trainer.run():
         failed = sum(line["errors"].values())
@@ -340,7 +318,7 @@ def test_incomplete_groups_can_be_kept_without_their_failed_episodes(matching: M
         assert line["policies"]["answerer"]["rows"] == 24 - failed
 
 
-def test_a_run_in_which_everything_fails_ends_and_says_so(matching: ModuleType, tmp_path: Path) -> None:
+def test_a_run_in_which_everything_fails_ends_and_says_so(tmp_path: Path) -> None:
     trainer = matching.trainer(tmp_path, failing=1.0, iterations=3)
     before = parameters(trainer)
     with pytest.raises(EnvError, match=r"no episode of the first iteration could be played: env: .* of \d+ episodes\)"):
@@ -350,9 +328,7 @@ def test_a_run_in_which_everything_fails_ends_and_says_so(matching: ModuleType, 
     )
 
 
-def test_rewards_that_are_not_finite_stop_the_run_and_leave_the_checkpoint(
-    matching: ModuleType, tmp_path: Path
-) -> None:
+def test_rewards_that_are_not_finite_stop_the_run_and_leave_the_checkpoint(tmp_path: Path) -> None:
     late = pl.when((pl.col("iteration") == 5) & (pl.col("group") == 2)).then(float("nan")).otherwise(pl.col("reward"))
     trainer = matching.trainer(tmp_path, reward=where(col("reward") >= 0, late, 0.0))
     with pytest.raises((RewardError, LearnerError)) as caught:
@@ -364,7 +340,7 @@ def test_rewards_that_are_not_finite_stop_the_run_and_leave_the_checkpoint(
     assert len(lines(tmp_path)) == 4
 
 
-def test_looks_and_hooks_come_when_they_should(matching: ModuleType) -> None:
+def test_looks_and_hooks_come_when_they_should() -> None:
     looks: list[int] = []
 
     def evaluate(team: Team, iteration: int) -> dict[str, Any]:
@@ -385,12 +361,12 @@ def test_looks_and_hooks_come_when_they_should(matching: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("mode", "files"), [("none", 0), ("last", 1), ("all", 4)])
-def test_turns_are_kept_as_told(matching: ModuleType, tmp_path: Path, mode: str, files: int) -> None:
+def test_turns_are_kept_as_told(tmp_path: Path, mode: str, files: int) -> None:
     matching.trainer(tmp_path, iterations=4, save_turns=mode).run()
     assert len(list(tmp_path.glob("turns/*.parquet"))) == files
 
 
-def test_progress_goes_to_stderr(matching: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     matching.trainer(None, iterations=1, progress=True, failing=0.5).run()
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -12,12 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import large
 import pytest
 import torch
 import yaml
-
-sys.path.append(str(Path(__file__).parents[1] / "learning"))
-import large
 from quick import QUICK
 from several import apart, launch
 

@@ -1,9 +1,8 @@
-"""Training that plays ahead of learning, and the rule of it written down for one process. As a script: slowly."""
+"""Training that plays ahead of learning, and the rule of it written down for one process."""
 
 from __future__ import annotations
 
 import copy
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -70,11 +69,12 @@ def simulate(lag: int, iterations: int = ITERATIONS) -> tuple[State, list[Turns]
     return weights[-1], tables
 
 
-if __name__ == "__main__":
+def slowly(directory: Path, lag: int) -> None:
+    """Forty iterations, for somebody who wants to be in the middle of it."""
     torch.set_num_threads(1)
 
     def linger(iteration: int, team: Team) -> dict[str, float]:
         time.sleep(0.05)
         return {}
 
-    trainer(Path(sys.argv[1]), lag=int(sys.argv[2]), executor=sys.argv[3], after_iteration=linger, iterations=40).run()
+    trainer(directory, lag=lag, after_iteration=linger, iterations=40).run()

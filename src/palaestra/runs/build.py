@@ -362,6 +362,11 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what a result depends on."""
+    return dict(_versions())
+
+
+@functools.cache  # to read them takes 60 ms, and they stay as they are
+def _versions() -> dict[str, str]:
     import importlib.metadata
     import platform
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
@@ -21,22 +22,30 @@ import twins  # noqa: E402
 DOCS = Path(__file__).parents[3] / "docs" / "evaluation.md"
 
 
+def kinds(tables: Iterable[Turns]) -> list[list[str]]:
+    """What is found in each of them, all as episodes of one table: a detector compiles its patterns once."""
+    frames = [each.frame.with_columns(episode=pl.lit(n)) for n, each in enumerate(tables)]
+    whole = Turns(pl.concat(frames, how="diagonal_relaxed"))
+    found = detect(whole)
+    said: list[list[str]] = [[] for _ in frames]
+    for episode, kind in zip(whole["episode"].gather(found["row"]), found["type"], strict=True):
+        said[episode].append(kind)
+    return said
+
+
 def marks(groups: Any, make: Callable[[str], Turns]) -> tuple[int, int, int, int]:
     """Found and all of the harmful, flagged and all of the harmless."""
-    found = flagged = 0
-    for group in groups:
-        for text in group.harmful:
-            kinds = detect(make(text))["type"]
-            found += any(kind.startswith(group.kind) for kind in kinds)
-        for text in group.harmless:
-            flagged += len(detect(make(text))) > 0
-    return found, sum(len(g.harmful) for g in groups), flagged, sum(len(g.harmless) for g in groups)
+    wanted = [group.kind for group in groups for _ in group.harmful]
+    harmful = kinds(make(text) for group in groups for text in group.harmful)
+    harmless = kinds(make(text) for group in groups for text in group.harmless)
+    found = sum(any(kind.startswith(want) for kind in said) for want, said in zip(wanted, harmful, strict=True))
+    return found, len(harmful), sum(map(bool, harmless)), len(harmless)
 
 
 def loop_marks(episodes: Any) -> tuple[int, int, int, int]:
-    kinds = [[k for k in detect(twins.played(each))["type"] if ".loop." in k] for each in episodes]
-    harmful = [f"execution.{each.loop}" in kind for each, kind in zip(episodes, kinds, strict=True) if each.loop]
-    harmless = [bool(kind) for each, kind in zip(episodes, kinds, strict=True) if not each.loop]
+    found = [[k for k in said if ".loop." in k] for said in kinds(map(twins.played, episodes))]
+    harmful = [f"execution.{each.loop}" in kind for each, kind in zip(episodes, found, strict=True) if each.loop]
+    harmless = [bool(kind) for each, kind in zip(episodes, found, strict=True) if not each.loop]
     return sum(harmful), len(harmful), sum(harmless), len(harmless)
 
 

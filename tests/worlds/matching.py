@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,11 +66,12 @@ def trainer(
     return Trainer(lambda: Matching(failing, luck), team, learner=learner, **(settings | options))
 
 
-if __name__ == "__main__":
+def slowly(directory: Path) -> None:
+    """For somebody who wants to be in the middle of it."""
     torch.set_num_threads(1)
 
     def linger(iteration: int, team: Team) -> dict[str, float]:
         time.sleep(0.05)
         return {}
 
-    trainer(Path(sys.argv[1]), after_iteration=linger).run()
+    trainer(directory, after_iteration=linger).run()

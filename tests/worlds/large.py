@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-sys.path.append(str(Path(__file__).parent))
 import several
+import torch
 
 from palaestra import LMPolicy, PolicyGradient, Team
 

@@ -1,4 +1,4 @@
-"""What two ranks do, as a script: every scenario of `test_devices.py`, so that processes are started once.
+"""What two ranks do: every scenario of `test_devices.py`, so that processes are started once.
 
 Both run the same lines, as under torchrun; rank 0 writes what was found into FOLDER. The same functions, called in the
 process of the test, are the one process that it is compared with.
@@ -41,15 +41,20 @@ FULL: dict[str, dict[str, Any]] = {
 }
 
 
-def launch(script: Path, *arguments: str, size: int = 2) -> list[subprocess.Popen[str]]:
-    """One process per rank, as torchrun starts them."""
+def places(size: int = 2) -> list[dict[str, str]]:
+    """What torchrun would say to each of so many ranks, in the environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    common = os.environ | {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [common | {"RANK": str(rank)} for rank in range(size)]
+
+
+def launch(script: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+    """One process for each of two ranks, as torchrun starts them."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     command = [sys.executable, str(script), *arguments]
-    return [subprocess.Popen(command, env=common | {"RANK": str(rank)}, **pipes) for rank in range(size)]
+    return [subprocess.Popen(command, env=os.environ | place, **pipes) for place in places()]
 
 
 def apart(one: Any, other: Any) -> float:
@@ -245,7 +250,6 @@ def killed() -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    sys.path.append(str(Path(__file__).parent))
     rank = int(os.environ["RANK"])
     found: dict[str, Any] = {}
     for kind in ("ddp", "fsdp"):
@@ -268,7 +272,3 @@ def main(folder: Path) -> None:
     torch.save(found, folder / f"before-{rank}.pt")
     found["killed"] = killed()
     torch.save(found, folder / f"found-{rank}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
