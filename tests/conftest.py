@@ -6,7 +6,9 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,7 @@ def pytest_collection() -> Generator[None]:
         gc.enable()
 
 
+ThreadingHTTPServer.request_queue_size = 256  # it is 5, and whoever comes sixth comes again after a second
 if "PYTEST_XDIST_WORKER" in os.environ:  # whichever test starts the first process, many of them play language models
     children.TORCH += children.LANGUAGE
 
@@ -49,26 +52,41 @@ if str(WORLDS) not in sys.path:
     sys.path.append(str(WORLDS))  # also that of the processes in which seeds run
 
 
+def train_quick(folder: Path) -> None:
+    """The quick recipe, by the command line in a process of its own; unless somebody else does it."""
+    from quick import QUICK, start
+
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    (folder / "quick.yaml").write_text(yaml.safe_dump(QUICK))
+    process = start("train", "quick.yaml", "--trust", "--out", "run", "--jobs", "1", cwd=folder)
+    said = json.dumps([*process.communicate(timeout=120), process.returncode])
+    (folder / "said.part").write_text(said)
+    (folder / "said.part").rename(folder / "said.json")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Of several processes that test none waits for it, if it begins with them."""
+    wanted = any("trained" in getattr(item, "fixturenames", ()) for item in session.items)
+    if wanted and "PYTEST_XDIST_WORKER" in os.environ:
+        base = session.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
+        threading.Thread(target=train_quick, args=(base / "trained",)).start()
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The quick recipe, trained by the command line in a process of its own; once, however many processes test."""
-    from quick import QUICK, Trained, start
+    from quick import Trained
 
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
-    said = folder / "said.json"
-    try:
-        folder.mkdir()
-    except FileExistsError:  # another process does it
-        for _ in range(2400):
-            if said.exists():
-                break
-            time.sleep(0.05)
-    else:
-        (folder / "quick.yaml").write_text(yaml.safe_dump(QUICK))
-        process = start("train", "quick.yaml", "--trust", "--out", "run", "--jobs", "1", cwd=folder)
-        said.with_suffix(".part").write_text(json.dumps([*process.communicate(timeout=120), process.returncode]))
-        said.with_suffix(".part").rename(said)
-    stdout, stderr, code = json.loads(said.read_text())
+    train_quick(folder)
+    for _ in range(2400):
+        if (folder / "said.json").exists():
+            break
+        time.sleep(0.05)
+    stdout, stderr, code = json.loads((folder / "said.json").read_text())
     assert code == 0, stderr
     return Trained(folder / "quick.yaml", folder / "run", stdout, stderr)

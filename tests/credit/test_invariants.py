@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import runpy
 import zlib
@@ -164,12 +165,17 @@ def test_a_noisy_constant_next_to_a_real_group_is_still_constant(name: str) -> N
     assert np.abs(found[8:]).max() > 0.1
 
 
+@functools.cache
+def one_or_four(seed: int) -> Turns:
+    return sample_turns(np.random.default_rng(seed), groups=(1, 4), simultaneous=bool(seed))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_extreme_but_finite_rewards_stay_finite(name: str) -> None:
+    signal = called(name)
     for size in (1e-12, 1e6, 1e12):
         for seed in range(2):
-            turns = sample_turns(np.random.default_rng(seed), groups=(1, 4), simultaneous=bool(seed))
-            signal = called(name)
+            turns = one_or_four(seed)
             random = np.random.default_rng(zlib.crc32(name.encode()))
             columns: dict[str, Any] = {c: made(c, turns, random) for c in signal.needs() - set(turns.columns)}
             found = signal.evaluate(turns.with_column(reward=pl.col("reward") * size, **columns))

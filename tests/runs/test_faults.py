@@ -20,7 +20,8 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from quick import QUICK, start, validate
+from forked import fork
+from quick import QUICK, go_on, start, validate
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError, StorageError
@@ -124,13 +125,14 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
             library.train(recipe, tmp_path / "run", jobs=1)
         done.result()
 
-    process, worker = begin(recipe, tmp_path)
-    servers = below(process.pid)
+    process = fork(go_on, recipe.dump(), tmp_path / "run", said=tmp_path / "said")
+    server = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    there = {*below(server)}
     wait_for(4)
+    (worker,) = {*below(server), *below(process.pid)} - there
     process.kill()
-    process.communicate(timeout=60)
     try:
-        until(lambda: not any(map(alive, (worker, *servers))), 10)
+        until(lambda: not alive(worker), 10)
     finally:
         if alive(worker):
             os.kill(worker, signal.SIGKILL)  # the test has failed, but leaves nothing behind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def trainer(directory: Path | None = None, *, lag: int = 0, executor: str = "loc
     return Trainer(Signalling, team, learner=learner_of(team), **(settings | options))
 
 
+@functools.cache
 def simulate(lag: int, iterations: int = ITERATIONS) -> tuple[State, list[Turns]]:
     """One process, one thread: iteration i is played with the weights after max(0, i - 1 - lag) updates."""
     team = players()

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from palaestra.runs import recipe
 
 load, validate = (functools.partial(function, trust=True) for function in (recipe.load, recipe.validate))
@@ -46,6 +48,13 @@ class Trained(NamedTuple):
     directory: Path
     stdout: str
     stderr: str
+
+
+def go_on(text: str, directory: Path) -> None:
+    """A run of a recipe that is there perhaps, one seed at a time."""
+    from palaestra.interface import library
+
+    library.train(validate(yaml.safe_load(text)), directory, resume=True, jobs=1)
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
     """How processes are started here; modules: what they will import. Only those of the first call count."""
-    if sys.platform != "linux" or any(map(os.path.exists, _ACCELERATORS)):
+    short = len(os.fsencode(tempfile.gettempdir())) < 70  # the server's socket is there, and its path has 107 bytes
+    if sys.platform != "linux" or not short or any(map(os.path.exists, _ACCELERATORS)):
         return multiprocessing.get_context("spawn")
     chosen = multiprocessing.get_context("forkserver")
     chosen.set_forkserver_preload(list(modules))
