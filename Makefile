@@ -11,9 +11,7 @@ VLLM := $(VENV)/vllm
 demo: $(INSTALLED)
 	$(BIN)/palaestra train cups --out runs/demo
 
-# Types are checked in what the tests leave of two cores: a fifth of the time one of them waits.
-test: lint
-	$(MAKE) --no-print-directory --jobs 2 types unit
+test: lint types unit
 
 install: $(INSTALLED)
 
@@ -32,7 +30,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED)
-	nice -n 19 $(BIN)/mypy --num-workers 2
+	$(BIN)/mypy --num-workers 2
 
 # The tests start some sixty processes of Python, and each would compile the package anew if it were not kept. Two of them
 # test on two cores: threads for tables of ten rows, which nearly all of them are, cost a tenth more.
