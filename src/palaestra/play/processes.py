@@ -11,6 +11,7 @@ import itertools
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
@@ -62,7 +63,8 @@ class _Member:
     """A process, the end of its pipe that is here, and whether it is ready and has nothing to do."""
 
     def __init__(self, folder: str) -> None:
-        context = children.context(*children.TORCH)
+        languages = children.LANGUAGE if "transformers" in sys.modules else ()  # whoever has none plays none
+        context = children.context(*children.TORCH, *languages)
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, folder, dict(os.environ)), name="palaestra-worker")
         self.process.start()

@@ -76,7 +76,8 @@ def train(
         PalaestraError: what stopped a seed.
     """
     ranks_fit(recipe, ranks)
-    children.prepare(*_imports([recipe]))
+    if not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
+        children.prepare(*_imports([recipe]))
     _check(recipe)
     with locked(directory):
         resume = admit(recipe, directory, resume=resume)
