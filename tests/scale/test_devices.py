@@ -55,18 +55,18 @@ def start(folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subp
 
 
 def ranks_of(process: subprocess.Popen[str]) -> dict[int, int]:
-    """rank -> process id, of all that a command has started."""
-    found, waiting = {}, [process.pid]
+    """The process ids of both ranks. What was forked is called as its parent is, and rank 1 comes last."""
+    found: list[int] = []
+    waiting = [process.pid]
     while waiting:
-        parent = waiting.pop()
+        parent = waiting.pop(0)
         for task in Path(f"/proc/{parent}/task").glob("*"):
             for child in map(int, (task / "children").read_text().split()):
                 waiting.append(child)
-                variables = Path(f"/proc/{child}/cmdline").read_bytes()
-                if b"spawn_main" in variables:
-                    found[child] = parent
-    seed = [child for child, parent in found.items() if parent == process.pid]
-    return {0: seed[0]} | dict(enumerate((child for child in found if child not in seed), 1))
+                one, other = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (child, parent))
+                if b"multiprocessing" in one and one == other:
+                    found.append(child)
+    return {0: found[0], 1: found[-1]}
 
 
 def wait_for(path: Path, lines: int, process: subprocess.Popen[str]) -> None:
