@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ ray = pytest.importorskip("ray", reason="extra 'ray'; `make scale-test` has it")
 
 import overlapping  # noqa: E402
 import torch  # noqa: E402
+from forked import fork  # noqa: E402
 from overlapping import SHARDS, players, same, simulate, state_of, trainer  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 from signalling import Signalling  # noqa: E402
@@ -98,17 +98,15 @@ def test_a_full_object_store_ends_with_the_table_or_a_named_error() -> None:
 
 def test_kill_9_of_a_run_on_ray_and_resume(tmp_path: Path) -> None:
     executor = f"ray(workers=1, shards={SHARDS})"
-    process = subprocess.Popen(
-        [sys.executable, overlapping.__file__, str(tmp_path), "1", executor],
-        env=own(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    said = tmp_path / "said"
+    process = fork(overlapping.slowly, tmp_path, 1, executor, said=said, environment=own())
     metrics, deadline = tmp_path / "metrics.jsonl", time.monotonic() + 200
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
-        assert process.poll() is None, process.stderr.read().decode()  # type: ignore[union-attr]
+        assert process.is_alive(), said.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     done = metrics.read_text().count("\n")
     resumed = trainer(tmp_path, lag=1, executor=executor, iterations=done + 2)
     resumed.run(resume=True)

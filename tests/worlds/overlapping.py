@@ -71,7 +71,7 @@ def simulate(lag: int, iterations: int = ITERATIONS) -> tuple[State, list[Turns]
     return weights[-1], tables
 
 
-def slowly(directory: Path, lag: int) -> None:
+def slowly(directory: Path, lag: int, executor: str = "local") -> None:
     """Forty iterations, for somebody who wants to be in the middle of it."""
     torch.set_num_threads(1)
 
@@ -79,4 +79,4 @@ def slowly(directory: Path, lag: int) -> None:
         time.sleep(0.05)
         return {}
 
-    trainer(directory, lag=lag, after_iteration=linger, iterations=40).run()
+    trainer(directory, lag=lag, executor=executor, after_iteration=linger, iterations=40).run()
