@@ -54,6 +54,11 @@ def transitions(turns: Turns) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     return rows, node.ids[rows], np.concatenate([node.ids[following], np.full(len(last), -1)]), node.size
 
 
+def _largest(misses: np.ndarray) -> np.ndarray:
+    """Where the three largest are, the first of equal ones; equal but for the rounding of a CPU."""
+    return np.argsort(-np.abs(misses).round(9), kind="stable")[:3]
+
+
 def _kept(extra: np.ndarray, potential: np.ndarray, gamma: float) -> bool:
     """Whether what is left at the end is the potential itself, γ·Φ or Φ plus a constant, and not an outcome."""
     if np.ptp(potential) <= 1e-6 * max(1.0, float(np.abs(potential).max(initial=0.0))):
@@ -98,7 +103,7 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
         here = potential[start[~inner]]
         extra = values[last] + here
         extra -= np.median(extra) if gamma == 1 else 0.0  # without discount Φ is known up to a constant
-        worst = last[np.argsort(-np.abs(extra))[:3]]
+        worst = last[_largest(extra)]
         numbers["at_end"] = unit * float(np.abs(extra).max())
         if _kept(extra, here, gamma):
             numbers["leak"] = numbers["at_end"]
@@ -112,7 +117,7 @@ def telescopes(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance: f
             "changes but by that (right for the task's own outcome, wrong for a shaping term)"
         )
         return Finding("telescoping", "pass", sentence, numbers, prove(turns, worst, unit * values))
-    worst = rows[np.argsort(-np.abs(whole))[:3]]
+    worst = rows[_largest(whole)]
     sentence = (
         f"no potential explains {left_all:.0%} of this reward: it can change what is optimal (right for the task's own "
         "reward, wrong for a shaping term)"
