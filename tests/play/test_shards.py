@@ -10,6 +10,7 @@ from palaestra.agents import MLPPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs import make
 from palaestra.errors import InputError, PalaestraError
+from palaestra.play import shards
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
 from palaestra.play.shards import Answer, Job, Player, Published, cut, digest, pack, unpack
@@ -21,11 +22,11 @@ def players() -> Team:
     return Team(player_0=TabularPolicy(2, name="one"), player_1=TabularPolicy(2, name="two"))
 
 
-@pytest.mark.parametrize("shards", [1, 2, 5, 16, 40])
-def test_the_parts_of_a_plan_are_the_plan(shards: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 5, 16, 40])
+def test_the_parts_of_a_plan_are_the_plan(count: int) -> None:
     plan = Plan(range(3, 25), group_size=[1 + g % 3 for g in range(22)], env_seeds=list(range(22)))
-    parts = cut(plan, shards)
-    assert len(parts) == min(shards, 22)
+    parts = cut(plan, count)
+    assert len(parts) == min(count, 22)
     assert [group for part in parts for group in part.numbers] == list(plan.numbers)
     assert [part.size_of(g) for part in parts for g in part.numbers] == list(plan.group_size)  # type: ignore[arg-type]
     lengths = {len(part.numbers) for part in parts}
@@ -72,7 +73,7 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
 
     def play() -> Turns:
         states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
-        answer = player.play(Job(env, maker, states), Plan(6, 2))
+        answer = player.play(Job(env, maker, states), [Plan(6, 2)])
         answer.raise_()
         return Turns(answer.frame())
 
@@ -88,11 +89,25 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
     assert len(fetched) == 5  # "two" is what it was
 
 
+@pytest.mark.parametrize(("enough", "played"), [(0.0, 1), (60.0, 3)])
+def test_shards_are_played_in_a_row_until_it_is_enough(
+    enough: float, played: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "ENOUGH", enough)
+    team = Team.made(players)
+    parts = cut(Plan(6, 2, seed=3), 3)
+    job = Job(published(pickle.dumps(KUHN)), published(pickle.dumps(team.maker)))
+    answer = Player(lambda place: place).play(job, parts)
+    alone = [Local().play(KUHN, team, part) for part in parts[:played]]
+    assert answer.shards == played
+    assert answer.frame().drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
+
+
 def test_what_goes_wrong_in_a_worker_is_told() -> None:
     player = Player(lambda place: place)
     broken = Job(published(b"no pickle"), published(pickle.dumps(players)))
     with pytest.raises(InputError, match=r"a worker cannot make the env: .*same packages"):
-        player.play(broken, Plan(1)).raise_()
+        player.play(broken, [Plan(1)]).raise_()
     with pytest.raises(PalaestraError, match="a worker failed: ZeroDivisionError: by zero"):
         Answer(b"", ("ZeroDivisionError", "by zero")).raise_()
     with pytest.raises(InputError, match="a number"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from palaestra.agents import TabularPolicy, Team, random_legal
@@ -33,12 +34,22 @@ class Clock:
 
 
 class Played:
-    """Hands whose workers answer when the clock says so. fate: (worker, nth task of all) -> seconds, or why it dies."""
+    """Hands whose workers answer when the clock says so, after the first `patience` shards of those they have.
 
-    def __init__(self, clock: Clock, fate: Callable[[int, int], float | str], count: int = 2) -> None:
+    fate: (worker, nth task of all) -> seconds for each shard, or why it dies.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        fate: Callable[[int, int], float | str],
+        count: int = 2,
+        patience: Callable[[], int] = lambda: 1,
+    ) -> None:
         self.clock, self.fate, self.count, self.given = clock, fate, count, 0
+        self.patience, self.comes = patience, dict[int, float]()
         self.players: dict[int, Player] = {}
-        self.busy: dict[int, tuple[float, str | None, Job, Plan]] = {}
+        self.busy: dict[int, tuple[float, str | None, Job, Sequence[Plan]]] = {}
         self.store: dict[int, Any] = {}
         self.dropped: list[int] = []
         self.started = self.puts = 0
@@ -49,7 +60,8 @@ class Played:
             self.started += 1
 
     def idle(self) -> list[int]:
-        return [worker for worker in self.players if worker not in self.busy]
+        here = [worker for worker in self.players if self.comes.get(worker, 0.0) <= self.clock.now]
+        return [worker for worker in here if worker not in self.busy]
 
     def dumps(self, value: Any) -> bytes:
         return pickle.dumps(value)
@@ -62,18 +74,19 @@ class Played:
     def forget(self, place: int) -> None:
         del self.store[place]
 
-    def give(self, worker: int, job: Job, plan: Plan) -> None:
+    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
         found = self.fate(worker, self.given)
         self.given += 1
-        why = found if isinstance(found, str) else None
-        self.busy[worker] = (self.clock.now + (0.1 if isinstance(found, str) else found), why, job, plan)
+        plans = plans[: self.patience()]
+        why, lasts = (found, 0.1) if isinstance(found, str) else (None, found * len(plans))
+        self.busy[worker] = (self.clock.now + lasts, why, job, plans)
 
     def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
         assert self.busy, "nobody plays, and somebody waits"
         soonest = min(until for until, *_ in self.busy.values())
         self.clock.now = max(self.clock.now, min(soonest, self.clock.now + seconds))
         news: list[tuple[int, Answer | Lost]] = []
-        for worker, (until, why, job, plan) in list(self.busy.items()):
+        for worker, (until, why, job, plans) in list(self.busy.items()):
             if until <= self.clock.now:
                 del self.busy[worker]
                 if why is not None:
@@ -81,7 +94,7 @@ class Played:
                     self.start()
                     news.append((worker, Lost(why)))
                 else:
-                    news.append((worker, self.players[worker].play(job, plan)))
+                    news.append((worker, self.players[worker].play(job, plans)))
         return news
 
     def drop(self, worker: int) -> None:
@@ -127,6 +140,59 @@ def test_the_table_is_the_same_whatever_happens(what: str, clock: Clock) -> None
     executor = Simulated(Played(clock, FATES[what]))
     for _ in range(2):  # what is left of the first time disturbs nobody in the second
         assert executor.play(KUHN, team, PLAN).frame.drop("duration").equals(expected)
+
+
+@pytest.mark.parametrize("patience", [2, 100])
+@pytest.mark.parametrize("what", FATES)
+def test_neither_do_runs_of_shards_change_it(what: str, patience: int, clock: Clock) -> None:
+    team, plan = Team.made(players), Plan(groups=17, group_size=2, seed=6)
+    expected = Local(timeout=None, shards=16).play(KUHN, team, plan).frame.drop("duration")
+    executor = Simulated(Played(clock, FATES[what], patience=lambda: patience), shards=16)
+    for _ in range(2):
+        assert executor.play(KUHN, team, plan).frame.drop("duration").equals(expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_nor_does_any_mixture_of_all_that(seed: int, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that die, are late by any measure, and answer whatever part of what they were given."""
+    monkeypatch.setattr(workers, "LOSSES", 1000)
+    rng = np.random.default_rng(seed)
+    team, plan = Team.made(players), Plan(groups=17, group_size=2, seed=seed)
+    expected = Local(timeout=None, shards=16).play(KUHN, team, plan).frame.drop("duration")
+    hands = Played(
+        clock,
+        lambda worker, task: "killed" if rng.random() < 0.2 else float(rng.choice([0.5, 1.0, 30.0], p=[0.4, 0.4, 0.2])),
+        count=3,
+        patience=lambda: int(rng.integers(1, 6)),
+    )
+    executor = Simulated(hands, late=1.5, shards=16)
+    for _ in range(4):
+        assert executor.play(KUHN, team, plan).frame.drop("duration").equals(expected)
+    assert min(executor.crew.lost, executor.crew.doubled) > 0
+
+
+def test_short_shards_need_few_answers(clock: Clock) -> None:
+    executor = Simulated(Played(clock, FATES["all is well"], patience=lambda: 100), shards=16)
+    executor.play(KUHN, Team.made(players), Plan(groups=16))
+    assert executor.hands.given == 5  # 8 and 4, then 2, 1 and 1 for who had the four
+    assert clock.now == pytest.approx(8.0), "as long as if they had been given one by one"
+
+
+def test_a_late_run_is_played_twice_and_counted_once(clock: Clock) -> None:
+    slow = Played(clock, lambda worker, task: 1000.0 if task == 2 else 1.0, patience=lambda: 100)
+    executor = Simulated(slow, shards=16)
+    executor.play(KUHN, Team.made(players), Plan(groups=16))
+    assert executor.crew.doubled == 1
+    assert executor.hands.given == 6
+    assert clock.now == pytest.approx(4 + 3 * 2.0 + 2.0, abs=0.2)  # given at 4, late after three times what two take
+
+
+def test_who_is_there_first_does_not_take_everything(clock: Clock) -> None:
+    """It might never answer, and while nobody has answered nobody is late."""
+    hands = Played(clock, lambda worker, task: 1.0 if worker else 1e9, patience=lambda: 100)
+    hands.comes[1] = 2.0
+    Simulated(hands, shards=16).play(KUHN, Team.made(players), Plan(groups=16))
+    assert clock.now < 100
 
 
 def test_a_late_shard_is_played_twice_and_counted_once(clock: Clock) -> None:

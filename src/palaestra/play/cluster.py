@@ -98,9 +98,9 @@ class _Worker:
     def pid(self) -> int:
         return os.getpid()
 
-    def play(self, job: Job, plan: bytes) -> bytes:
+    def play(self, job: Job, plans: bytes) -> bytes:
         """Bytes both ways: Ray takes half a millisecond of the driver to wrap anything else."""
-        return pickle.dumps(self.player.play(job, pickle.loads(plan)))
+        return _sealed(self.player.play(job, pickle.loads(plans)))
 
 
 def _get(place: Any) -> Any:
@@ -165,14 +165,14 @@ class RayHands:
     def forget(self, place: Any) -> None:
         """Its reference goes, and with the last one the object."""
 
-    def give(self, worker: int, job: Job, plan: Plan) -> None:
+    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
         """See `Hands.give`."""
         import ray
 
         if self._job is None or self._job[0] is not job:
             self._job = job, ray.put(job)
         member = self._members[worker]
-        member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plan))
+        member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plans))
 
     def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
         """See `Hands.wait`."""
@@ -182,11 +182,11 @@ class RayHands:
         if not doing:
             time.sleep(seconds)
             return []
-        if ray.wait(list(doing), num_returns=1, timeout=seconds)[0]:
+        there, _ = ray.wait(list(doing), num_returns=1, timeout=seconds)
+        if there:
             self._hope = time.monotonic()
         elif not any(member.ready for member in self._members.values()):
             self._refuse_to_wait()
-        there, _ = ray.wait(list(doing), num_returns=len(doing), timeout=0)
         news = [(doing[reference], self._heard(doing[reference], reference)) for reference in there]
         return [(number, said) for number, said in news if said is not None]
 
@@ -204,7 +204,7 @@ class RayHands:
         except ray.exceptions.RayError as error:  # its process, its node, or the only copy of what it answered
             return self._replace(number, _first(error))
         member.doing = None
-        said: Answer | None = None if answer is None else pickle.loads(answer)
+        said = None if answer is None else _opened(answer)
         if said is None:
             member.ready, self._stillborn = True, 0
         elif said.error is not None and hasattr(ray.exceptions, said.error[0]):  # the weights did not reach it
@@ -247,6 +247,18 @@ class RayHands:
         self._job = None
         if self._ours:
             ray.shutdown()
+
+
+def _sealed(answer: Answer) -> bytes:
+    """Its table, and behind it all else: who reads an Arrow stream stops at its end, and nothing is copied."""
+    rest = pickle.dumps(answer._replace(table=b""))
+    return b"".join((answer.table, rest, len(rest).to_bytes(8, "little")))
+
+
+def _opened(sealed: bytes) -> Answer:
+    size = int.from_bytes(sealed[-8:], "little")
+    answer: Answer = pickle.loads(sealed[-8 - size : -8])
+    return answer._replace(table=sealed)
 
 
 _FULL = "give it more (object_store_memory of `ray start`), or cut plans into more parts (play.shards)"

@@ -118,12 +118,12 @@ class ProcessHands:
         with contextlib.suppress(OSError):
             os.unlink(place)
 
-    def give(self, worker: int, job: Job, plan: Plan) -> None:
+    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
         """See `Hands.give`; that one is gone is found by `wait`."""
         member = self._members[worker]
         member.idle = False
         with contextlib.suppress(OSError):
-            member.connection.send((job, plan))
+            member.connection.send((job, plans))
 
     def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
         """See `Hands.wait`."""
@@ -184,8 +184,8 @@ def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -
     connection.send(None)
     while True:
         try:
-            job, plan = connection.recv()
-            connection.send(player.play(job, plan))
+            job, plans = connection.recv()
+            connection.send(player.play(job, plans))
         except (EOFError, OSError):  # the other end is gone
             return
 

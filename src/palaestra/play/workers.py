@@ -2,8 +2,9 @@
 
 `Workers` is all that an executor asks for. `Crew` is every kind of it: hands out shards, again if a worker was lost,
 twice if one is late, and takes the first answer; since a shard draws the same wherever it is played, nothing is lost
-and nothing counts twice. A kind says how workers are started, told and listened to (`Hands`): `processes`, `cluster`.
-Left out: shards that move while they are played, and workers that are paid for only while they play.
+and nothing counts twice. Shards go out in runs, and short ones come back together: an answer costs the driver
+milliseconds. A kind says how workers are started, told and listened to (`Hands`): `processes`, `cluster`. Left out:
+shards that move while they are played, and workers that are paid for only while they play.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import MOST_MADE, Answer, Job, Published, cut, digest, pack
+from palaestra.play.shards import ENOUGH, MOST_MADE, Answer, Job, Published, cut, digest, pack
 
 if TYPE_CHECKING:
     from palaestra.play.engine import Seats
@@ -50,7 +51,7 @@ class Workers(Protocol):
         """Put it where every worker finds it, once for each version of a slot; the last `keep` versions stay."""
 
     def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
-        """Number and answer of every shard, each once, in the order in which they come.
+        """Answers for runs of shards, each with the number of its first, every shard once, in the order they come in.
 
         Raises:
             PalaestraError: what a worker raised; or that a shard, or every worker, was lost too often.
@@ -67,7 +68,12 @@ class Lost(NamedTuple):
 
 
 class Hands(Protocol):
-    """One kind of workers: what `Crew` cannot know. A worker has a number, and plays one shard at a time."""
+    """One kind of workers: what `Crew` cannot know. A worker has a number, and plays one shard after the other.
+
+    count: how many there are to be, ready or not.
+    """
+
+    count: int
 
     def start(self) -> None:
         """Start those that are missing; returns before they are ready."""
@@ -84,8 +90,8 @@ class Hands(Protocol):
     def forget(self, place: Any) -> None:
         """Nobody needs it any more."""
 
-    def give(self, worker: int, job: Job, plan: Plan) -> None:
-        """Let an idle worker play a shard."""
+    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
+        """Let an idle worker play these shards, or the first of them if they take long (`Player.play`)."""
 
     def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
         """What came in, at most so much later; an `Answer` makes its worker idle, one that is lost is replaced.
@@ -129,7 +135,7 @@ class Crew:
     def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
         """See `Workers.map`."""
         todo, done = deque(range(len(shards))), set[int]()
-        running: dict[int, int] = {}
+        running: dict[int, range] = {}
         losses, seconds = Counter[int](), list[float]()
         self.hands.start()
         while len(done) < len(shards):
@@ -138,37 +144,40 @@ class Crew:
                 late = None if todo else self._late(running, done, seconds)
                 if not todo and late is None:
                     break
-                shard = todo.popleft() if todo else late
-                assert shard is not None
+                run = late or _next_run(todo, self.hands.count, losses)
                 worker = idle.pop()
                 self.doubled += late is not None
-                self.hands.give(worker, job, shards[shard])
-                running[worker], self._since[worker] = shard, time.monotonic()
+                self.hands.give(worker, job, shards[run.start : run.stop])
+                running[worker], self._since[worker] = run, time.monotonic()
             self._end_stuck(running)
             for worker, news in self.hands.wait(0.05 if idle and running else 1.0):
                 mine, began = running.pop(worker, None), self._since.pop(worker, 0.0)
+                self.lost += isinstance(news, Lost)
+                if mine is None or mine.start in done:  # what it had was done by somebody else, or is again to do
+                    continue
                 if isinstance(news, Lost):
-                    self.lost += 1
-                    if mine is not None and mine not in done:
-                        losses[mine] += 1
-                        _refuse_more(losses[mine], shards[mine], news)
-                        if mine not in running.values():
-                            todo.appendleft(mine)
-                elif mine is not None and mine not in done:
+                    losses.update(mine)
+                    _refuse_more(losses[mine.start], shards[mine.start], news)
+                    if mine not in running.values():
+                        todo.extendleft(reversed(mine))
+                else:
                     news.raise_()
-                    done.add(mine)
-                    seconds.append(time.monotonic() - began)
-                    yield mine, news
+                    done.update(mine[: news.shards])
+                    todo.extendleft(reversed(mine[news.shards :]))
+                    seconds.append((time.monotonic() - began) / news.shards)
+                    yield mine.start, news
 
-    def _late(self, running: Mapping[int, int], done: set[int], seconds: list[float]) -> int | None:
-        """The shard that has been played longest, if that is too long and one worker alone plays it."""
+    def _late(self, running: Mapping[int, range], done: set[int], seconds: list[float]) -> range | None:
+        """The run that has been played longest, if that is too long and one worker alone plays it."""
         if self.late is None or not seconds:
             return None
-        before = time.monotonic() - max(LEAST, self.late * statistics.median(seconds))
-        played = Counter(running.values())
-        found = [(self._since[worker], shard) for worker, shard in running.items() if played[shard] == 1]
-        began, shard = min(found, default=(before, -1))
-        return shard if began < before and shard not in done else None
+        usual, now, played = statistics.median(seconds), time.monotonic(), Counter(running.values())
+        for worker, run in sorted(running.items(), key=lambda each: self._since[each[0]]):
+            takes = min(usual * len(run), usual + ENOUGH)
+            late = now - self._since[worker] > max(LEAST, self.late * takes)
+            if late and played[run] == 1 and run.start not in done:
+                return run
+        return None
 
     def _end_stuck(self, running: Mapping[int, int]) -> None:
         for worker, began in list(self._since.items()):
@@ -181,6 +190,20 @@ class Crew:
         self._published.clear()
         self._since.clear()
         self.hands.close()
+
+
+def _next_run(todo: deque[int], workers: int, losses: Mapping[int, int]) -> range:
+    """The fair share of one worker, taken from what is to do; what once was lost with a worker goes alone.
+
+    >>> todo = deque([0, 1, 2, 3, 4, 8])
+    >>> _next_run(todo, 2, {}), _next_run(todo, 2, {4: 1}), _next_run(todo, 1, {4: 1}), todo
+    (range(0, 3), range(3, 4), range(4, 5), deque([8]))
+    """
+    first = todo.popleft()
+    last, fair = first, max(1, (len(todo) + 1) // workers)
+    while todo and todo[0] == last + 1 and last + 1 - first < fair and not (losses.get(first) or losses.get(last + 1)):
+        last = todo.popleft()
+    return range(first, last + 1)
 
 
 def _refuse_more(losses: int, shard: Plan, news: Lost) -> None:
