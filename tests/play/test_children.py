@@ -40,3 +40,8 @@ def test_a_child_has_what_was_imported_for_it_and_the_environment_of_its_parent_
 def test_beside_an_accelerator_no_child_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(children, "_ACCELERATORS", ("/",))
     assert children.context("colorsys").get_start_method() == "spawn"
+
+
+def test_where_no_socket_fits_no_child_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: "/" + 80 * "x")
+    assert children.context("colorsys").get_start_method() == "spawn"
