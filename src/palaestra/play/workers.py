@@ -179,7 +179,7 @@ class Crew:
                 return run
         return None
 
-    def _end_stuck(self, running: Mapping[int, int]) -> None:
+    def _end_stuck(self, running: Mapping[int, range]) -> None:
         for worker, began in list(self._since.items()):
             if worker not in running and time.monotonic() - began > STUCK:
                 del self._since[worker]
