@@ -5,8 +5,9 @@ INSTALLED := $(VENV)/.installed
 RIVALS := $(VENV)/rivals
 SCALE := $(VENV)/scale
 VLLM := $(VENV)/vllm
+VERIFIERS := $(VENV)/verifiers
 
-.PHONY: demo test install lint types unit fuzz bench parity scale-test clean
+.PHONY: demo test install lint types unit fuzz bench parity verifiers-test scale-test clean
 
 demo: $(INSTALLED)
 	$(BIN)/palaestra train cups --out runs/demo
@@ -72,6 +73,18 @@ bench: $(RIVALS)/.installed
 parity: $(RIVALS)/.installed
 	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/learning/adapters \
 		tests/learning/terms tests/learning/reward_models
+
+# Our environments in verifiers, which asks for older data sets than TRL does.
+$(VERIFIERS)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(VERIFIERS)
+	$(VERIFIERS)/bin/python -m pip install --quiet --upgrade pip==26.3
+	$(VERIFIERS)/bin/python -m pip install --quiet torch==2.13.0
+	$(VERIFIERS)/bin/python -m pip install --quiet verifiers==0.1.14
+	$(VERIFIERS)/bin/python -m pip install --quiet --editable . pytest hypothesis
+	touch $@
+
+verifiers-test: $(VERIFIERS)/.installed
+	$(VERIFIERS)/bin/python -m pytest tests/learning/adapters/test_verifiers.py
 
 # Engines for more than one process or machine, which are heavy: Ray with simulated nodes. At most 20 minutes.
 $(SCALE)/.installed: pyproject.toml constraints.txt
