@@ -268,7 +268,6 @@ def test_chunks_do_not_change_what_a_process_reward_model_learns() -> None:
     lm = Team({"chooser": LMPolicy.tiny(["step action"], name="lm", hidden=16, max_new_tokens=3)})
     spoken = process_reward(lr=1e-2)(played(lm, STEPS, size=4), context(lm, STEPS))
     assert spoken["prm_logprobs"].list.len().to_list() == spoken["action_ids"].list.len().to_list()
-    assert np.isfinite(np.concatenate(spoken["prm_logprobs"].to_list())).all(), "padding has no slope"
 
 
 # -- values by playing on ---------------------------------------------------------------------------------------------
