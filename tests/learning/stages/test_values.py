@@ -270,6 +270,21 @@ def test_chunks_do_not_change_what_a_process_reward_model_learns() -> None:
     assert spoken["prm_logprobs"].list.len().to_list() == spoken["action_ids"].list.len().to_list()
 
 
+def test_padding_moves_no_process_reward_model() -> None:
+    """Of each group's two episodes one won and says one token less."""
+    lm = Team({"chooser": LMPolicy.tiny(["step action"], name="lm", hidden=16, max_new_tokens=3)})
+    won = pl.col("episode") == 0
+    said = Turns(
+        played(lm, STEPS, size=2).frame.with_columns(
+            pl.col("action_ids", "logprobs").list.head(pl.when(won).then(2).otherwise(3)), reward=won.cast(pl.Float64)
+        )
+    )
+    before, after = (process_reward(epochs=n, lr=1e-2)(said, context(lm, STEPS))["prm_logprobs"] for n in (0, 1))
+    moved = np.concatenate(after.to_list()) - np.concatenate(before.to_list())
+    first = np.repeat((said["episode"] == 0).to_numpy(), said["action_ids"].list.len())
+    assert moved[first].mean() > 0.01 > -0.01 > moved[~first].mean()
+
+
 # -- values by playing on ---------------------------------------------------------------------------------------------
 
 
