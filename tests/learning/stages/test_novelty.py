@@ -15,7 +15,8 @@ from palaestra.rewards import goal_projection, projected_similarity
 
 
 def test_counts_go_on_over_the_iterations_of_a_run() -> None:
-    _, tables = trained("codes", {"train": {"iterations": 3, "groups": 2}})
+    learned, tables = trained("codes", {"train": {"iterations": 3, "groups": 2}})
+    assert all(0 <= told["seconds"] < 60 for line in learned.lines for told in line["stages"].values())
     met: dict[int, int] = {}
     for table in tables:
         assert table["count_before"].to_list() == [met.get(depth, 0) for depth in table["depth"]]
