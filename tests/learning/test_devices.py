@@ -5,6 +5,7 @@ All scenarios are in `several.py`; two processes play them once, one after the o
 
 from __future__ import annotations
 
+import copy
 import functools
 import socket
 import time
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import several
 import torch
 from forked import fork
 
-from palaestra.errors import InputError, RankError
+from palaestra.errors import InputError, LearnerError, RankError
 from palaestra.learning import PolicyGradient, checkpoints, ranks
 from palaestra.learning.devices import Devices
 
@@ -236,6 +238,62 @@ def test_what_is_announced_is_waited_for_while_the_first_rank_lives(
     else:
         one._wait(["call/0"], [0])
         assert one.store.polls == -1
+
+
+class Wire:
+    """In place of `torch.distributed`: what rank 0 sends lies here until the other one takes it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.brought: list[Any] = []
+        self.sends = True
+
+    def broadcast_object_list(self, said: list[Any], **_: Any) -> None:
+        self.broadcast(said)
+
+    def broadcast(self, thing: Any, **_: Any) -> None:
+        if self.sends:
+            self.sent.append(copy.copy(thing))
+        else:
+            thing[:] = self.sent.pop(0)
+
+    def all_gather_object(self, found: list[Any], thing: Any, **_: Any) -> None:
+        found[:] = self.brought
+
+
+def one_of_two(rank: int) -> ranks.Ranks:
+    one = ranks.Ranks.__new__(ranks.Ranks)
+    one.rank, one.size, one.entered, one.talk = rank, 2, 0, None
+    return one
+
+
+def test_what_the_first_rank_brings_is_the_same_at_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire()
+    for name in ("broadcast_object_list", "broadcast"):
+        monkeypatch.setattr(ranks.dist, name, getattr(wire, name))
+    frame, tensor = pl.DataFrame({"a": [1, None]}), torch.arange(6.0).view(2, 3)
+    assert one_of_two(0).same({"table": frame, "deep": [tensor, 7]})["deep"][1] == 7
+    wire.sends = False
+    other = one_of_two(1)
+    found = other.same({"of": "nobody"})
+    assert found["table"].equals(frame)
+    assert torch.equal(found["deep"][0], tensor)
+    assert (found["deep"][1], other.entered, wire.sent) == (7, 3, [])
+
+
+def test_an_error_of_ones_own_is_raised_as_it_is_and_that_of_others_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, own = Wire(), InputError("mine")
+    monkeypatch.setattr(ranks.dist, "all_gather_object", wire.all_gather_object)
+    wire.brought = [None, None]
+    one_of_two(1).agree(None, "here")
+    wire.brought = [None, "InputError: mine"]
+    with pytest.raises(InputError, match=r"^mine$"):
+        one_of_two(1).agree(own, "here")
+    with pytest.raises(LearnerError, match="here: rank 1 of 2: InputError: mine"):
+        one_of_two(0).agree(None, "here")
+    wire.brought = ["KeyError: 'x'", "InputError: mine"]
+    with pytest.raises(LearnerError, match="here: rank 0 of 2: KeyError"):
+        one_of_two(1).agree(own, "here")
 
 
 def test_started_alone_several_devices_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ exactly on the clip.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +23,17 @@ from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import make
 from palaestra.envs.worlds import Maze
-from palaestra.learning import losses
+from palaestra.learning import PolicyGradient, losses
 from palaestra.learning.alarms import alarms
+from palaestra.learning.auxiliary import last_turns, reward_classes
+from palaestra.learning.batch import make_batch, minibatches, pieces
 from palaestra.learning.critics import NetworkCritic, Replay, TokenBaseline, ValueNetwork, network
 from palaestra.learning.decomposition import NetworkDecomposition
 from palaestra.learning.measure import measure, split
+from palaestra.learning.rates import decay
 from palaestra.learning.stages.base import STAGES, Context
+from palaestra.learning.stages.cells import hashed, vectors
+from palaestra.learning.stages.hints import hold_back
 from palaestra.learning.terms import TERMS, Piece
 from palaestra.learning.terms.base import ends, number, objective, share_of_episodes
 from palaestra.play.executors import Local, Plan
@@ -122,6 +128,7 @@ def of_stages() -> Iterator[tuple[str, Case]]:
         "designed(2, gamma=0.5, horizons=[1, 3])",
         "designed(adapt=2)",
         "designed(adapt=1)",
+        "designed(adapt=3)",
         "explors(every=2)",
         "explors(scale=0.5, most=0.25, rate=0.1, gamma=0.5, every=1)",
         "bilevel(first=2)",
@@ -155,7 +162,14 @@ def of_stages() -> Iterator[tuple[str, Case]]:
         probe(samples=-1) | probe(samples=0) | reflect(share=0) | reflect(share=1.0) | reflect(share=1.1) |
         reflect(last=0) | reflect(last=1) | process_reward(beta=0) | process_reward(lr=0) | process_reward(epochs=0) |
         process_reward(epochs=1, chunk=1) | process_reward(chunk=0) | explors(every=0) | explors(every=1) |
-        bilevel(first=0) | bilevel(first=1) | tournament(noise=-1) | tournament(noise=0) |
+        bilevel(first=0) | bilevel(first=1) | bilevel(first=-1) | explors(scale=0) | explors(most=0) |
+        explors(rate=-1) | explors(rate=0) | shock(0) | shock(1) | step_rewards() | step_rewards('x', steps=1) |
+        step_rewards('x', steps=2, episodes=1) | step_rewards('x', episodes=0) | step_rewards('x', films='y') |
+        alternate(every=-1) | alternate(every=0) | alternate(refresh=0) | alternate(refresh=1) |
+        rubric_game(rounds=-1) | rubric_game(rounds=0) | rubric_game(flaws=1) |
+        rubric_game(flaws=0) | debate(length=0) | debate(length=1) |
+        process_reward(beta=0.1, epochs=0) | process_reward(epochs=-1) | judge() | judge(question='?', rubric='x') |
+        replay(k=0) | replay(k=-1) | tournament(noise=-1) | tournament(noise=0) |
         multipliers({'cost': 1}, rate=0) | multipliers({'cost': 1}, rate=-1) | multipliers({'cost': 1}, start=-1) |
         progress(draws=0) | progress(factors=['cost'], draws=1) | progress(factors=['cost'], updates=0) |
         progress(factors=['cost'], ridge=-1) | prefix_critic(rate=0) | prefix_critic(rate=1) | prefix_critic(rate=1.1)
@@ -353,6 +367,11 @@ def of_networks() -> Iterator[tuple[str, Case]]:
         {"illegal": 0.2},
         {"illegal": 0.3},
         {"illegal": None},
+        {"broken_prefixes": 0.1},
+        {"broken_prefixes": 0.11},
+        {"mismatch": 0.1, "mismatch_max": 1.0, "mismatch_ess": 0.5},
+        {"mismatch": 0.11, "mismatch_max": 1.0, "mismatch_ess": 0.5},
+        {"mismatch": 0.0, "mismatch_max": 1.0, "mismatch_ess": 0.49},
         {"kl": 3.0},
         {"kl": 3.5},
         {"kl": None},
@@ -365,7 +384,14 @@ def of_networks() -> Iterator[tuple[str, Case]]:
                 for start in ({"p": one}, {}, {"p": one | {"illegal": 0.3}}, {"p": one | {"entropy": 0}})
             ],
         )
-    for change in ({"incomplete_groups": 2}, {"incomplete_groups": 3}, {"reward": None}, {"policies": {}}):
+    for change in (
+        {"version_lag": 4},
+        {"version_lag": 5},
+        {"incomplete_groups": 2},
+        {"incomplete_groups": 3},
+        {"reward": None},
+        {"policies": {}},
+    ):
         yield f"alarm of all {change}", lambda c=change: alarms(base | {"policies": {"p": one}} | c, [])
     turns = tables()[0]
     broken = turns.with_column(error=pl.when((pl.col("group") == 0) & (pl.col("episode") == 0)).then(pl.lit("env: x")))
@@ -379,13 +405,130 @@ def of_networks() -> Iterator[tuple[str, Case]]:
         )
 
 
+TERMS_OF_ALL = "surrogate(), kl(0.1), entropy(0.01)"
+
+
+def dilemma(seed: int) -> Turns:
+    """Two policies in twelve games of two turns; some rows have no credit, some have none that counts."""
+    players = Team({name: TabularPolicy(2, name=name) for name in ("first", "second")})
+    env = make("native/dilemma", rounds=2)
+    turns = Local().play(env, players, Plan(groups=3, group_size=4, iteration=1, seed=seed))
+    rng = np.random.default_rng(seed)
+    credit = pl.Series(np.where(rng.random(len(turns)) < 0.2, 0.0, rng.normal(size=len(turns))))
+    return turns.with_column(advantage=credit.set(pl.Series(rng.random(len(turns)) < 0.1), None))
+
+
+def taught(**options: Any) -> list[object]:
+    """What three updates tell, and how much more likely, in thousandths, they made what was done."""
+    learned = Team({name: TabularPolicy(2, name=name) for name in ("first", "second")})
+    start = copy.deepcopy(learned.state_dict())
+    learner = PolicyGradient(learned, options.pop("terms", TERMS_OF_ALL), **({"lr": 0.1} | options))
+    told = [learner.update(dilemma(seed), rng=np.random.default_rng(seed)) for seed in (1, 2, 3)]
+    for line in told:
+        for metrics in line.values():
+            assert 0 <= metrics.pop("seconds") < 60
+    rows = dilemma(1).frame
+    told = [list(metrics.values()) for line in told for metrics in line.values()]
+    own = [(each, rows.filter(pl.col("policy").cast(pl.String) == each.name)) for each in learned.trainable]
+    moved = [1000 * (policy.score(part).logprobs.detach().double().numpy() + np.log(2)) for policy, part in own]
+    far = learner.divergence(dilemma(1), rows=2, start=start)
+    return [told, moved, learner.updates, list(far.values())]
+
+
+def of_learners() -> Iterator[tuple[str, Case]]:
+    for options in (
+        {"terms": "surrogate()"},
+        {"epochs": 2, "minibatch": 3},
+        {"minibatch": 5, "schedule": "linear", "updates": 4},
+        {"schedule": "cosine", "updates": 4},
+        {"max_grad_norm": None},
+        {"max_grad_norm": 0.01},
+        {"weight_decay": 0.1},
+        {"lr": {"first": 0.1, "second": 0.0}},
+        {"sequential": "turn", "epochs": 2, "terms": "surrogate()"},
+        {"sequential": "agent", "order": "forward", "terms": "surrogate()"},
+        {"transaction": "step", "minibatch": 5},
+        {"epochs": 0},
+        {"minibatch": 0},
+        {"minibatch": 1, "epochs": 1},
+        {"weight_decay": -0.1},
+        {"lr": -1.0},
+        {"schedule": "linear"},
+    ):
+        yield f"learner {options}~~", lambda o=options: taught(**o)
+    played = dilemma(1)
+    none = played.filter(pl.lit(False))
+    batch = make_batch(played, "first", "advantage")
+    yield (
+        "minibatches",
+        lambda: [
+            list(minibatches(batch, 2, size, together, rng and np.random.default_rng(1)))
+            for size in (None, 4, 5, len(batch.size))
+            for together in (None, "episode")
+            for rng in (True, None)
+        ],
+    )
+    yield (
+        "pieces",
+        lambda: [
+            list(pieces(np.array([0, 2, 3, 4]), np.array([3, 9, 1, 2, 3]), limit)) for limit in (1, 3, 4, 6, 9, 12)
+        ],
+    )
+    yield "batch", lambda: [batch.offsets, batch.counts, batch.size, batch.credited, batch.entropy]
+    yield (
+        "decay",
+        lambda: [
+            decay(k, step, steps) for k in ("constant", "linear", "cosine") for step in range(4) for steps in (0, 3)
+        ],
+    )
+    rewards = pl.Series([0.25, -0.25, 0.26, -0.26, 0.0, None])
+    yield "classes", lambda: reward_classes(rewards, 0.25)
+    yield (
+        "windows",
+        lambda: [last_turns(each, count) for each in (played, played.filter(pl.lit(False))) for count in (1, 3)],
+    )
+    texts_ = pl.Series(["", "...", "a b", None, "a b c"])
+    yield "hashed", lambda: [hashed(texts_, size) for size in (1, 4)]
+    yield (
+        "vectors",
+        lambda: [vectors(each, 4, action=a) for each in (played, none) for a in (True, False)],
+    )
+    for sizes in ([2, 3], [1, 4], [2, 2], [1, 1], [5]):
+        yield (
+            f"held back {sizes}",
+            lambda n=sizes: [
+                (plan.group_size, more) for plan, more in [hold_back(Plan(groups=len(n), group_size=n), 0.3, "test")]
+            ],
+        )
+    marks = [[1, 2], [3], None, [], [2, 3], [1]]
+    told = [True, False, True, True, None, False]
+    table = Turns(
+        {"group": [0] * 6, "episode": range(6), "turn": [0] * 6, "agent": ["a"] * 6, "marks": marks, "good": told}
+    )
+    for text in (
+        "rubric_game(flaws=4)",
+        "rubric_game(flaws=4, rounds=0)",
+        "rubric_game(flaws=4, rounds=3, queries=2, checked=1)",
+    ):
+        yield f"game {text}", lambda t=text: judged(t, table)
+
+
+def judged(text: str, table: Turns) -> list[object]:
+    """Verdicts and what is told of them, twice."""
+    stage, found = STAGES.build(text), []
+    for iteration in (1, 2):
+        context = Context(np.random.default_rng(iteration), iteration, CORRIDOR, walker(), Local(), seed=0, planned=2)
+        found.append([stage(table, context)["verdict"], context.told, context.spent.calls])
+    return found
+
+
 def type_of_fresh(replay: Replay) -> Any:
     from palaestra.credit.critics import Fresh
 
     return Fresh(replay.state[:5], replay.action[:5])
 
 
-CASES = dict((*of_stages(), *of_terms(), *of_networks()))
+CASES = dict((*of_stages(), *of_terms(), *of_networks(), *of_learners()))
 
 
 @pytest.mark.parametrize("kind", kinds(CASES))

@@ -23,6 +23,19 @@ def test_an_episode_counts_once_however_many_take_part() -> None:
     assert line["episodes"] == 2
 
 
+def test_who_was_not_scored_is_not_worth_zero() -> None:
+    turns = Turns({
+        "group": [0] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1] * 2, "agent": ["a", "b"] * 2, "policy": ["p"] * 4,
+        "reward": [3.0, None, None, None], "success": [True, None, None, None], "error": [None] * 4,
+        "valid": [True, True, False, None], "action": list("xxyx"), "r_one": [1.0, -2.0, None, 0.0],
+    })  # fmt: skip
+    line = measure(turns, [2], {"p": {}}, ["p"])
+    assert (line["reward"], line["success"], line["components"]) == (3.0, 1.0, {"one": 1.5})
+    assert line["policies"]["p"]["illegal"] == pytest.approx(1 / 3)
+    assert line["policies"]["p"]["distinct_actions"] == 0.5
+    assert [measure(turns, size, {}, ["p"])["incomplete_groups"] for size in (2, 3, [2], [3])] == [0, 1, 0, 1]
+
+
 def test_prompts_that_a_template_would_write_otherwise_are_counted_and_raise_an_alarm() -> None:
     turns = Turns({
         "group": [0] * 5, "episode": [0] * 5, "turn": range(5), "agent": ["a"] * 5, "policy": ["p"] * 5,

@@ -23,7 +23,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import EnvError, InputError, LearnerError, RewardError, StorageError
-from palaestra.learning import PolicyGradient, Trainer, checkpoints, lock
+from palaestra.learning import PolicyGradient, Trainer, checkpoints, folder, lock
 from palaestra.learning.alarms import alarms
 from palaestra.play.executors import Local
 
@@ -151,6 +151,54 @@ def test_a_run_that_is_over_is_not_run_again(tmp_path: Path) -> None:
     assert len(again.run(resume=True)) == 2
     assert equal(parameters(first), parameters(again))
     assert len(matching.trainer(tmp_path, iterations=3).run(resume=True)) == 3
+
+
+def test_who_is_told_the_metrics_is_asked_with_what_stays_and_only_if_something_comes(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def track(last: int) -> Sequence[Any]:
+        asked.append(last)
+        return ()
+
+    for resume, iterations in ((False, 2), (True, 2), (True, 3)):
+        matching.trainer(tmp_path, tables=True, iterations=iterations, track=track).run(resume=resume)
+    assert asked == [0, 2]
+
+
+class Clocked(Local):
+    """Says that its workers spend 1000 seconds on each iteration, and that the thread that asks has them."""
+
+    own = threading.local()
+
+    @property
+    def cpu_seconds(self) -> float:
+        return getattr(self.own, "spent", 7.0)
+
+    def play(self, env: Any, team: Team, plan: Any) -> Turns:
+        self.own.spent = self.cpu_seconds + 1000.0
+        return super().play(env, team, plan)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_seconds_of_workers_count_and_waiting_is_part_of_the_time(lag: int) -> None:
+    history = matching.trainer(None, tables=True, iterations=2, lag=lag, executor=Clocked()).run()
+    assert [line["cpu_seconds"] // 1000 for line in history] == [1, 2]
+    assert all(0 <= line["waiting_seconds"] <= line["wall_seconds"] < 60 for line in history)
+
+
+def test_room_is_looked_for_also_for_the_weights_with_which_one_plays_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(folder.RunFolder, "begin", lambda self, size, resume: asked.append(size))
+    monkeypatch.setattr(folder.RunFolder, "write_checkpoint", lambda self, iteration, state: None)
+    for lag in (0, 1, 2):
+        trainer = matching.trainer(tmp_path, tables=True, lag=lag)
+        trainer._begin(resume=False)
+    policies = checkpoints.size_of({name: each.state_dict() for name, each in trainer.learner.policies.items()})
+    assert policies > 0
+    assert asked[2] - asked[1] == policies  # the rest of what is kept is as large
+    assert asked[1] > asked[0] > policies
 
 
 def test_a_run_ends_with_the_iteration_that_is_enough(

@@ -145,6 +145,33 @@ class Process:
         return {"advantages": torch.zeros(2), "completion_ids": torch.zeros(2, 3)}
 
 
+class Whole:
+    """TRL's rewards of two prompts, two completions each, from two functions that weigh 1 and ½."""
+
+    def __init__(self) -> None:
+        self.reward_weights = torch.tensor([1.0, 0.5])
+        self.reward_func_names, self.num_generations, self.num_generations_eval = ["one", "two"], 2, 4
+        self.model = SimpleNamespace(training=True)
+
+    def _calculate_rewards(self, *_: Any) -> torch.Tensor:
+        nan = float("nan")
+        return torch.tensor([[1.0, 4.0], [nan, 1.0], [nan, nan], [2.0, nan]])
+
+
+def test_rewards_are_weighted_and_missing_where_no_function_scored() -> None:
+    made: Any = type("Mine", (SignalCredit, Whole), {})(credit=centre("two", over="group") + col("level"))
+    rows = [{"level": level} for level in (3, 4, 5, 6)]
+    made._calculate_rewards(rows, ["p", "p", "q", "q"], ["a", "b", "c", "d"], [[1], [1, 2], [3], [4]])
+    found = made.credit_table
+    assert found["reward"].to_list() == [3.0, 0.5, None, 2.0]
+    assert found["two"].to_list() == [4.0, 1.0, None, None]
+    assert (found["group"].to_list(), found["level"].to_list()) == ([0, 0, 1, 1], [3, 4, 5, 6])
+    assert found["action_ids"].to_list() == [[1], [1, 2], [3], [4]]
+    made.model.training = False
+    made._calculate_rewards(rows, ["p"] * 4, ["a", "b", "c", "d"], [[1]] * 4)
+    assert made.credit_table["group"].to_list() == [0] * 4
+
+
 class Second(SignalCredit, Process):
     """What is trained on there."""
 
@@ -243,7 +270,7 @@ def test_an_env_is_played_and_its_turns_get_their_own_credit(tmp_path: Path) -> 
 
 def test_an_env_is_a_tool_and_what_trl_cannot_hold_is_named() -> None:
     game = environment(Steps)()
-    assert game.reset(seed=3) == "start 3"
+    assert (game.reset(), game.reset(seed=3)) == ("start 0", "start 3")
     assert [game.act("4"), game.act("x"), game.act("5"), game.act("6")] == [
         "turn 1",
         "turn 2",
@@ -262,3 +289,72 @@ def test_an_env_is_a_tool_and_what_trl_cannot_hold_is_named() -> None:
         environment(Both)().reset()
     with pytest.raises(InputError, match=r"no seed; make the data set with EnvRollout.data_set"):
         EnvRollout(Steps)([[{"role": "user", "content": "hello"}]], SimpleNamespace(processing_class=None))
+
+
+class Letters:
+    """A tokenizer of letters: 0 fills up, 1 ends."""
+
+    pad_token_id, eos_token_id, chat_template = 0, 1, None
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [*([2] * add_special_tokens), *map(ord, text)]}
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return "".join(chr(each) for each in ids if each > 1)
+
+
+class Speaker:
+    """A model that says what is written; keeps what it was asked with."""
+
+    def __init__(self, *said: list[str]) -> None:
+        self.said, self.asked, self.training = list(said), list[Any](), True
+
+    def eval(self) -> None:
+        self.training = False
+
+    def train(self, mode: bool) -> None:
+        self.training = mode
+
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **how: Any) -> torch.Tensor:
+        assert not self.training
+        self.asked.append((input_ids.tolist(), attention_mask.tolist(), how["max_new_tokens"]))
+        said = [list(map(ord, text.replace("|", "\x01"))) for text in self.said.pop(0)]
+        return torch.cat([input_ids, torch.tensor([row + [0] * (max(map(len, said)) - len(row)) for row in said])], 1)
+
+
+def spoken(model: Speaker, limit: int, prompts: list[int], **options: Any) -> dict[str, Any]:
+    trainer = SimpleNamespace(
+        processing_class=Letters(), max_completion_length=limit, temperature=1.0, model=model,
+        accelerator=SimpleNamespace(device="cpu", unwrap_model=lambda each: each),
+    )  # fmt: skip
+    found = EnvRollout(Steps, **options)([[{"seed": seed}] for seed in prompts], trainer)
+    assert model.training
+    return found
+
+
+def test_turns_of_a_conversation_are_said_and_masked_until_there_is_no_room() -> None:
+    model = Speaker(["4|", "ab"], ["c|", "5xyz"])
+    found = spoken(model, 10, [3, 12], per_turn=7)
+    first, second, turn = (list(map(ord, text)) for text in ("start 3", "start 12", "turn 1"))
+    said = [[ord("4"), 1], [ord("a"), ord("b")]]
+    assert model.asked == [
+        ([[0, *first], second], [[0] + [1] * 7, [1] * 8], 7),
+        ([[0, *first, *said[0], *turn], [*second, *said[1], *turn]], [[0] + [1] * 15, [1] * 16], 2),  # 10 - 8
+    ]
+    assert found["prompt_ids"] == [first, second]
+    assert found["completion_ids"] == [[*said[0], *turn, ord("c"), 1], [*said[1], *turn, ord("5"), ord("x")]]
+    assert found["env_mask"] == [[1, 1, 0, 0, 0, 0, 0, 0, 1, 1]] * 2
+    keys = ("agent", "turn", "action", "reward", "start", "length")
+    assert [[tuple(turn[key] for key in keys) for turn in turns] for turns in found["turns"]] == [
+        [("first", 0, "4", 1.0, 0, 2), ("second", 1, "c", 0.0, 8, 2)],
+        [("first", 0, "ab", 0.0, 0, 2), ("second", 1, "5x", 1.0, 8, 2)],
+    ]
+    full = spoken(Speaker(["4|"]), 8, [3])  # the question fills what is left, so it is cut off again
+    assert (full["completion_ids"], full["env_mask"], len(full["turns"][0])) == ([[ord("4"), 1]], [[1, 1]], 1)
+    assert len(spoken(Speaker(["4"]), 99, [3], longest=1)["turns"][0]) == 1
+
+
+def test_an_episode_is_paid_the_mean_of_what_its_agents_got() -> None:
+    paid = [[("a", 1.0), ("b", 0.5), ("a", 2.0)], [("a", None), ("b", 2.0)], [("a", None)]]
+    turns = [[{"agent": agent, "reward": reward} for agent, reward in episode] for episode in paid]
+    assert EnvRollout(Steps).reward(turns) == [1.75, 2.0, None]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +16,20 @@ import pytest
 from palaestra.envs.base import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
-from palaestra.learning.adapters.verifiers import environment, load_environment
+from palaestra.learning.adapters.verifiers import _pay, environment, load_environment
 from palaestra.teams import pipeline
 
-vf = pytest.importorskip("verifiers")
 pytest.importorskip("datasets")
-try:
-    _ = vf.MultiTurnEnv
-except AttributeError:
-    pytest.skip("another verifiers, or not all of it", allow_module_level=True)
+
+
+@pytest.fixture
+def vf() -> Any:
+    found = pytest.importorskip("verifiers")
+    try:
+        _ = found.MultiTurnEnv
+    except AttributeError:
+        pytest.skip("another verifiers, or not all of it")
+    return found
 
 
 class Sums(TaskEnv):
@@ -63,6 +70,7 @@ def server() -> Iterator[tuple[str, list[Any]]]:
     made.shutdown()
 
 
+@pytest.mark.usefixtures("vf")
 def test_a_rollout_of_verifiers_plays_a_team(server: tuple[str, list[Any]]) -> None:
     from openai import AsyncOpenAI
     from verifiers.clients.openai_chat_completions_client import OpenAIChatCompletionsClient
@@ -85,7 +93,7 @@ def test_a_rollout_of_verifiers_plays_a_team(server: tuple[str, list[Any]]) -> N
     assert state["reward"] == pytest.approx(1.25)
 
 
-def test_verifiers_finds_it_by_the_name_of_its_module() -> None:
+def test_verifiers_finds_it_by_the_name_of_its_module(vf: Any) -> None:
     try:
         load = vf.load_environment
     except AttributeError:
@@ -94,8 +102,61 @@ def test_verifiers_finds_it_by_the_name_of_its_module() -> None:
     assert len(game.dataset) == 3
 
 
+class Game:
+    """What verifiers' `MultiTurnEnv` does here: it keeps what it is given, and the steps."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__ |= given
+
+    async def add_trajectory_step(self, state: Any, step: Any) -> None:
+        state["trajectory"].append(step)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"MultiTurnEnv": Game, "Rubric": SimpleNamespace, "stop": lambda method: method}
+    monkeypatch.setitem(sys.modules, "verifiers", SimpleNamespace(**parts))
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_what_an_agent_gets_is_for_its_last_step_and_the_rollout_is_paid_the_mean() -> None:
+    game = environment(pipeline(Sums, improvement=0.5), range(2, 4))
+    state: dict[str, Any] = {"info": game.dataset[1]["info"], "trajectory": []}
+
+    async def play(*words: str) -> tuple[list[Any], float]:
+        await game.setup_state(state)
+        seen = []
+        for said in words:
+            seen.append((await game.get_prompt_messages(state))[-1]["content"])
+            assert not await game.game_over(state)
+            step = {"prompt": [], "completion": [{"content": f" {said}"}], "extras": {}}
+            await game.add_trajectory_step(state, step)
+        assert await game.game_over(state)
+        return seen, await game.rubric.funcs[0](state)
+
+    seen, paid = asyncio.run(play("9", "4"))
+    assert seen == ["1 + 3", "1 + 3 | 9"]
+    steps = [(each["extras"]["agent"], each["extras"]["turn"], each["reward"]) for each in state["trajectory"]]
+    assert steps == [("solver", 0, 1.0), ("checker", 1, 1.5)]
+    assert paid == 1.25
+    assert asyncio.run(game.rubric.funcs[0]({})) == 0
+
+
+def test_what_is_paid_twice_adds_up() -> None:
+    steps: list[Any] = [{"extras": {"agent": agent}, "reward": 0.0} for agent in "abab"]
+    state: dict[str, Any] = {"paid": {}, "trajectory": steps}
+    for rewards in ({"a": 1.0, "b": None}, {"a": 2.0, "b": 4.0, "absent": 8.0}):
+        _pay(state, SimpleNamespace(rewards=rewards))  # type: ignore[arg-type]
+    assert state["paid"] == {"a": 3.0, "b": 4.0, "absent": 8.0}
+    assert [each["reward"] for each in steps] == [0, 0, 3, 4]
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_it_is_made_by_name_and_refuses_what_it_cannot_play() -> None:
-    assert len(load_environment("native/corridor", episodes=3).dataset) == 3
+    made = load_environment("native/corridor", episodes=3)
+    assert [row["info"]["seed"] for row in made.dataset] == [0, 1, 2]
+    later = load_environment("native/corridor", episodes=2, seed=5)
+    assert [row["info"]["seed"] for row in later.dataset] == [5, 6]
 
     class Both:
         agents: tuple[str, ...] = ("a", "b")

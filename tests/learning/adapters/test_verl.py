@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from palaestra.errors import (
     RewardError,
     SchemaError,
 )
-from palaestra.learning.adapters.verl import advantage, apply, register
+from palaestra.learning.adapters.verl import advantage, apply, register, register_trainer
 
 torch = pytest.importorskip("torch")
 
@@ -109,6 +110,40 @@ def test_the_same_registration_twice_is_one_and_another_one_is_refused(algos: An
         register("ours", rloo())
     with pytest.raises(InputError, match="'gae'"):
         register("gae", rloo())
+
+
+def test_the_same_again_is_what_is_there_in_place_of_verl_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no verl: two registries, which give what was put in."""
+    estimators: dict[str, Any] = {"gae": print}
+    trainers: dict[str, Any] = {"sync": type("Sync", (), {})}
+
+    def found(name: str) -> Any:
+        if name not in trainers:
+            raise ValueError(name)
+        return trainers[name]
+
+    core = SimpleNamespace(
+        ADV_ESTIMATOR_REGISTRY=estimators, register_adv_est=lambda name: lambda made: estimators.update({name: made})
+    )
+    v1 = SimpleNamespace(
+        get_trainer_cls=found, register_trainer=lambda name: lambda made: trainers.update({name: made})
+    )
+    above = dict.fromkeys(("verl", "verl.trainer", "verl.trainer.ppo"), SimpleNamespace())
+    for name, module in (above | {"verl.trainer.ppo.core_algos": core, "verl.trainer.ppo.v1": v1}).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    first = register("ours", dr_grpo())
+    assert register("ours", dr_grpo()) is first is estimators["ours"]
+    for name in ("ours", "gae"):
+        with pytest.raises(InputError, match=f"already has an advantage estimator '{name}'"):
+            register(name, rloo())
+    trainer = register_trainer("by_turn", dr_grpo())
+    assert register_trainer("by_turn", dr_grpo()) is trainer is trainers["by_turn"]
+    assert issubclass(trainer, trainers["sync"])
+    assert trainer.adv_estimator == "by_turn"
+    with pytest.raises(InputError, match="no trainer mode 'nope'"):
+        register_trainer("other", dr_mas(), base="nope")
+    with pytest.raises(InputError, match="already has an advantage estimator 'by_turn'"):
+        register_trainer("by_turn", rloo())
 
 
 def test_without_verl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

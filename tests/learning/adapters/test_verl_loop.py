@@ -7,8 +7,10 @@ What stands in for the rest: the inference server is a tiny model in this proces
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -20,14 +22,12 @@ from palaestra.agents.tiny import build
 from palaestra.algebra.signals import standardise
 from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_mas
+from palaestra.envs.base import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.learning.adapters.verl import TURNS, register_trainer
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("verl")
-pytest.importorskip("hydra")
-pytest.importorskip("transfer_queue")
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} = {% endif %}"
 GROUP = 4
@@ -62,6 +62,8 @@ class Server:
 
 @pytest.fixture
 def queue() -> Iterator[Any]:
+    for name in ("verl", "hydra", "transfer_queue"):
+        pytest.importorskip(name)
     import ray
     import transfer_queue
 
@@ -191,5 +193,63 @@ def test_a_row_without_a_seed_and_an_unknown_base_are_named() -> None:
         asyncio.run(EnvPlay.run(cast(EnvPlay, None), {}, raw_prompt=[]))
     with pytest.raises(InputError, match="no seeds"):
         data_set("x.parquet", "loop", Sums, ())
+    for name in ("verl", "transfer_queue"):
+        pytest.importorskip(name)
     with pytest.raises(InputError, match="no trainer mode 'nope'"):
         register_trainer("other", dr_mas(), base="nope")
+
+
+class Turnwise:
+    """Two agents speak in turns; each word pays its length to who said it, and ½ to the other."""
+
+    agents: tuple[str, ...] = ("a", "b")
+    task = "turnwise"
+
+    def reset(self, seed: int) -> Any:
+        self.at = 0
+        return {"a": Observation(f"start {seed}")}
+
+    def step(self, actions: Any) -> StepResult:
+        ((agent, said),) = actions.items()
+        self.at += 1
+        other = self.agents[self.at % 2]
+        return StepResult({other: Observation(f"{agent} said {said}")}, {agent: float(len(said)), other: 0.5})
+
+
+def test_every_turn_is_a_sample_with_what_it_was_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no verl: its two classes only hold what they are given."""
+    from palaestra.learning.adapters.verl_loop import EnvPlay
+
+    place = "verl.experimental.agent_loop.agent_loop"
+    theirs = SimpleNamespace(AgentLoopMetrics=SimpleNamespace, AgentLoopOutput=SimpleNamespace)
+    for name, module in {
+        "verl": None,
+        "verl.experimental": None,
+        place.rpartition(".")[0]: None,
+        place: theirs,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module or SimpleNamespace())
+    words = iter(["x", "yy", "zzz!", "none"])
+
+    async def ids_of(messages: list[dict[str, str]]) -> list[int]:
+        return list(map(ord, messages[0]["content"]))
+
+    async def generate(**_: Any) -> Any:
+        return SimpleNamespace(token_ids=list(map(ord, next(words))), log_probs=[-1.0] * 9, extra_fields={})
+
+    play = EnvPlay(env="native/corridor", longest=3)
+    play.made = Turnwise
+    play.verl = SimpleNamespace(
+        ct_build_initial_tokens=ids_of,
+        server_manager=SimpleNamespace(generate=generate),
+        rollout_config=SimpleNamespace(response_length=3),
+        tokenizer=SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids))),
+    )
+    samples = asyncio.run(play.run({}, extra_info={"seed": 7}, uid="u", session_id=2))
+    assert ["".join(map(chr, each.prompt_ids)) for each in samples] == ["start 7", "a said x", "b said yy"]
+    assert [each.response_mask for each in samples] == [[1], [1, 1], [1, 1, 1]]
+    assert [len(each.response_logprobs) for each in samples] == [1, 2, 3]
+    told = [[each.extra_fields[name] for name in ("agent", "turn", "turn_reward")] for each in samples]
+    assert told == [["a", 0, 1.5], ["b", 1, 2.5], ["a", 2, 3.0]]  # ½ for what the other said next
+    assert {each.extra_fields["episode"] for each in samples} == {"u_2"}
+    assert samples[-1].reward_score == 2.75

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from palaestra.learning.reward_models import (
     unit,
 )
 from palaestra.learning.reward_models.features import joined, scale_of
+from palaestra.learning.reward_models.fitting import _Pairs
 from palaestra.learning.reward_models.network import WASTE, by_length
 
 
@@ -216,6 +218,14 @@ def test_padding_is_counted(fitted: dict[str, Any]) -> None:
     assert 0 <= model.padding <= WASTE
     metrics = SequenceReward().fit(text_pairs(64), batch=16)
     assert 0 <= metrics["padding"] <= WASTE
+
+
+def test_cells_of_a_step_are_the_tokens_of_both_sides_with_their_padding() -> None:
+    """Three pairs; of both sides of the first and the last, 1 + 3 and 4 + 6 tokens, half of all cells are padding."""
+    step = _Pairs.__new__(_Pairs)
+    step.count, step.inputs = 3, SimpleNamespace(lengths=np.arange(1, 7))  # type: ignore[assignment]
+    step.model = SimpleNamespace(padding=0.5)  # type: ignore[assignment]
+    assert step.cells(np.array([0, 2])).tolist() == [14, 28]
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------

@@ -82,6 +82,15 @@ def test_every_other_iteration_and_only_what_is_recent() -> None:
     assert [each.height for each in made.past] == [6, 6]
 
 
+def test_every_third_iteration_begins_with_the_first() -> None:
+    made, turns, fitted = cooper(every=3), play(("right", "8"), groups=1), []
+    for iteration in range(1, 6):
+        told = context(iteration)
+        made(turns, told)
+        fitted.append("pairs" in told.told)
+    assert fitted == [True, False, False, True, False]
+
+
 def test_without_a_verified_answer_the_model_stays_and_what_the_rule_misses_is_nobodys_negative() -> None:
     words = ("zero", "one", "two", "three", "four")
     made = cooper()

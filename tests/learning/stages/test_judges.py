@@ -26,8 +26,10 @@ def last_is_good(text: str) -> str:
 
 
 def test_a_verdict_of_each_turn() -> None:
-    made = judge("fine", question="Was it good?", policy=script(last_is_good), level="turn")(PLAY, context())
+    stage = judge("fine", question="Was it good?", policy=script(last_is_good), level="turn")
+    made = stage(PLAY, context())
     assert made["judge.fine"].to_list() == [1, 1, 0, 1, 0, 0, 0]
+    assert {*made.columns} - {*PLAY.columns} == stage.adds.keys() == {"judge.fine", "judge.fine.ok", "judge.fine.fine"}
     assert made["judge.fine.ok"].all()
 
 

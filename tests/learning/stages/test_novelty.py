@@ -15,7 +15,8 @@ from palaestra.rewards import goal_projection, projected_similarity
 
 
 def test_counts_go_on_over_the_iterations_of_a_run() -> None:
-    _, tables = trained("codes", {"train": {"iterations": 3, "groups": 2}})
+    learned, tables = trained("codes", {"train": {"iterations": 3, "groups": 2}})
+    assert all(0 <= told["seconds"] < 60 for line in learned.lines for told in line["stages"].values())
     met: dict[int, int] = {}
     for table in tables:
         assert table["count_before"].to_list() == [met.get(depth, 0) for depth in table["depth"]]
@@ -54,9 +55,10 @@ def test_a_network_goes_on_after_a_stop() -> None:
     assert [again(tables[n - 1], context(n))["novelty"].to_list() for n in (3, 4)] == found[2:]
 
 
-def test_features_are_standardised_by_all_that_was_seen() -> None:
+@pytest.mark.parametrize("width", [1, 3])
+def test_features_are_standardised_by_all_that_was_seen(width: int) -> None:
     rng = np.random.default_rng(2)
-    seen = rng.normal(3.0, 2.0, size=(30, 3))
+    seen = rng.normal(3.0, 2.0, size=(30, width))
     stage = rnd()
     for number, rows in enumerate(np.split(seen, [4, 15]), 1):
         stage(frames(rows), context(number))
@@ -64,6 +66,13 @@ def test_features_are_standardised_by_all_that_was_seen() -> None:
     np.testing.assert_allclose(n, 30)
     np.testing.assert_allclose(mean, seen.mean(axis=0))
     np.testing.assert_allclose(squares / n, seen.var(axis=0))
+
+
+def test_what_never_varies_is_centred_and_what_is_far_is_cut() -> None:
+    stage = rnd()
+    assert stage._standardised(np.array([[2.0, 0.0], [2.0, 4.0]])).tolist() == [[0, -1], [0, 1]]
+    assert stage._standardised(np.array([[2.0, 100.0]] * 2))[0].tolist() == [0, pytest.approx(49 / 2403**0.5)]
+    assert rnd()._standardised(np.append(np.zeros(99), 1.0)[:, None]).max() == 5  # of 0.99 / 0.0995
 
 
 def test_features_that_are_missing_or_odd() -> None:

@@ -78,6 +78,10 @@ def test_it_is_revised_by_what_came_of_it() -> None:
     assert found == [[1, 0, 0, 0], [1, 0, 0, 0], [1, -1, -1, -1]]
     assert "Success 0.50 in 2 episodes of 2.0 turns.\nA bad one: bad, bad" in told[1]
     policy, told = writer(GOOD, better)
+    stage = program(writer=policy, columns=["action"], task="be good", revise=3)
+    found = [stage(PLAY, context(iteration))["r_reward"][1] for iteration in (1, 2, 3, 4)]
+    assert found == [0, 0, 0, -1]
+    policy, told = writer(GOOD, better)
     stage = program(writer=policy, columns=["action"], task="be good", revise=1)
     assert [stage(PLAY, context(iteration))["r_reward"][1] for iteration in (1, 2)] == [0, -1]
 

@@ -8,6 +8,7 @@ from stage_play import context, talk
 
 from palaestra.errors import InputError, RecipeError
 from palaestra.judges import StubJudge
+from palaestra.learning.stages.base import Spent
 from palaestra.learning.stages.score import score
 from palaestra.runs.build import check, resolve
 from palaestra.runs.inline import learn
@@ -15,6 +16,13 @@ from palaestra.runs.recipe import load
 
 PLAY = talk([["good", "good"], ["bad", "good"], ["bad", "bad", "bad"]])
 JUDGED = 'score("fits", \'judged(question="Did the clerk do what it was time for?", policy="judge")\', level="turn")'
+
+
+def test_what_is_spent_adds_up() -> None:
+    spent = Spent()
+    for _ in range(2):
+        spent.add(calls=1, tokens=10, cost=0.5)
+    assert (spent.calls, spent.tokens, spent.cost) == (2, 20, 1.0)
 
 
 def test_an_expression_is_paid_once_an_episode_or_given_to_every_turn() -> None:

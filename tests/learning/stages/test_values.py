@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.algebra.parse import parse
@@ -24,7 +26,7 @@ from palaestra.learning.stages.mc_values import mc_values
 from palaestra.learning.stages.prefix_critic import prefix_critic
 from palaestra.learning.stages.process_reward import process_reward
 from palaestra.learning.stages.progress import progress
-from palaestra.learning.stages.q_critic import q_critic
+from palaestra.learning.stages.q_critic import _others_of, q_critic, resample
 from palaestra.play.executors import Local
 from palaestra.play.rollout import rollout
 
@@ -176,6 +178,27 @@ def test_a_joint_critic_sees_what_the_others_do() -> None:
     assert error[True] < 0.01 < 0.2 < error[False]
 
 
+def test_what_is_impossible_is_not_drawn_and_adds_no_entropy() -> None:
+    """Half, half, never: log 0 is -inf."""
+    logits = torch.tensor([0.5, 0.5, 0.0]).log().expand(8, 1, 3)
+    policy: Any = SimpleNamespace(score=lambda rows: SimpleNamespace(logits=logits))
+    rows = pl.DataFrame({"policy": ["p"] * 8, "action_ids": [[2]] * 8, "prompt_ids": [None] * 8})
+    found = resample(rows, {"p": policy}, np.random.default_rng(0), {"0": "left", "1": "right"})
+    assert set(found["action"]) == {"left", "right"}
+    for column, expected in (("logprobs", -np.log(2)), ("entropies", np.log(2))):
+        assert found[column].list.first().to_numpy() == pytest.approx(expected)
+
+
+def test_what_the_others_do_is_a_state_whatever_oneself_does() -> None:
+    turns = Turns({"group": [0] * 6, "episode": [0, 0, 1, 1, 2, 2], "turn": [0] * 6, "agent": ["a", "b"] * 3,
+                   "state": [1, 2] * 3, "action": ["x", "y", "z", "y", "x", "z"]})  # fmt: skip
+    a, b, c = _others_of(turns).reshape(3, 2)
+    assert (a[0] == b[0], a[0] == c[0], a[1] == b[1], a[1] == c[1]) == (True, False, False, True)
+    assert a[0] != a[1]
+    assert {"q", "v", "fresh"} == q_critic().adds.keys()
+    assert {"q", "v", "action_values", "probabilities"} == q_critic(rows="played").adds.keys()
+
+
 def test_a_language_policy_is_asked_again() -> None:
     team = Team({"chooser": LMPolicy.tiny(["step action"], name="lm", hidden=16, max_new_tokens=3)})
     turns = q_critic("network", states=8)(played(team, STEPS, size=2), context(team, STEPS))
@@ -268,6 +291,21 @@ def test_chunks_do_not_change_what_a_process_reward_model_learns() -> None:
     lm = Team({"chooser": LMPolicy.tiny(["step action"], name="lm", hidden=16, max_new_tokens=3)})
     spoken = process_reward(lr=1e-2)(played(lm, STEPS, size=4), context(lm, STEPS))
     assert spoken["prm_logprobs"].list.len().to_list() == spoken["action_ids"].list.len().to_list()
+
+
+def test_padding_moves_no_process_reward_model() -> None:
+    """Of each group's two episodes one won and says one token less."""
+    lm = Team({"chooser": LMPolicy.tiny(["step action"], name="lm", hidden=16, max_new_tokens=3)})
+    won = pl.col("episode") == 0
+    said = Turns(
+        played(lm, STEPS, size=2).frame.with_columns(
+            pl.col("action_ids", "logprobs").list.head(pl.when(won).then(2).otherwise(3)), reward=won.cast(pl.Float64)
+        )
+    )
+    before, after = (process_reward(epochs=n, lr=1e-2)(said, context(lm, STEPS))["prm_logprobs"] for n in (0, 1))
+    moved = np.concatenate(after.to_list()) - np.concatenate(before.to_list())
+    first = np.repeat((said["episode"] == 0).to_numpy(), said["action_ids"].list.len())
+    assert moved[first].mean() > 0.01 > -0.01 > moved[~first].mean()
 
 
 # -- values by playing on ---------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class rnd(Stage):
     def _standardised(self, x: np.ndarray) -> torch.Tensor:
         import torch
 
-        number, mean, squares = self.moments if self.moments.shape[1] > 1 else np.zeros((3, x.shape[1]))
+        number, mean, squares = self.moments if self.moments.any() else np.zeros((3, x.shape[1]))
         total = number + len(x)
         gap = x.mean(axis=0) - mean
         squares = squares + np.square(x - x.mean(axis=0)).sum(axis=0) + gap**2 * number * len(x) / total
