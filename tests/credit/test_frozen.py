@@ -94,7 +94,9 @@ def at_the_edge(name: str, parameter: str, default: Any) -> list[str]:
     values: list[object] = sorted({-1, 0, 1, 2} | others)
     if isinstance(default, tuple):
         places = range(len(default))
-        values = [(*default[:i], value, *default[i + 1 :]) for i in places for value in (-1.0, 0.0, 1.0, default[i - 1])]
+        values = [
+            (*default[:i], value, *default[i + 1 :]) for i in places for value in (-1.0, 0.0, 1.0, default[i - 1])
+        ]
     return [with_value(example(name), parameter, value) for value in values]
 
 
