@@ -58,6 +58,8 @@ def test_statistics_of_tokens_and_of_nothing() -> None:
     assert tokens.endswith("[3 keys, 1–3 samples each, 67% constant]")
     nothing = mean("reward", over="group", where=col("reward") > 9).explain(TURNS).splitlines()[0]
     assert nothing.endswith("[no samples]")
+    some = mean("reward", over="group", where=col("group") < 2).explain(TURNS).splitlines()[0]
+    assert some.endswith("[2 keys, 2–3 samples each, 50% constant]")
     assert rank("reward", over="group").explain(TURNS).splitlines()[0] == "rank over (group) ties=average"
     empty = Turns(TURNS.frame.head(0))
     assert "[no samples]" in gigpo().explain(empty)

@@ -159,11 +159,19 @@ def test_only_groups_that_are_cut_are_named(kind: str, tmp_path: Path) -> None:
         apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
 
 
+def test_a_group_without_a_number_that_starts_two_files_is_cut(tmp_path: Path) -> None:
+    for name in "ab":
+        Turns({"group": [None], "episode": [0], "reward": [1.0]}).save(tmp_path / f"in/{name}.parquet")
+    with pytest.raises(InputError, match="group None lies in"):
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+
+
 def test_what_cannot_be_collected_is_refused_by_name(tmp_path: Path) -> None:
     split(played(0), tmp_path / "in")
     signal = grpo() + quantile("reward", q=0.5, over=())
     with pytest.raises(InputError, match=r"quantile\(.* lie in 4 files, and cannot be collected .*together="):
         apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=10)
+    assert apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=len(played(0))).passes == 1
 
 
 def test_an_iteration_of_one_file_is_read_however_long_it_is(tmp_path: Path) -> None:

@@ -69,5 +69,7 @@ def test_it_ends_with_the_first_pass_or_the_budget():
     assert (short.passed, short.made) == (False, 4)
     assert short.item == "a1"  # all failed: the best opinion of itself
     assert search("", tree_of(OPINIONS), lambda item: True, budget=2).item is None
+    for budget in (1, 5):  # of two children the first only
+        assert search("", tree_of(OPINIONS), lambda item: False, budget=budget).made == budget
     with pytest.raises(InputError, match="budget=0"):
         search("", tree_of(OPINIONS), lambda item: True, budget=0)
