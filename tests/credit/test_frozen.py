@@ -39,6 +39,11 @@ INSTEAD = {
     "gamma": ("0.5",), "key": ("state",), "state": ("'action'",), "seat": ("'turn'",), "terminal": ("cost",),
     "bootstrap": ("cost",), "first": ("0.5",), "scale": ("0.25",), "form": ("'inv'", "'linear'"), "otherwise": ("0",),
     "teams": ("team()",), "parent": ("'state'",), "stratum": ("'agent'",), "global_key": ("state",),
+    "n": ("1", "3"), "weight": ("cost",), "metric": ("cost",), "local": ("cost",), "entropy": ("cost",),
+    "outcome": ("cost",), "step": ("cost",), "episode": ("cost",), "target": ("reward",), "item": ("cost",),
+    "executed": ("valid",), "phi": ("cost",), "depends_on": ("success", "(success, cost > 0.5)"), "scope": ("'run'",),
+    "edges": ("(0.25, 0.5, 0.75, 1.0)",), "levels": ("(1.0, 0.75, 0.5, 0.25)",), "view": ("'view'",),
+    "weights": ("(0.25, 2.0)", "(0.25, 2.0, 0.5)"), "clicks": ("('open', 'click')",),
 }  # fmt: skip
 """What to write for a parameter whose default is a name, a key or nothing."""
 
