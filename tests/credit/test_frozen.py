@@ -75,6 +75,24 @@ def texts(name: str) -> list[str]:
     return found
 
 
+def together(name: str) -> list[str]:
+    """Each other choice or truth value, with all numbers changed: a weight of 1 hides what is done with it."""
+    hints, found = get_type_hints(REGISTRY[name]), []
+    defaults = {p.name: p.default for p in inspect.signature(REGISTRY[name]).parameters.values()}
+    given = [(key, default) for key, default, _ in numeric(name) if isinstance(default, (int, float))]
+    numbers = {key: flipped(hints.get(key), key, default)[-1] for key, default in given}
+    for key, default in defaults.items():
+        way = isinstance(default, (bool, str)) or key == "flavour"
+        for value in (
+            flipped(hints.get(key), key, default) if way and numbers and f"{key}=" not in example(name) else ()
+        ):
+            text = with_value(example(name), key, value)
+            for parameter, number in numbers.items():
+                text = with_value(text, parameter, number)
+            found.append(text)
+    return found
+
+
 def numeric(name: str) -> Iterator[tuple[str, Any, bool]]:
     """The parameters of a signal that take a number or some: name, default, whether it is a whole one."""
     hints = get_type_hints(REGISTRY[name])
@@ -175,6 +193,7 @@ def measured(text: str, ties: tuple[bool, ...] = (False, True)) -> list[object]:
 
 
 CASES = {f"{name} {text}": partial(measured, text) for name in NAMES for text in texts(name)}
+CASES |= {f"{name} {text}": partial(measured, text, (True,)) for name in NAMES for text in together(name)}
 for name in NAMES:
     for parameter, default, whole in numeric(name):
         edge = at_the_edge(name, parameter, default)
