@@ -28,8 +28,11 @@ def test_a_failure_is_sent_to_all_above_and_to_nobody_else():
     wide = confidence_uct(tree, c=1.0, trust=2.0) - index
     assert wide.tolist() == pytest.approx([np.sqrt(np.log(2) / 2)] * 2 + [np.sqrt(np.log(2)), np.sqrt(np.log(2) / 2)])
     assert tree.table()["parent"].to_list() == [None, 0, 0, a]
-    with pytest.raises(InputError, match="parent 9 of 4 nodes"):
-        tree.add("x", 9)
+    tree.back(b, 1.0)
+    assert confidence_uct(tree, c=0.0, trust=1.0)[b] == pytest.approx((0.5 * 0.6 + 1) / 1.5)
+    for parent in (9, 4, -1):
+        with pytest.raises(InputError, match=f"parent {parent} of 4 nodes"):
+            tree.add("x", parent)
 
 
 def tree_of(opinions: dict[str, float]):

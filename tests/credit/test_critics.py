@@ -111,5 +111,7 @@ def test_after_the_last_query_the_best_proposal_is_taken() -> None:
         lambda d, f: next(proposals), lambda d, plan: plan, threshold=1, max_queries=3, order="joint"
     )
     assert (plans, queries) == ([0.7], 3)
+    alike = iter(["first", "second"])
+    assert refine(lambda d, f: next(alike), lambda d, plan: 0.0, threshold=1, max_queries=2) == (["first"], 2)
     with pytest.raises(InputError, match="did you mean 'joint'"):
         refine(lambda d, f: 0, lambda d, p: 0.0, order="jont")  # type: ignore[arg-type]
