@@ -93,11 +93,12 @@ def test_what_is_constant_but_for_rounding_is_so_in_passes(tmp_path: Path) -> No
         rewards = [mean + sign * gap for mean, gap in near.values()]
         part = {"iteration": 0, "group": sign + 1, "episode": 0, "turn": 0, "agent": [*near], "reward": rewards}
         Turns(part).save(tmp_path / f"in/{sign + 1}.parquet")
-    deviation = std("reward", over="agent", ddof=0)
+    deviations = {"x": std("reward", over="agent", ddof=0), "few": std("reward", over="agent", ddof=2)}
     for together in (0, 99):
-        apply({"x": deviation}, tmp_path / "in", tmp_path / f"out{together}", together=together)
-        found = Turns.load(tmp_path / f"out{together}")["x"].to_numpy()
-        np.testing.assert_allclose(found, [0, 1e-3, 1e-8] * 2, rtol=1e-6)
+        apply(deviations, tmp_path / "in", tmp_path / f"out{together}", together=together)
+        found = Turns.load(tmp_path / f"out{together}")
+        np.testing.assert_allclose(found["x"].to_numpy(), [0, 1e-3, 1e-8] * 2, rtol=1e-6)
+        assert found["few"].to_list() == [0] * 6  # two samples have no deviation with ddof=2
 
 
 def test_a_computed_key_is_the_same_key_in_every_file(tmp_path: Path) -> None:
