@@ -89,9 +89,9 @@ def test_codes_of_integers_are_their_ranks(values: list[int]) -> None:
 
 
 def test_rows_of_a_turn_are_in_the_order_of_seats_also_where_a_key_has_no_row() -> None:
-    found = order_rows(Codes(np.array([2, 1, 1]), 4), np.zeros(3, int), lambda: np.array([0, 1, 0]))
+    found = order_rows(Codes(np.array([2, 1, 2]), 4), np.zeros(3, int), lambda: np.array([1, 0, 0]))
     assert found.moments is not None
     assert found.order is not None
     assert [each.tolist() for each in (found.order, found.starts, found.lengths, found.moments)] == [
-        [2, 1, 0], [0, 0, 2, 3], [0, 2, 1, 0], [0, 0, 1],
+        [1, 2, 0], [0, 0, 1, 3], [0, 1, 2, 0], [0, 1, 1],
     ]  # fmt: skip

@@ -42,6 +42,7 @@ def test_only_linux_is_told_and_how_much(monkeypatch: pytest.MonkeyPatch) -> Non
     told = Library()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: told)
     for system in ("darwin", "linux"):
+        assert not told
         monkeypatch.setattr(sys, "platform", system)
         heap.give_back()
         heap.keep()
