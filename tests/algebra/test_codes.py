@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaestra.algebra.codes import Codes, code_array, combine, densify
+from palaestra.algebra.codes import Codes, code_array, combine, densify, order_rows
 from palaestra.algebra.turns import Turns
 from palaestra.errors import SchemaError
 
@@ -65,3 +65,33 @@ def test_several_keys_together_are_their_pairs_whatever_the_sizes(size: int) -> 
     _, expected = np.unique(columns, axis=1, return_inverse=True)
     assert together.size == expected.max() + 1
     assert len(np.unique(np.stack([together.ids, expected.ravel()]), axis=1).T) == together.size
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [7, 5, 7, 6],
+        [2000, 0, 1040],  # spans around what is still counted
+        [1035, 0, 3],
+        [1036, 0, 3],
+        [2**60, 0, 5, 1],  # value and place together would take 64 bits
+        [2**62 - 1, -(2**62), 0],
+        [2**62, -(2**62), 0],
+        [2**63 - 1, -(2**63), 0],
+    ],
+)
+def test_codes_of_integers_are_their_ranks(values: list[int]) -> None:
+    expected, size = np.unique(values, return_inverse=True)[1].tolist(), len(set(values))
+    for times in (1, 2):
+        found = densify(np.array(values * times))
+        assert (found.ids.tolist(), found.size) == (expected * times, size)
+    assert densify(np.unique(values)).ids.tolist() == list(range(size))
+
+
+def test_rows_of_a_turn_are_in_the_order_of_seats_also_where_a_key_has_no_row() -> None:
+    found = order_rows(Codes(np.array([2, 1, 2]), 4), np.zeros(3, int), lambda: np.array([1, 0, 0]))
+    assert found.moments is not None
+    assert found.order is not None
+    assert [each.tolist() for each in (found.order, found.starts, found.lengths, found.moments)] == [
+        [1, 2, 0], [0, 0, 1, 3], [0, 1, 2, 0], [0, 1, 1],
+    ]  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from palaestra.algebra.explain import terms
-from palaestra.algebra.signals import Signal, centre, col, mean, rank, short, where
+from palaestra.algebra.signals import Signal, centre, col, mean, rank, short, sign, where
 from palaestra.algebra.turns import Turns
-from palaestra.credit import dr_mas, gigpo, grpo, reinforce, return_to_go, standardise
+from palaestra.credit import dr_mas, gigpo, grpo, mars, reinforce, return_to_go, standardise
 
 TURNS = Turns(
     {
@@ -58,6 +58,8 @@ def test_statistics_of_tokens_and_of_nothing() -> None:
     assert tokens.endswith("[3 keys, 1–3 samples each, 67% constant]")
     nothing = mean("reward", over="group", where=col("reward") > 9).explain(TURNS).splitlines()[0]
     assert nothing.endswith("[no samples]")
+    some = mean("reward", over="group", where=col("group") < 2).explain(TURNS).splitlines()[0]
+    assert some.endswith("[2 keys, 2–3 samples each, 50% constant]")
     assert rank("reward", over="group").explain(TURNS).splitlines()[0] == "rank over (group) ties=average"
     empty = Turns(TURNS.frame.head(0))
     assert "[no samples]" in gigpo().explain(empty)
@@ -103,6 +105,24 @@ def test_terms_are_what_is_added() -> None:
     assert [t.text for t in terms(a - (b - c))] == ["col('a')", "-col('b')", "col('c')"]
     assert [t.text for t in terms(a + b - c)] == ["col('a')", "col('b')", "-col('c')"]
     assert [t.text for t in terms(where(a, b, c))] == ["where(col('a'), col('b'), col('c'))"]
+
+
+def test_what_is_larger_than_the_largest_is_not_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(largest: int) -> tuple[str, str, list[str], bool]:
+        for module in ("text", "explain"):
+            monkeypatch.setattr(f"palaestra.algebra.{module}.LARGEST", largest)
+        signal = (col("a") + 1) * (col("a") + 1) - return_to_go(gamma=0.5)
+        assert signal.size == 10
+        return str(signal), short(signal), [short(term) for term in terms(signal)], "[as above]" in signal.explain()
+
+    added, name = "(col('a') + 1.0) * (col('a') + 1.0)", "return_to_go(gamma=0.5)"
+    whole, before, parts, again = shown(10)
+    assert whole.startswith(f"({added}) - cumulative(col('reward'), gamma=0.5, ")
+    assert (before, len(parts), again) == (f"({added}) - {name}", 2, False)
+    assert shown(9) == (f"({added}) - {name}", "…", ["…"], True)
+    for largest, label in ((len("mars()"), "mars()"), (5, "…")):  # a long name is not shown either
+        monkeypatch.setattr("palaestra.algebra.text.LARGEST", largest)
+        assert str(sign(mars())) == f"sign({label})"
 
 
 def test_short_text_leaves_methods_unexpanded() -> None:

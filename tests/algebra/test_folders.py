@@ -19,7 +19,7 @@ from palaestra.algebra.folders import Applied, apply
 from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, collectable, wide
-from palaestra.algebra.signals import REGISTRY, Signal, Value, col, evaluate, mean, quantile, standardise
+from palaestra.algebra.signals import REGISTRY, Signal, Value, col, evaluate, mean, quantile, standardise, std
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import gigpo, grpo, reinforce
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, RewardError
@@ -84,6 +84,21 @@ def test_statistics_of_statistics_take_passes_and_are_bit_equal(tmp_path: Path) 
     done = apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=0)
     assert done.passes == 6  # 2 of the inner one, 1 of its mean, 2 of the outer one, 1 to apply
     assert Turns.load(tmp_path / "out")["x"].equals(column(signal.evaluate(turns)), null_equal=True)
+
+
+def test_what_is_constant_but_for_rounding_is_so_in_passes(tmp_path: Path) -> None:
+    """Below 2.5e-7 of its size a deviation is rounding: a's is, b's and c's are not."""
+    near = {"a": (1000.0, 1e-4), "b": (1000.0, 1e-3), "c": (1e-3, 1e-8)}
+    for sign in (-1, 1):
+        rewards = [mean + sign * gap for mean, gap in near.values()]
+        part = {"iteration": 0, "group": sign + 1, "episode": 0, "turn": 0, "agent": [*near], "reward": rewards}
+        Turns(part).save(tmp_path / f"in/{sign + 1}.parquet")
+    deviations = {"x": std("reward", over="agent", ddof=0), "few": std("reward", over="agent", ddof=2)}
+    for together in (0, 99):
+        apply(deviations, tmp_path / "in", tmp_path / f"out{together}", together=together)
+        found = Turns.load(tmp_path / f"out{together}")
+        np.testing.assert_allclose(found["x"].to_numpy(), [0, 1e-3, 1e-8] * 2, rtol=1e-6)
+        assert found["few"].to_list() == [0] * 6  # two samples have no deviation with ddof=2
 
 
 def test_a_computed_key_is_the_same_key_in_every_file(tmp_path: Path) -> None:
@@ -159,11 +174,19 @@ def test_only_groups_that_are_cut_are_named(kind: str, tmp_path: Path) -> None:
         apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
 
 
+def test_a_group_without_a_number_that_starts_two_files_is_cut(tmp_path: Path) -> None:
+    for name in "ab":
+        Turns({"group": [None], "episode": [0], "reward": [1.0]}).save(tmp_path / f"in/{name}.parquet")
+    with pytest.raises(InputError, match="group None lies in"):
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+
+
 def test_what_cannot_be_collected_is_refused_by_name(tmp_path: Path) -> None:
     split(played(0), tmp_path / "in")
     signal = grpo() + quantile("reward", q=0.5, over=())
     with pytest.raises(InputError, match=r"quantile\(.* lie in 4 files, and cannot be collected .*together="):
         apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=10)
+    assert apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=len(played(0))).passes == 1
 
 
 def test_an_iteration_of_one_file_is_read_however_long_it_is(tmp_path: Path) -> None:

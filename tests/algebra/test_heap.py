@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import subprocess
 import sys
 
 import pytest
+
+from palaestra.algebra import heap
 
 KEPT = """
 import sys
@@ -26,6 +29,25 @@ for _ in range(3):
     del large
 print(resident() - before)
 """
+
+
+class Library(list[tuple[int, int]]):
+    """In the place of the C library: what it was told."""
+
+    def mallopt(self, option: int, value: int) -> None:
+        self.append((option, value))
+
+
+def test_only_linux_is_told_and_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Library()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: told)
+    for system in ("darwin", "linux"):
+        assert not told
+        monkeypatch.setattr(sys, "platform", system)
+        heap.give_back()
+        heap.keep()
+    threshold, trim, pad = -3, -1, -2
+    assert told == [(threshold, 2**18), (threshold, 2**25), (trim, 2**28), (pad, 2**24)]
 
 
 def kept(what: str) -> float:

@@ -312,6 +312,15 @@ def test_deep_nesting_is_an_error_not_a_crash(text: str) -> None:
         parse(text)
 
 
+def test_how_long_a_text_may_be_and_how_much_of_it_is_shown() -> None:
+    parse("reward".ljust(MAX_LENGTH))
+    with pytest.raises(ExpressionError, match=f"expression of {MAX_LENGTH + 1} characters"):
+        parse("reward".ljust(MAX_LENGTH + 1))
+    for length, end in ((100, "x'"), (101, "x…'")):
+        with pytest.raises(ExpressionError, match=f"'{'x' * 99}{end}: "):
+            parse("x" * length)
+
+
 def test_huge_text_is_refused_before_it_is_read() -> None:
     with pytest.raises(ExpressionError, match="expression of 1000000 characters; the limit is 20000"):
         parse("+" * 1_000_000)

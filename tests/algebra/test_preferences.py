@@ -39,10 +39,13 @@ def test_every_pair_and_the_least_gap() -> None:
     turns = Turns(ROWS)
     every = {("p", "good", "bad"), ("p", "good", "fair"), ("p", "fair", "bad")}
     assert pairs(turns.to_preferences(which="all")) == every
+    assert pairs(turns.to_preferences(which="all", gap=0.5)) == every
     assert pairs(turns.to_preferences(which="all", gap=0.6)) == {("p", "good", "bad")}
     assert pairs(turns.to_preferences(-col("reward"))) == {("p", "bad", "good")}
     with pytest.raises(InputError, match="by at least 2"):
         turns.to_preferences(gap=2)
+    with pytest.raises(InputError, match="two answers of different value"):
+        Turns(ROWS | {"reward": [1.0] * 9}).to_preferences(which="all")
     with pytest.raises(InputError, match="best_worst"):
         turns.to_preferences(which="best-worst")  # type: ignore[arg-type]
 
@@ -68,6 +71,8 @@ def test_what_was_said_for_sft() -> None:
 def test_conversations_stay_messages() -> None:
     talk = json.dumps([{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi", "name": "u"}])
     rows = {name: values[:2] for name, values in ROWS.items()} | {"messages": [talk, talk]}
+    silent = pl.Series([None, None], dtype=pl.String)
+    assert pairs(Turns(rows | {"messages": silent}).to_preferences()) == {("p", "good", "bad")}
     found = Turns(rows).to_preferences().row(0, named=True)
     assert found["prompt"] == [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi"}]
     assert found["chosen"] == [{"role": "assistant", "content": "good"}]

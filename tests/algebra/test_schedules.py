@@ -33,3 +33,14 @@ def test_schedules_without_steps_are_refused() -> None:
             schedule(0, 1, steps=0)
     with pytest.raises(ExpressionError, match="share=2"):
         two_phase(0, 1, share=2, steps=10)
+
+
+def test_after_the_warm_up_each_cycle_falls_from_the_top() -> None:
+    turns = Turns({"iteration": [0, 1, 3, 4, 6, 8, 11, 12, 16]})
+    found = parse("cosine_restarts(1, 0.2, steps=20, warm_up=4, cycles=2)").evaluate(turns)
+    last = 0.6 + 0.4 * np.cos(7 / 8 * np.pi)
+    np.testing.assert_allclose(found, [0.25, 0.5, 1, 1, 0.6 + 0.08**0.5, 0.6, last, 1, 0.6], atol=1e-12)
+    later = Turns({"iteration": [4, 6, 8, 12, 13]})
+    np.testing.assert_allclose(
+        cosine(1, 0, steps=8, begin=4).evaluate(later), [1, 0.5 + 0.125**0.5, 0.5, 0, 0], atol=1e-12
+    )

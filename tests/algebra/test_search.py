@@ -28,8 +28,11 @@ def test_a_failure_is_sent_to_all_above_and_to_nobody_else():
     wide = confidence_uct(tree, c=1.0, trust=2.0) - index
     assert wide.tolist() == pytest.approx([np.sqrt(np.log(2) / 2)] * 2 + [np.sqrt(np.log(2)), np.sqrt(np.log(2) / 2)])
     assert tree.table()["parent"].to_list() == [None, 0, 0, a]
-    with pytest.raises(InputError, match="parent 9 of 4 nodes"):
-        tree.add("x", 9)
+    tree.back(b, 1.0)
+    assert confidence_uct(tree, c=0.0, trust=1.0)[b] == pytest.approx((0.5 * 0.6 + 1) / 1.5)
+    for parent in (9, 4, -1):
+        with pytest.raises(InputError, match=f"parent {parent} of 4 nodes"):
+            tree.add("x", parent)
 
 
 def tree_of(opinions: dict[str, float]):
@@ -69,5 +72,7 @@ def test_it_ends_with_the_first_pass_or_the_budget():
     assert (short.passed, short.made) == (False, 4)
     assert short.item == "a1"  # all failed: the best opinion of itself
     assert search("", tree_of(OPINIONS), lambda item: True, budget=2).item is None
+    for budget in (1, 5):  # of two children the first only
+        assert search("", tree_of(OPINIONS), lambda item: False, budget=budget).made == budget
     with pytest.raises(InputError, match="budget=0"):
         search("", tree_of(OPINIONS), lambda item: True, budget=0)

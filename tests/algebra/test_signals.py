@@ -287,8 +287,9 @@ def test_unique_values_are_distinct_as_float32() -> None:
         ([1e-7, 2e-7, 1e-7], 2),
         ([1e6, 1e-3, 1e-3 + 5e-7], 2),  # beside a million less than 1e-6 is rounding
         ([1e6, 1e-3, 1e-3 + 2e-6], 3),
+        ([float(number) for number in range(1500)], 1500),
     ):
-        turns = Turns({"group": [0] * 3, "reward": rewards})
+        turns = Turns({"group": [0] * len(rewards), "reward": rewards})
         assert value(count("reward", over="group", unit="unique"), turns)[0] == kinds
 
 

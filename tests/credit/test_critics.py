@@ -45,6 +45,10 @@ def test_with_a_stochastic_policy_values_are_right_on_average() -> None:
     replay = Replay(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.array([0, 0]), np.array([1, 1]))
     critic = TurnCritic(1, 1, rate=0.05)
     critic.grow(1, 2)
+    assert critic.q.shape == critic.q_target.shape == (2, 1, 2)
+    wide = TurnCritic(2, 2)
+    wide.grow(3, 1)
+    assert (wide.q.shape, wide.v.shape, wide.v_target.shape) == ((2, 3, 2), (2, 3), (2, 3))
     fresh = Fresh(np.zeros(10, int), (np.arange(10) < 3).astype(int))
     critic.fit(replay, fresh, np.random.default_rng(0), batches=400)
     np.testing.assert_allclose(critic.v, 0.3, atol=0.03)
@@ -111,5 +115,7 @@ def test_after_the_last_query_the_best_proposal_is_taken() -> None:
         lambda d, f: next(proposals), lambda d, plan: plan, threshold=1, max_queries=3, order="joint"
     )
     assert (plans, queries) == ([0.7], 3)
+    alike = iter(["first", "second"])
+    assert refine(lambda d, f: next(alike), lambda d, plan: 0.0, threshold=1, max_queries=2) == (["first"], 2)
     with pytest.raises(InputError, match="did you mean 'joint'"):
         refine(lambda d, f: 0, lambda d, p: 0.0, order="jont")  # type: ignore[arg-type]

@@ -7,7 +7,9 @@ What those numbers should be is proved elsewhere: worked numbers, parity with th
 from __future__ import annotations
 
 import inspect
+import re
 import zlib
+from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -37,6 +39,11 @@ INSTEAD = {
     "gamma": ("0.5",), "key": ("state",), "state": ("'action'",), "seat": ("'turn'",), "terminal": ("cost",),
     "bootstrap": ("cost",), "first": ("0.5",), "scale": ("0.25",), "form": ("'inv'", "'linear'"), "otherwise": ("0",),
     "teams": ("team()",), "parent": ("'state'",), "stratum": ("'agent'",), "global_key": ("state",),
+    "n": ("1", "3"), "weight": ("cost",), "metric": ("cost",), "local": ("cost",), "entropy": ("cost",),
+    "outcome": ("cost",), "step": ("cost",), "episode": ("cost",), "target": ("reward",), "item": ("cost",),
+    "executed": ("valid",), "phi": ("cost",), "depends_on": ("success", "(success, cost > 0.5)"), "scope": ("'run'",),
+    "edges": ("(0.25, 0.5, 0.75, 1.0)",), "levels": ("(1.0, 0.75, 0.5, 0.25)",), "view": ("'view'",),
+    "weights": ("(0.25, 2.0)", "(0.25, 2.0, 0.5)"), "clicks": ("('open', 'click')",),
 }  # fmt: skip
 """What to write for a parameter whose default is a name, a key or nothing."""
 
@@ -66,6 +73,59 @@ def texts(name: str) -> list[str]:
             gap = "" if text.endswith("()") else ", "
             found.append(f"{text[:-1]}{gap}{parameter.name}={value})")
     return found
+
+
+def together(name: str) -> list[str]:
+    """Each other choice or truth value, with all numbers changed: a weight of 1 hides what is done with it."""
+    hints, found = get_type_hints(REGISTRY[name]), []
+    defaults = {p.name: p.default for p in inspect.signature(REGISTRY[name]).parameters.values()}
+    given = [(key, default) for key, default, _ in numeric(name) if isinstance(default, (int, float))]
+    numbers = {key: flipped(hints.get(key), key, default)[-1] for key, default in given}
+    for key, default in defaults.items():
+        way = isinstance(default, (bool, str)) or key == "flavour"
+        for value in (
+            flipped(hints.get(key), key, default) if way and numbers and f"{key}=" not in example(name) else ()
+        ):
+            text = with_value(example(name), key, value)
+            for parameter, number in numbers.items():
+                text = with_value(text, parameter, number)
+            found.append(text)
+    return found
+
+
+def numeric(name: str) -> Iterator[tuple[str, Any, bool]]:
+    """The parameters of a signal that take a number or some: name, default, whether it is a whole one."""
+    hints = get_type_hints(REGISTRY[name])
+    for parameter in inspect.signature(REGISTRY[name]).parameters.values():
+        hint, default = hints.get(parameter.name), parameter.default
+        some = isinstance(default, tuple) and len(default) > 0 and all(isinstance(each, float) for each in default)
+        number = isinstance(default, (int, float)) and not isinstance(default, bool)
+        if some or number or ({int, float} & {hint, *get_args(hint)} and Signal not in get_args(hint)):
+            yield parameter.name, default, hint is not float and float not in get_args(hint) and not some
+
+
+def with_value(text: str, parameter: str, value: object) -> str:
+    """The text with this value of a parameter, which it may give already."""
+    given = f"{parameter}={value}"
+    changed, found = re.subn(rf"\b{parameter}=-?[\d.]+", given, text)
+    return changed if found else f"{text[:-1]}{'' if text.endswith('()') else ', '}{given})"
+
+
+def at_the_edge(name: str, parameter: str, default: Any) -> list[str]:
+    """With numbers that limits are made of, and with those of its other parameters."""
+    others = {each for _, each, _ in numeric(name) if isinstance(each, (int, float))}
+    values: list[object] = sorted({-1, 0, 1, 2} | others)
+    if isinstance(default, tuple):
+        places = range(len(default))
+        values = [
+            (*default[:i], value, *default[i + 1 :]) for i in places for value in (-1.0, 0.0, 1.0, default[i - 1])
+        ]
+    return [with_value(example(name), parameter, value) for value in values]
+
+
+def refused(texts: list[str]) -> list[str]:
+    """What is said of each, which is nothing if it is a signal."""
+    return [signal if isinstance(signal := parsed(text), str) else "" for text in texts]
 
 
 def rich(ties: bool) -> Turns:
@@ -116,13 +176,13 @@ NEEDED = {
 } | set(COLUMNS)
 
 
-def measured(text: str) -> list[object]:
+def measured(text: str, ties: tuple[bool, ...] = (False, True)) -> list[object]:
     """Its values on each table, or the error's name."""
     signal = parsed(text)
     if isinstance(signal, str):
         return [signal]
     found: list[object] = []
-    for turns in tables():
+    for turns in [tables()[which] for which in ties]:
         try:
             value = signal.evaluate(turns)
         except PalaestraError as error:
@@ -133,6 +193,15 @@ def measured(text: str) -> list[object]:
 
 
 CASES = {f"{name} {text}": partial(measured, text) for name in NAMES for text in texts(name)}
+CASES |= {f"{name} {text}": partial(measured, text, (True,)) for name in NAMES for text in together(name)}
+for name in NAMES:
+    for parameter, default, whole in numeric(name):
+        edge = at_the_edge(name, parameter, default)
+        CASES[f"{name} refuses {parameter}"] = partial(refused, edge)
+        for value in () if whole or isinstance(default, tuple) else (0.25, 0.5):
+            text = with_value(example(name), parameter, value)
+            if f"{name} {text}" not in CASES:
+                CASES[f"{name} {text}"] = partial(measured, text, (True,))
 
 
 @pytest.mark.parametrize("name", NAMES)

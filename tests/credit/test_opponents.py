@@ -66,3 +66,6 @@ def test_three_players_have_no_opponent() -> None:
     turns = sample_turns(np.random.default_rng(0), agents=("a", "b", "c"), simultaneous=True)
     with pytest.raises(InputError, match=r"opponent: 3 rows share .* with row 0"):
         opponent("reward").evaluate(turns)
+    two = Turns({"episode": 0, "turn": [0, 0, 1, 1, 1], "agent": list("ababc"), "reward": [0.0] * 5})
+    with pytest.raises(InputError, match=r"opponent: 3 rows share .* with row 2"):
+        opponent("reward").evaluate(two)

@@ -105,6 +105,15 @@ def test_reflections_show_a_failure_of_hard_tasks() -> None:
     assert "z-1-1" in shown["z"] or "z-2-1" in shown["z"]
 
 
+def test_who_scores_the_threshold_has_failed() -> None:
+    half, whole = table([[0.5, 0.5]], ["x"], iteration=9), table([[1.0, 1.0]], ["x"], iteration=9)
+    assert inject(half, BUFFER, RNG(0)).frame.filter("replayed")["reward"].to_list() == [0, 1]
+    assert inject(whole, half, RNG(0)).frame.filter("replayed")["reward"].to_list() == [0, 0.5]
+    assert remember(None, half)["solved"].to_list() == [False] * 4
+    assert set(reflections(half, RNG(0), below=0.6)) == {"x"}
+    assert reflections(half, RNG(0), below=0.5) == {}  # that is not below
+
+
 # -- [75] ADHint ------------------------------------------------------------------------------------------------------
 
 

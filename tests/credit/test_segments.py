@@ -70,5 +70,7 @@ def test_the_worked_tree() -> None:
 def test_a_tree_that_is_none_is_named() -> None:
     with pytest.raises(InputError, match="node 1 stands before its parent"):
         tree_values(np.array([-1, 2, 0]), np.zeros(3))
+    with pytest.raises(InputError, match="node 2 stands before its parent"):  # it is its own
+        tree_values(np.array([-1, 0, 2]), np.zeros(3))
     with pytest.raises(InputError, match="leaf 1 has no reward"):
         tree_values(np.array([-1, 0]), np.array([0, np.nan]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.algebra.parse import parse
@@ -51,6 +52,12 @@ def test_agents_in_order_of_name_or_as_drawn() -> None:
     sequential_update(three_turns(), update, key="agent", order="forward")
     sequential_update(three_turns(), update, key="agent", advantage="reward")
     assert order == ["x", "y", "y", "x"]
+    late = Turns({"group": 0, "episode": [0, 0], "turn": [10, 9], "agent": "x", "reward": [0.0, 1.0]})
+    assert [list(rows) for rows in sequential_update(late, lambda part: np.zeros(1))] == [[0], [1]]  # 10 is after 9
+    named = pl.Series(["b", "a"], dtype=pl.Categorical)  # by name, not by which came first
+    order.clear()
+    sequential_update(late.with_column(agent=named), update, key="agent", order="forward")
+    assert order == ["a", "b"]
     turns = sample_turns(np.random.default_rng(0))
     rows = sequential_update(turns, lambda part: np.zeros(len(part)), order="random", rng=np.random.default_rng(0))
     assert sorted(np.concatenate(rows)) == list(range(len(turns)))

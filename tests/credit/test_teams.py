@@ -179,6 +179,12 @@ def test_many_agents_are_sampled_efficiently_and_near_the_truth() -> None:
         shapley_values(value, agents)
 
 
+def test_up_to_twelve_agents_every_coalition_is_weighed() -> None:
+    np.testing.assert_allclose(shapley_values(lambda members: len(members) ** 2.0, "abcdefghijkl"), 12)
+    everybody = Turns({"coalition_values": [[float(n.bit_count()) for n in range(2**12)]], "player": [11]})
+    np.testing.assert_allclose(values(shapley(), everybody), 1)
+
+
 @given(games(3), st.integers(0, 99))
 def test_sampled_values_add_up_too(table: np.ndarray, seed: int) -> None:
     drawn = shapley_values(of(table), AGENTS, rng=np.random.default_rng(seed), orders=5)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -16,19 +16,20 @@ from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.credit.anchors import similar
 from palaestra.credit.budget import ValueAtStart, rare_success, route
-from palaestra.credit.critics import Fresh, PrefixCritic, Replay, TurnCritic
+from palaestra.credit.critics import Fresh, PrefixCritic, Replay, TurnCritic, refine
 from palaestra.credit.decomposition import ReturnDecomposition, pairwise_logistic
 from palaestra.credit.preferences import minimax_winner, pairwise, preference_exploitability, win_rates
 from palaestra.credit.probes import probe_scores
 from palaestra.credit.repair import hint_prefix, inject, reflections, remember
 from palaestra.credit.segments import tree_values
 from palaestra.credit.teams import coalition_values, shapley_values
-from palaestra.credit.tournaments import tournament
+from palaestra.credit.tournaments import Topology, tournament
 from palaestra.envs.worlds import Maze
+from palaestra.errors import PalaestraError
 from palaestra.rewards.combine.mix import dual_ascent
 from palaestra.rewards.judged.pairs import bradley_terry, lexicographic_preference, pairs
 from palaestra.rewards.match.calls import match_calls
-from palaestra.rewards.match.graded import block_share
+from palaestra.rewards.match.graded import block_share, tier
 from palaestra.rewards.match.pairing import call_similarity, matched
 from palaestra.rewards.novelty import Counts, RunningScale
 from palaestra.rewards.shaping.bilevel import BilevelReward
@@ -145,12 +146,12 @@ def of_credit() -> Iterator[tuple[str, Case]]:
             shapley_values(lambda t: float("a" in t and "b" in t) + 0.5 * len(t) ** 2, "abcd", rng=rng(), orders=5),
         ],
     )
-    for topology in ("round_robin", "seeded_single"):
-        for n in (2, 3, 5):
+    for topology in get_args(Topology):
+        for n in (2, 3, 5, 7):
             yield (
                 f"tournament, {topology}, {n}",
                 lambda t=topology, n=n: tournament(
-                    [*map(float, [3, 1, 4, 1, 5][:n])], lambda a, b: (a, b), topology=t, rng=rng()
+                    [*map(float, [3, 1, 4, 1, 5, 3, 2][:n])], lambda a, b: (a, b), topology=t, rng=rng()
                 ),
             )
     buffer = lambda: remember(remember(None, played(1), last=2, solved=0.25), played(2), last=2, solved=0.25)  # noqa: E731
@@ -181,6 +182,70 @@ def of_credit() -> Iterator[tuple[str, Case]]:
     )
     for threshold in (0.5, 0.75, 1.0):
         yield f"similar, {threshold}", lambda t=threshold: similar(seen, threshold=t)
+
+
+def refused(call: Callable[..., Any], *given: Any) -> list[str]:
+    """What is said of each of these arguments, which is nothing if they are taken."""
+    found = []
+    for each in given:
+        try:
+            call(*each) if isinstance(each, tuple) else call(each)
+        except PalaestraError as error:
+            found.append(type(error).__name__)
+        else:
+            found.append("")
+    return found
+
+
+def limits() -> Iterator[tuple[str, Case]]:
+    """What is just allowed, and what is just not."""
+    unit, half, film = (0.0, 1.0, -0.1, 1.1), np.full((2, 2), 0.5), np.arange(12.0).reshape(6, 2)
+    yield "limit of chances", lambda: refused(lambda p: c.allocate_budget(np.array([p, 0.5]), 4), *unit)
+    yield "limit of budgets", lambda: refused(lambda *a: c.allocate_budget(half[0], a[0], minimum=a[1]), *MINIMA)
+    yield "limit of routed chances", lambda: refused(lambda p: route(half * 0 + p, half[0]), *unit)
+    yield "limit of routed costs", lambda: refused(lambda cost: route(half, half[0] * 0 + cost), *unit)
+    yield "limit of the value's loss", lambda: refused(lambda w: ValueAtStart(pairwise=w), *unit)
+    yield "limit of the value's ridge", lambda: refused(lambda x: ValueAtStart(ridge=x), 0.0, 0.1)
+    yield "limit of the value's width", lambda: refused(lambda x: ValueAtStart(width=x), 0.0, 0.1)
+    outcomes = ([0.5, 1.0], [0.5, 0.0], [1.0, 1.0])
+    yield "limit of solved~", lambda: refused(lambda y: ValueAtStart().fit(half, np.array(y)), *outcomes)
+    tables = ((2, 2), (1, 2), (2, 1), (3, 3))
+    replay = Replay(np.array([0]), np.array([1]), np.ones(1), np.array([1]), np.array([False]))
+    fresh = Fresh(np.array([0]), np.array([1]))
+    yield "limit of tables", lambda: refused(lambda *n: TurnCritic(*n).fit(replay, fresh, rng(), batches=1), *tables)
+    yield "limit of steps", lambda: refused(lambda n: ReturnDecomposition(2, steps=n), 1, 2)
+    yield "limit of ridges", lambda: refused(lambda x: ReturnDecomposition(2, ridge=x), -0.1, 0.0)
+    numbers = (np.array([0, 1]), np.array([0, 2]))
+    yield (
+        "limit of episodes",
+        lambda: refused(lambda each: ReturnDecomposition(2).add(half, each, np.ones(2)), *numbers),
+    )
+    yield "limit of injected", lambda: refused(lambda k: inject(played(3), played(1), rng(), k=k), -1, 0, 1)
+    yield (
+        "limit of slots",
+        lambda: refused(lambda n: next(c.successive_batching(dict, lambda _: ({}, True), slots=n)), 0, 1),
+    )
+    parents = ([-1, 0], [-1, 1], [0, 0])
+    yield "limit of parents", lambda: refused(lambda each: tree_values(np.array(each), np.ones(2)), *parents)
+    cuts = ((1, 1), (0, 1), (1, 0), (3, 2), (2, 3), (2, 4), (7, 1))
+    yield "limit of cuts", lambda: refused(lambda *n: segment(film, n[0], shortest=n[1]), *cuts)
+    films = ([0.0, 1.0], [0.5], [-0.1, 1.0], [0.0, 1.1])
+    yield "limit of films", lambda: refused(lambda each: hop_pairs(np.array(each), 2, rng()), *films)
+    against = tuple((x, given) for x in (*unit, 0.5) for given in (None, np.array([1.0, 0.0])))
+    yield "limit of α", lambda: refused(lambda x, b: projected_similarity(film, np.array([0.0, 1.0]), b, x), *against)
+    chances = ((0.0, 1.0), (0.0, -0.1), (0.0, 1.1), (1.0, 1.0), (-0.1, 1.0), (1.1, 1.0), (0.5, 0.9), (0.5, 0.0))
+    yield (
+        "limit of transitions",
+        lambda: refused(
+            lambda gamma, p: occupancy(np.array([[[0.0, p], [0.0, 0.0]]] * 2), half, half[0], gamma), *chances
+        ),
+    )
+    yield "limit of queries", lambda: refused(lambda n: refine(lambda *_: 0, lambda *_: 1.0, max_queries=n), 0, 1)
+    levels = ((0.5, 1.0), (0.5, 1.1), (0.5, 0.0), (0.5, -0.1))
+    yield "limit of levels", lambda: refused(lambda edge, level: tier("cost", edges=(edge,), levels=(level,)), *levels)
+
+
+MINIMA = ((4, 2), (3, 2), (0, 0), (4, -1), (5, 2))
 
 
 def of_rewards() -> Iterator[tuple[str, Case]]:
@@ -326,7 +391,7 @@ def explored() -> list[np.ndarray]:
     return [*found, made.table, made.value, made.seen]
 
 
-CASES = dict((*of_credit(), *of_rewards()))
+CASES = dict((*of_credit(), *of_rewards(), *limits()))
 
 
 @pytest.mark.parametrize("kind", kinds(CASES))

@@ -104,6 +104,8 @@ def test_an_item_waits_for_what_it_depends_on() -> None:
     table = steps({"b": "0011", "c": "1001"})
     alone = satisfaction(table)
     assert alone.select("criterion", "open", "done").rows() == [("b", 0, 2), ("c", 0, 0)]
+    half = Criteria(table.frame.with_columns(pl.col("value") / 2))  # which is not yet true
+    assert satisfaction(half)["done"].to_list() == [None, None]
     waiting = satisfaction(table, {"c": ["b"]})
     assert waiting.select("criterion", "open", "done").rows() == [("b", 0, 2), ("c", 2, 2)]
     never = satisfaction(steps({"b": "0000", "c": "1001"}), {"c": ["b"]})
@@ -141,6 +143,7 @@ def test_scores_join_every_row_of_their_key() -> None:
     turns = Turns({"group": [0] * 3, "episode": [1, 0, 2], "turn": [0] * 3})
     scored = onto(turns, utility(checklist(["111", "110"]), WEIGHTS))
     assert scored["utility"].to_list() == [pytest.approx(0.6), pytest.approx(1.0), None]
+    assert onto(Turns({"episode": [1, 0]}), pl.DataFrame({"episode": [0], "x": [3]}))["x"].to_list() == [None, 3]
     with pytest.raises(SchemaError, match="no column"):
         onto(Turns({"reward": [1.0]}), utility(checklist(["111"]), WEIGHTS))
     with pytest.raises(SchemaError, match="onto: keys of other types"):

@@ -86,6 +86,12 @@ def test_verdicts(verdicts: list[bool | None], ignore: float, no: float, missing
     np.testing.assert_array_equal(found, [ignore, no, missing])
 
 
+def test_who_was_not_asked_gave_no_verdict() -> None:
+    turns = Turns({"v": pl.Series([[], None, [True]], dtype=pl.List(pl.Boolean))})
+    for how in ("ignore", "no", "missing"):
+        np.testing.assert_array_equal(values(judge_votes("v", on_error=how), turns), [np.nan, np.nan, 1])  # type: ignore[arg-type]
+
+
 def test_unknown_handling_of_errors() -> None:
     with pytest.raises(ExpressionError, match="on_error='ignored'"):
         judge_votes("v", on_error="ignored")  # type: ignore[arg-type]

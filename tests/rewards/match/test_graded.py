@@ -110,4 +110,11 @@ def test_boxes_at_the_edge_of_sense() -> None:
     overlap, released = values(iou(), turns), values(iou(whole_pixel=True), turns)
     assert overlap[1] > 0 == released[1]
     assert overlap[2] == released[2]
+    touching = Turns({"box": [[59, 20, 80, 40], [58, 20, 80, 40]], "target_box": [[20, 20, 60, 40]] * 2})
+    np.testing.assert_allclose(values(iou(whole_pixel=True), touching), [0, 40 / 1200])
+    sides = [[10, 20, 30, 40], [50, 20, 70, 40], [30, 10, 50, 30], [30, 30, 50, 50], [9, 20, 30, 40]]
+    on_the_edge = Turns({"box": sides, "target_box": [[20, 20, 60, 40]] * 5})
+    np.testing.assert_array_equal(values(hit(), on_the_edge), [1, 1, 1, 1, 0])
+    sizeless = turns.with_column(image_size=[[0, 100]] * 3)
+    np.testing.assert_array_equal(values(edge_closeness(), sizeless), [np.nan, np.nan, 0])
     assert values(edge_closeness(), turns)[2] == 0  # an edge is a whole image away

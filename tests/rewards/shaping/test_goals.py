@@ -31,6 +31,8 @@ def test_factorised_states() -> None:
 def test_empty_states_and_goals_without_attributes() -> None:
     assert goal_match([], GOAL) == goal_match(STATES[0], []) == 0
     assert goal_match([("red mug", {})], [("mug", {})], decimals=None) == pytest.approx(1 / np.sqrt(2))
+    for one, other in (("red mug", "red red mug"), ("red red mug", "red mug")):
+        assert goal_match([(one, {})], [(other, {})], decimals=None) == pytest.approx(3 / np.sqrt(10))
     assert goal_match([("mug", {})], GOAL) == 0
 
 

@@ -142,7 +142,12 @@ def closeness(
     """exp(-½ · distance / (scale · dispersion)) ** (1 / density), in (0, 1]: Lucy-SKG's distance component [21].
 
     signed: brought to (-1, 1] before the power, which then keeps the sign. The released code raises to `density`.
+
+    Raises:
+        ExpressionError: scale, dispersion or density is not positive.
     """
+    if min(scale, dispersion, density) <= 0:
+        raise ExpressionError(f"closeness: {scale=}, {dispersion=} and {density=} must be positive")
     near = exp(-0.5 * as_signal(distance) / (float(scale) * float(dispersion)))
     if not signed:
         return near ** (1.0 / density)
