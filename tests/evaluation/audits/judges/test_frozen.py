@@ -100,6 +100,9 @@ def of_verdicts() -> Iterator[tuple[str, Case]]:
                 f(pl.DataFrame(r), least=x) for f in (j.position_bias, j.order_calibration) for x in (0.1, 0.25)
             ],
         )
+    pairs = [1.0] * 6 + [0.0] * 6  # half of them are decided by the first place, half by the second
+    even = pl.DataFrame({"item": [*range(12)] * 2, "order": [0] * 12 + [1] * 12, "value": pairs + pairs[::-1]})
+    yield "place of both kinds", lambda: [f(even) for f in (j.position_bias, j.order_calibration)]
     yield "place of counts", lambda: [j.position_bias_test(*n) for n in ((0, 0), (3, 0), (0, 7), (5, 9))]
     for bad in ((-1, 3), (3, -1)):
         yield f"place of {bad}", lambda b=bad: j.position_bias_test(*b)
