@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,9 @@ def of_matches() -> Iterator[tuple[str, Case]]:
         for kind in ("draws", "clear", "tasks and draws", "apart", "only draws"):
             rough = "~" if method in ("nash", "maximal_lottery") else ""
             yield f"rank, {method}, {kind}{rough}", lambda m=method, k=kind: r.rank(played(k), m, resamples=FEW)
+    for score in (0.0, 0.5, 1.0):
+        once = r.matches(["x"], ["y"], np.array([score]))
+        yield f"one match, {score}", lambda m=once: [r.rank(m, k, resamples=9) for k in ("bradley_terry", "copeland")]
     cycle = TABLES["a cycle"]
     pairs = [(i, j) for i in range(3) for j in range(3) for _ in range(int(cycle[i, j]))]
     turn = r.matches([*map(str, (i for i, _ in pairs))], [*map(str, (j for _, j in pairs))], np.ones(len(pairs)))
@@ -216,6 +220,29 @@ def of_tables() -> Iterator[tuple[str, Case]]:
     yield "alpha-rank of equals", lambda: [alpha_rank(np.full((3, 3), 0.5), alpha=a) for a in (1.0, math.inf)]
     yield "alpha-rank of nearly equals", lambda: alpha_rank(np.array([[0.5, 0.5 + 1e-14], [0.5, 0.5]]))
     votes = np.array([[3.0, 1, 2, 3], [0, 1, np.nan, 2], [2, 2, 2, 2]])
+    tied = np.array([[0.0, 1e-14], [0.0, 0.0]])  # the gain is the least that counts
+    yield "alpha-rank at a tie", lambda: [alpha_rank(tied, alpha=a) for a in (1.0, 2.0, math.inf)]
+    for name, wins in TABLES.items():
+        yield f"steps of newton, {name}", lambda w=wins: few_steps(w, TIES[len(w)])
+        yield (
+            f"transitivity at its own p, {name}",
+            lambda w=wins: [
+                r.transitivity(w, resamples=FEW, alpha=p)
+                for found in (r.transitivity(w, resamples=FEW),)
+                for p in (found.cycle_p, found.fit_p)
+            ],
+        )
+    coins = np.array([[0.0, 1], [0, -1], [0, 1], [0, -1]])
+    leaning = np.array([[0.0, 1, 2], [0, 1, 2], [0, 1, 2], [0, -1, 2]])
+    for level in (0.5, 0.6):
+        yield (
+            f"ranks at a tie, {level}",
+            lambda lev=level: [
+                *(r.rank_intervals(np.array([0.0, gap]), coins, level=lev) for gap in (0.5, 1.0, 2.0)),
+                *(r.rank_intervals(np.array([0.0, gap, 9.0]), leaning, level=lev) for gap in (1.0, 5.0)),
+                r.rank_intervals(np.array([0.0, 1e-9, 2e-9]), np.zeros((3, 3)) + np.arange(3), level=lev),
+            ],
+        )
     yield "ballots", lambda: [r.ballots(votes), r.plurality(votes), r.ranks(np.array([1.0, 3, 3, 2, 1 + 1e-10]))]
     far = np.array([[0.0, -900, -2000], [-1, 0, -800], [-3, -1500, 0]])
     yield (
@@ -268,6 +295,20 @@ def of_tables() -> Iterator[tuple[str, Case]]:
         yield f"swiss, eliminate {drop}", lambda d=drop: r.swiss(scores, eliminate=d, simulations=9)
     yield "failures", lambda: r.failure_sensitivity(scores, simulations=100)
     yield "shares", lambda: [_shares(TABLES["two pairs"].astype(float)), _nash(CHANCES), wilson(1, 2)]
+
+
+def few_steps(wins: np.ndarray, ties: np.ndarray) -> object:
+    """Where Newton's method is after two steps: its derivatives show."""
+    fit = sys.modules["palaestra.evaluation.ranking.bradley_terry"]
+    ties = ties + ties.T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "_STEPS", 2)
+        return [
+            found(x, t, prior=prior)
+            for x, t in ((wins, ties), (np.stack([wins, wins.T]), np.stack([ties, 0 * ties])))
+            for found in (r.bradley_terry, partial(r.bradley_terry, model="davidson"), r.draw_parameter)
+            for prior in (0.5, 1.0)
+        ]
 
 
 def play(profile: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -169,7 +169,10 @@ def of_rewards() -> Iterator[tuple[str, Case]]:
             f"curve, {at}",
             lambda t=own: [
                 *j.audit_judge(t, seed=3),
-                *(j.overoptimisation(t, windows=w, least=x, level=0.8, seed=w) for w, x in ((2, 0.0), (3, 0.3), (9, 1.0))),
+                *(
+                    j.overoptimisation(t, windows=w, least=x, level=0.8, seed=w)
+                    for w, x in ((2, 0.0), (3, 0.3), (9, 1.0))
+                ),
             ],
         )
         yield (
