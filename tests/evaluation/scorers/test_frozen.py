@@ -106,6 +106,7 @@ def of_judges() -> Iterator[tuple[str, Case]]:
     ratings[rng.random(ratings.shape) < 0.2] = N
     alike = np.tile([1.0, 2, 2, 5], (2, 3))
     pairs = np.array([[1.0, N, 2, 3, 3], [N, 1, 2, 3, 1], [N, N, N, 3, 1]])
+    close = np.array([[0.0, 1e-7, 0, 1e-7], [0, 1e-7, 1e-7, 0]])
     wide = rng.integers(0, 60, (2, 80)).astype(float)
     for measure in get_args(agreement.Level):
         yield (
@@ -117,6 +118,7 @@ def of_judges() -> Iterator[tuple[str, Case]]:
                 for level, seed in ((0.95, 0), (0.5, 1))
             ],
         )
+        yield f"alpha of nearly one value, {measure}", lambda m=measure: s.krippendorff_alpha(close, measure=m, resamples=3)
         yield f"alpha of many values, {measure}", lambda m=measure: in_blocks(wide, m)
     a, b = [*"aabbccabca"], [*"aabcccbbaa"]
     for weights in (None, *get_args(agreement.Weights)):
