@@ -331,6 +331,11 @@ def of_plays() -> Iterator[tuple[str, Case]]:
         )
         yield f"bounds, {interval}", lambda i=interval: [filled(i).bounds(), filled(i).bounds((0, 1)), filled(i).mean]
     yield "settled", lambda: [closed(payoff, slack) for payoff in (0.5, 0.75, 1.0) for slack in (0.0, 0.25, 0.5)]
+    yield "settled by the first", lambda: [closed(x, y, first=True) for x in (0.5, 0.75, 1.0) for y in (0.0, 0.25, 0.5)]
+    yield "settled with equal means", lambda: [lopsided(*plays) for plays in ((1, 20), (20, 1))]
+    yield "least played of the open", least_played
+    yield "one in a million", lambda: [1e6 * np.array(x) for x in millions()]
+    yield "marginals", lambda: marginals(np.array([[0.1, 0.2], [0.3, 0.4]]))
     yield "wrong payoffs", lambda: filled("hoeffding").add((0, 0), np.array([1.5, 0]))
     yield (
         "plays needed",
@@ -349,15 +354,47 @@ def filled(interval: Any) -> PayoffEstimate:
     return estimate
 
 
-def closed(payoff: float, slack: float) -> list[object]:
-    """Edges that are left with payoffs whose bounds touch: one play each, Hoeffding's margin 1/2 at delta 2 e^-1/2."""
+def closed(payoff: float, slack: float, *, first: bool = False) -> list[object]:
+    """Edges that are left with payoffs whose bounds touch: one play each, Hoeffding's margin 1/2 at delta 2 e^-1/2.
+
+    The second strategy pays, or the first.
+    """
     estimate = PayoffEstimate.empty((2, 2), interval="hoeffding", delta=2 * math.exp(-0.5), slack=slack)
     graph = ResponseGraph((2, 2))
     for profile in graph.profiles:
-        estimate.add(profile, np.array([payoff if profile[0] else 0.0, 1 - payoff if profile[1] else 0.0]))
+        one, other = (bool(strategy) != first for strategy in profile)
+        estimate.add(profile, np.array([payoff if one else 0.0, 1 - payoff if other else 0.0]))
     for profile in graph.profiles:
         graph.settle(estimate, profile)
     return [len(graph.open), graph.valence.tolist()]
+
+
+def lopsided(one: int, other: int) -> list[object]:
+    """Edges that are left where nobody ever earned anything, but strategies were not played alike often."""
+    estimate = PayoffEstimate.empty((2, 1), slack=0.2)
+    graph = ResponseGraph((2, 1))
+    for profile, plays in (((0, 0), one), ((1, 0), other)):
+        for _ in range(plays):
+            estimate.add(profile, np.zeros(2))
+    graph.settle(estimate, (0, 0))
+    return [len(graph.open), graph.valence.tolist()]
+
+
+def least_played() -> object:
+    """The next match where the least played one is settled."""
+    estimate, graph = PayoffEstimate.empty((2, 2)), ResponseGraph((2, 2))
+    estimate.n[:] = [[1, 5], [6, 7]]
+    graph.valence[:] = [0, 1, 2, 1]
+    return r.next_match(graph, estimate, np.random.default_rng(0), "count")
+
+
+def millions() -> list[object]:
+    """Distances from 0 and 1 of the bounds of one success, and of one failure, in a million plays."""
+    estimate = PayoffEstimate.empty((2, 1))
+    estimate.n[:] = 1_000_000
+    estimate.total[:, 0], estimate.total[:, 1] = 1, 999_999
+    low, high = estimate.bounds()
+    return [low[:, 0], high[:, 0], 1 - low[:, 1], 1 - high[:, 1]]
 
 
 CASES = dict((*of_matches(), *of_tables(), *of_plays()))

@@ -118,7 +118,10 @@ def of_judges() -> Iterator[tuple[str, Case]]:
                 for level, seed in ((0.95, 0), (0.5, 1))
             ],
         )
-        yield f"alpha of nearly one value, {measure}", lambda m=measure: s.krippendorff_alpha(close, measure=m, resamples=3)
+        yield (
+            f"alpha of nearly one value, {measure}",
+            lambda m=measure: s.krippendorff_alpha(close, measure=m, resamples=3),
+        )
         yield f"alpha of many values, {measure}", lambda m=measure: in_blocks(wide, m)
     a, b = [*"aabbccabca"], [*"aabcccbbaa"]
     for weights in (None, *get_args(agreement.Weights)):
