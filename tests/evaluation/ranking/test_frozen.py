@@ -95,6 +95,12 @@ def of_matches() -> Iterator[tuple[str, Case]]:
         for kind in ("draws", "clear", "tasks and draws", "apart", "only draws"):
             rough = "~" if method in ("nash", "maximal_lottery") else ""
             yield f"rank, {method}, {kind}{rough}", lambda m=method, k=kind: r.rank(played(k), m, resamples=FEW)
+    some = pl.Series(["t", "u", None, None, "t"])
+    yield "some tasks are missing", lambda: r.matches([*"aaabb"], [*"bccca"], np.ones(5), task=some)
+    for won in ("ab ac", "ac ab", "ad bc", "ac bd", "da cb", "db ca", "ab ac bd cd", "ba ca db dc"):
+        a, b = (list(side) for side in zip(*won.split(), strict=True))
+        partly = r.matches(a, b, np.ones(len(a)))
+        yield f"upsets of {won}", lambda m=partly: m.with_upsets()
     for score in (0.0, 0.5, 1.0):
         once = r.matches(["x"], ["y"], np.array([score]))
         yield f"one match, {score}", lambda m=once: [r.rank(m, k, resamples=9) for k in ("bradley_terry", "copeland")]
