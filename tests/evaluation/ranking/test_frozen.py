@@ -294,6 +294,9 @@ def of_tables() -> Iterator[tuple[str, Case]]:
                 r.swiss(scores[:4], eliminate=o, exact=True, names=[*"abcd"]),
             ],
         )
+    yield "swiss of two", lambda: [r.swiss(scores[:2], simulations=9), r.swiss(scores[:2], exact=True)]
+    yield "logs", lambda: stationary._eliminate_logs(np.log(np.array([[1, 2, 3.0], [4, 1, 6], [7, 8, 1]])))
+    yield "most of kemeny", lambda: voting.kemeny(np.triu(np.ones((voting._MOST, voting._MOST)), 1))
     yield "swiss of six", lambda: r.swiss(np.arange(12.0).reshape(6, 2) % 5, exact=True)
     for bad in (scores[:1], scores[0], np.full((2, 2), np.nan), np.zeros((7, 1))):
         yield f"swiss, {bad.shape}", lambda b=bad: r.swiss(b, exact=True)

@@ -121,6 +121,11 @@ def of_verdicts() -> Iterator[tuple[str, Case]]:
         "half alike",
         lambda: [j.error_correlation(half, resamples=n, seed=s, least=x) for n, s, x in ((1, 95, 0.2), (9, 0, 0.5))],
     )
+    thirds = panel([0, 1, 2] * 4, [0, 1, 1] * 4)
+    yield (
+        "members of two and of three values",
+        lambda: [j.agreement(t) for t in (thirds, panel([0, 1] * 6, [0, 1, 1] * 4))],
+    )
     for items in (9, 10, 11):
         few = panel([1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1][:items], [1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0][:items])
         yield f"members on {items}", lambda t=few: [j.error_correlation(t), j.agreement(t)]
