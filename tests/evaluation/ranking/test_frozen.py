@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,15 @@ def of_matches() -> Iterator[tuple[str, Case]]:
         for kind in ("draws", "clear", "tasks and draws", "apart", "only draws"):
             rough = "~" if method in ("nash", "maximal_lottery") else ""
             yield f"rank, {method}, {kind}{rough}", lambda m=method, k=kind: r.rank(played(k), m, resamples=FEW)
+    some = pl.Series(["t", "u", None, None, "t"])
+    yield "some tasks are missing", lambda: r.matches([*"aaabb"], [*"bccca"], np.ones(5), task=some)
+    for won in ("ab ac", "ac ab", "ad bc", "ac bd", "da cb", "db ca", "ab ac bd cd", "ba ca db dc"):
+        a, b = (list(side) for side in zip(*won.split(), strict=True))
+        partly = r.matches(a, b, np.ones(len(a)))
+        yield f"upsets of {won}", lambda m=partly: m.with_upsets()
+    for score in (0.0, 0.5, 1.0):
+        once = r.matches(["x"], ["y"], np.array([score]))
+        yield f"one match, {score}", lambda m=once: [r.rank(m, k, resamples=9) for k in ("bradley_terry", "copeland")]
     cycle = TABLES["a cycle"]
     pairs = [(i, j) for i in range(3) for j in range(3) for _ in range(int(cycle[i, j]))]
     turn = r.matches([*map(str, (i for i, _ in pairs))], [*map(str, (j for _, j in pairs))], np.ones(len(pairs)))
@@ -216,6 +226,29 @@ def of_tables() -> Iterator[tuple[str, Case]]:
     yield "alpha-rank of equals", lambda: [alpha_rank(np.full((3, 3), 0.5), alpha=a) for a in (1.0, math.inf)]
     yield "alpha-rank of nearly equals", lambda: alpha_rank(np.array([[0.5, 0.5 + 1e-14], [0.5, 0.5]]))
     votes = np.array([[3.0, 1, 2, 3], [0, 1, np.nan, 2], [2, 2, 2, 2]])
+    tied = np.array([[0.0, 1e-14], [0.0, 0.0]])  # the gain is the least that counts
+    yield "alpha-rank at a tie", lambda: [alpha_rank(tied, alpha=a) for a in (1.0, 2.0, math.inf)]
+    for name, wins in TABLES.items():
+        yield f"steps of newton, {name}", lambda w=wins: few_steps(w, TIES[len(w)])
+        yield (
+            f"transitivity at its own p, {name}",
+            lambda w=wins: [
+                r.transitivity(w, resamples=FEW, alpha=p)
+                for found in (r.transitivity(w, resamples=FEW),)
+                for p in (found.cycle_p, found.fit_p)
+            ],
+        )
+    coins = np.array([[0.0, 1], [0, -1], [0, 1], [0, -1]])
+    leaning = np.array([[0.0, 1, 2], [0, 1, 2], [0, 1, 2], [0, -1, 2]])
+    for level in (0.5, 0.6):
+        yield (
+            f"ranks at a tie, {level}",
+            lambda lev=level: [
+                *(r.rank_intervals(np.array([0.0, gap]), coins, level=lev) for gap in (0.5, 1.0, 2.0)),
+                *(r.rank_intervals(np.array([0.0, gap, 9.0]), leaning, level=lev) for gap in (1.0, 5.0)),
+                r.rank_intervals(np.array([0.0, 1e-9, 2e-9]), np.zeros((3, 3)) + np.arange(3), level=lev),
+            ],
+        )
     yield "ballots", lambda: [r.ballots(votes), r.plurality(votes), r.ranks(np.array([1.0, 3, 3, 2, 1 + 1e-10]))]
     far = np.array([[0.0, -900, -2000], [-1, 0, -800], [-3, -1500, 0]])
     yield (
@@ -261,6 +294,9 @@ def of_tables() -> Iterator[tuple[str, Case]]:
                 r.swiss(scores[:4], eliminate=o, exact=True, names=[*"abcd"]),
             ],
         )
+    yield "swiss of two", lambda: [r.swiss(scores[:2], simulations=9), r.swiss(scores[:2], exact=True)]
+    yield "logs", lambda: stationary._eliminate_logs(np.log(np.array([[1, 2, 3.0], [4, 1, 6], [7, 8, 1]])))
+    yield "most of kemeny", lambda: voting.kemeny(np.triu(np.ones((voting._MOST, voting._MOST)), 1))
     yield "swiss of six", lambda: r.swiss(np.arange(12.0).reshape(6, 2) % 5, exact=True)
     for bad in (scores[:1], scores[0], np.full((2, 2), np.nan), np.zeros((7, 1))):
         yield f"swiss, {bad.shape}", lambda b=bad: r.swiss(b, exact=True)
@@ -268,6 +304,20 @@ def of_tables() -> Iterator[tuple[str, Case]]:
         yield f"swiss, eliminate {drop}", lambda d=drop: r.swiss(scores, eliminate=d, simulations=9)
     yield "failures", lambda: r.failure_sensitivity(scores, simulations=100)
     yield "shares", lambda: [_shares(TABLES["two pairs"].astype(float)), _nash(CHANCES), wilson(1, 2)]
+
+
+def few_steps(wins: np.ndarray, ties: np.ndarray) -> object:
+    """Where Newton's method is after two steps: its derivatives show."""
+    fit = sys.modules["palaestra.evaluation.ranking.bradley_terry"]
+    ties = ties + ties.T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit, "_STEPS", 2)
+        return [
+            found(x, t, prior=prior)
+            for x, t in ((wins, ties), (np.stack([wins, wins.T]), np.stack([ties, 0 * ties])))
+            for found in (r.bradley_terry, partial(r.bradley_terry, model="davidson"), r.draw_parameter)
+            for prior in (0.5, 1.0)
+        ]
 
 
 def play(profile: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -290,6 +340,11 @@ def of_plays() -> Iterator[tuple[str, Case]]:
         )
         yield f"bounds, {interval}", lambda i=interval: [filled(i).bounds(), filled(i).bounds((0, 1)), filled(i).mean]
     yield "settled", lambda: [closed(payoff, slack) for payoff in (0.5, 0.75, 1.0) for slack in (0.0, 0.25, 0.5)]
+    yield "settled by the first", lambda: [closed(x, y, first=True) for x in (0.5, 0.75, 1.0) for y in (0.0, 0.25, 0.5)]
+    yield "settled with equal means", lambda: [lopsided(*plays) for plays in ((1, 20), (20, 1))]
+    yield "least played of the open", least_played
+    yield "one in a million", lambda: [1e6 * np.array(x) for x in millions()]
+    yield "marginals", lambda: marginals(np.array([[0.1, 0.2], [0.3, 0.4]]))
     yield "wrong payoffs", lambda: filled("hoeffding").add((0, 0), np.array([1.5, 0]))
     yield (
         "plays needed",
@@ -308,15 +363,47 @@ def filled(interval: Any) -> PayoffEstimate:
     return estimate
 
 
-def closed(payoff: float, slack: float) -> list[object]:
-    """Edges that are left with payoffs whose bounds touch: one play each, Hoeffding's margin 1/2 at delta 2 e^-1/2."""
+def closed(payoff: float, slack: float, *, first: bool = False) -> list[object]:
+    """Edges that are left with payoffs whose bounds touch: one play each, Hoeffding's margin 1/2 at delta 2 e^-1/2.
+
+    The second strategy pays, or the first.
+    """
     estimate = PayoffEstimate.empty((2, 2), interval="hoeffding", delta=2 * math.exp(-0.5), slack=slack)
     graph = ResponseGraph((2, 2))
     for profile in graph.profiles:
-        estimate.add(profile, np.array([payoff if profile[0] else 0.0, 1 - payoff if profile[1] else 0.0]))
+        one, other = (bool(strategy) != first for strategy in profile)
+        estimate.add(profile, np.array([payoff if one else 0.0, 1 - payoff if other else 0.0]))
     for profile in graph.profiles:
         graph.settle(estimate, profile)
     return [len(graph.open), graph.valence.tolist()]
+
+
+def lopsided(one: int, other: int) -> list[object]:
+    """Edges that are left where nobody ever earned anything, but strategies were not played alike often."""
+    estimate = PayoffEstimate.empty((2, 1), slack=0.2)
+    graph = ResponseGraph((2, 1))
+    for profile, plays in (((0, 0), one), ((1, 0), other)):
+        for _ in range(plays):
+            estimate.add(profile, np.zeros(2))
+    graph.settle(estimate, (0, 0))
+    return [len(graph.open), graph.valence.tolist()]
+
+
+def least_played() -> object:
+    """The next match where the least played one is settled."""
+    estimate, graph = PayoffEstimate.empty((2, 2)), ResponseGraph((2, 2))
+    estimate.n[:] = [[1, 5], [6, 7]]
+    graph.valence[:] = [0, 1, 2, 1]
+    return r.next_match(graph, estimate, np.random.default_rng(0), "count")
+
+
+def millions() -> list[object]:
+    """Distances from 0 and 1 of the bounds of one success, and of one failure, in a million plays."""
+    estimate = PayoffEstimate.empty((2, 1))
+    estimate.n[:] = 1_000_000
+    estimate.total[:, 0], estimate.total[:, 1] = 1, 999_999
+    low, high = estimate.bounds()
+    return [low[:, 0], high[:, 0], 1 - low[:, 1], 1 - high[:, 1]]
 
 
 CASES = dict((*of_matches(), *of_tables(), *of_plays()))

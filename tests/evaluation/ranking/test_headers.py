@@ -150,6 +150,8 @@ def test_every_pair_of_the_table(pair: tuple[str, str]) -> None:
         ({"white": X, "black": Y, "home": X, "away": Y, "winner": X}, r"'white' and 'black' or 'home' and 'away'\?"),
         (pair("a", "b", score_a=["much"] * 6, score_b=[1] * 6), r"row 1: score_a='much', score_b='1': a score is"),
         ({"model_a": X, "model_b": Y, "winner_model_a": [1] * 6, "winner_model_b": [1] * 6}, r"row 1: .*more than one"),
+        ({"model_a": X, "model_b": Y, "winner_model_a": [1] * 6, "winner_model_b": [0] * 6, "winner_tie": [1] * 6},
+         r"row 1: .*more than one"),
         (pair("a", "b", winner=[""] * 6), r"at least one match; 6 rows, none of them with a result"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_a_batch_is_its_parts_and_a_prior_keeps_the_unbeaten_finite() -> None:
     assert np.allclose(together, [bradley_terry(w, t, prior=0.5) for w, t in zip(wins, ties, strict=True)])
     unbeaten = np.array([[0, 5, 5], [0, 0, 3], [0, 2, 0]])
     assert np.isfinite(bradley_terry(unbeaten, prior=0.5)).all()
-    with pytest.raises(InputError, match="2 groups have no finite distance"):
+    with pytest.raises(InputError, match=r"2 groups have no finite distance: systems \[0\] and"):
         bradley_terry(unbeaten)
 
 
