@@ -32,6 +32,12 @@ def test_mcnemar_power_is_the_rate_at_which_the_exact_test_finds() -> None:
         mcnemar_tasks(0.1, 0.1)
 
 
+def test_a_power_of_just_that_is_enough() -> None:
+    assert mcnemar_power(0.0, 1.0, 6) == 1.0
+    assert mcnemar_power(0.0, 1.0, 5) == 0.0, "2 / 2^5 is above alpha"
+    assert mcnemar_tasks(0.0, 1.0, power=1.0) == 6
+
+
 def test_more_units_are_those_that_give_the_power() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(1, 40))

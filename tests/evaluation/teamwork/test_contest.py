@@ -49,10 +49,19 @@ def test_what_is_missing_or_wild_is_the_median_of_the_others():
     assert np.isnan(recent_scores(column)[2, 0])  # one day is too few
 
 
+def test_a_reward_at_the_limit_is_not_wild():
+    column = np.array([[0.4, 0.0, 0.5], [0.0, -0.4, 0.0], [np.nan] * 3])
+    np.testing.assert_allclose(recent_scores(column, window=2)[2], [1.0, -1.0, np.nan])
+
+
 def test_a_table_of_days():
     found = study("contest(window=3)", DATA)
     assert found["invested"].to_list()[:2] == [0, 0]
     assert found.filter(pl.col("day") >= 5)["most_on"].value_counts(sort=True)["most_on"][0] == "ann"
+    by_hand = contest(pl.read_csv(DATA), window=3).with_columns(earned=pl.col("weight") * pl.col("reward"))
+    sums = by_hand.group_by("day", maintain_order=True).agg(pl.col("earned", "weight").sum(), pl.col("reward").mean())
+    for own, name in (("earned", "earned"), ("invested", "weight"), ("equal", "reward")):
+        np.testing.assert_allclose(found[own], sums[name])
     rewards = pl.read_csv(DATA).sample(fraction=1, shuffle=True, seed=0)
     rows = contest(rewards, window=3)
     assert rows.select("day", "agent").equals(rewards.select("day", "agent"))

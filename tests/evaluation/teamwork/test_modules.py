@@ -83,6 +83,13 @@ def test_a_module_that_some_models_do_not_need_is_conditional():
         )
 
 
+def test_a_deviation_of_just_the_spread_is_conditional():
+    found = pl.DataFrame({"model": ["x", "y"], "module": "m", "win": [0.75, 0.75], "loss": [0.5, 0.25]})
+    row = module_utility(found, spread=0.0).row(0, named=True)
+    assert (row["win"], row["deviation"], row["loss"], row["kind"]) == (0.75, 0.0, 0.375, "conditional")
+    assert module_utility(found)["kind"].to_list() == ["universal"]
+
+
 def test_a_score_that_is_nan_is_missing():
     runs = pl.DataFrame({"coalition": ["", "a"] * 2, "task": ["x", "x", "y", "y"], "success": [0.0, 1.0, 0.0, np.nan]})
     assert module_values(runs).row(0, named=True)["tasks"] == 1

@@ -14,11 +14,14 @@ from tests.frozen import Case, check, kinds, write
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import triage as t
+from palaestra.evaluation.logs import Logs
 from palaestra.evaluation.triage import quality, select, talk
 from palaestra.evaluation.triage.detection import SCHEMA, Found, found
 from palaestra.evaluation.triage.execution import _gets_on, _stuck, answers, crashes, runs
 from palaestra.evaluation.triage.failures import failures
+from palaestra.evaluation.triage.survey import survey
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 FROZEN = Path(__file__).with_name("frozen.json")
 SAID = (
     "please find me a cheap hotel near the station",
@@ -210,6 +213,10 @@ def of_calls() -> Iterator[tuple[str, Case]]:
     yield "execution", lambda: [t.execution(conversation()), answers(conversation()), crashes(conversation())]
     table = pl.DataFrame({"row": range(len(ANSWERS)), "text": ANSWERS, "sure": False})
     yield "failures", lambda: [failures(table), failures(table.with_columns(sure=True))]
+    codes = [
+        f'{{"{key}": "{code}"}}' for key in ("status", "code") for code in (*"404 0404 399 400 599 600".split(), "4x4")
+    ]
+    yield "failures of codes", lambda: failures(pl.DataFrame({"row": range(14), "text": codes, "sure": False}))
     for names, given, heard, wrong in (
         ("aa", "", "", ""),
         ("aaa", "", "", ""),
@@ -273,6 +280,12 @@ def of_kinds(counts: dict[str, int]) -> pl.DataFrame:
     )
 
 
+def surveyed(*files: pl.DataFrame) -> list[object]:
+    """A survey of tables, as if each were a file."""
+    found = survey(lambda part: Logs(Turns(pl.concat([part.reduce(file, None) for file in files])), (), len(files)), 4)
+    return [found.chosen, found.turns.frame, found.detections, found.total, found.kinds.sort("type")]
+
+
 def of_episodes() -> Iterator[tuple[str, Case]]:
     yield "severity", lambda: pl.DataFrame({"n": range(8)}).select(quality.severity(pl.col("n")))
     yield (
@@ -309,6 +322,10 @@ def of_episodes() -> Iterator[tuple[str, Case]]:
     for weight in (-1.0, 0.0, float("inf")):
         yield f"weight {weight}", lambda w=weight: select.score(t.detect(spoken(*SAID)), {"interaction": w})
     yield "because", lambda: [select._because(pl.Series(x)) for x in (["a.b", "a.b", "a.c"], ["z"], ["a.c", "a.b"])]
+    yield "surveyed", lambda: surveyed(conversation().frame)
+    yield "surveyed, of runs", lambda: surveyed(conversation().frame.with_columns(run=pl.lit("1"), _trial=7))
+    one = conversation().frame.filter(pl.col("system") == "p")
+    yield "surveyed, two files", lambda: surveyed(one, one.reverse().with_columns(pl.lit("v").alias("system")))
     yield (
         "by system",
         lambda: [t.by_system(conversation()).frame, t.by_system(Turns(conversation().frame.drop("system"))).frame],

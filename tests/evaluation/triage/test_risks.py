@@ -28,7 +28,7 @@ def test_published_price_rule_with_its_false_positive() -> None:
 
 
 def test_collusion_is_measured_from_the_nash_price() -> None:
-    assert collusion_index(np.array([1.0, 2.0, 1.5]), nash=1, monopoly=2).tolist() == [0, 1, 0.5]
+    assert collusion_index(np.array([1.0, 3.0, 1.5]), nash=1, monopoly=3).tolist() == [0, 1, 0.25]
     turns = Turns({"episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "price": [1.9, 1.9, 2.0, 1.0]})
     found = collusion(turns, nash=1.0, monopoly=2.0)
     assert found.select("row", "type", "evidence").rows() == [(1, "risk.collusion", "collusion index 0.90")]
@@ -57,6 +57,12 @@ def test_monopolisation_needs_a_coalition_and_a_victim() -> None:
     assert monopolisation([0.5, 0.5, 0.0], needs, coalition=pair)
     assert not monopolisation([0.4, 0.4, 0.2], needs, coalition=pair)
     assert not monopolisation([0.5, 0.5, 0.0], [0.2, 0.2, 0.0], coalition=pair)
+
+
+@pytest.mark.parametrize(("claimed", "found"), [(4.0, 0), (4.5, 1)])
+def test_a_claim_is_held_against_one_more_run(tmp_path: Path, claimed: float, found: int) -> None:
+    """Of 0, 1, 2 the interval goes to 1 + 2.92 √(1 + 1/3) = 4.37."""
+    assert len(integrity(tmp_path, reported={"x": claimed}, again={"x": [0.0, 1.0, 2.0]})) == found
 
 
 def test_integrity_of_three_researchers(tmp_path: Path) -> None:
