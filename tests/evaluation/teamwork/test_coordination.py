@@ -32,6 +32,8 @@ def test_efficiency_and_overhead_of_the_papers_table():
     assert found["efficiency"].to_list() == pytest.approx([0.466, 0.234, 0.132, 0.120, 0.073], abs=6e-4)
     assert (100 * found["overhead"]).to_list() == pytest.approx([0, 58.3, 262.5, 284.7, 515.3], abs=0.06)
     assert found["failure_ratio"][1] == pytest.approx(1.18, abs=5e-3)
+    unknown = found.select("density", "redundancy", "success_per_1k")
+    assert unknown.row(0) == (None, None, None), "nobody heard, answered or counted anything"
 
 
 def test_density_redundancy_and_success_per_token():
@@ -60,6 +62,10 @@ def test_the_law_of_turns():
     assert turn_law(members, law) == pytest.approx((2.72, 1.724))
     with pytest.raises(InputError, match="two at least"):
         turn_law([1], [2])
+    assert turn_law([0, 1.5], [1, 4]) == pytest.approx((2, 1)), "two teams are a line, and one may be empty"
+    for bad, turns in (([1, 2], [0, 3]), ([-0.25, 2], [1, 3]), ([1, 2, 3], [1, 2])):
+        with pytest.raises(InputError, match="all above 0"):
+            turn_law(bad, turns)
 
 
 def test_flips_are_counted_where_they_are_seen():
@@ -101,7 +107,9 @@ def test_systems_that_number_their_episodes_alike_keep_their_messages():
     when = [[], [], [], [0], [], [0]]
     turns = Turns(pl.DataFrame({**rows, "agent": ["a", "a", "b", "a", "b", "a"], "success": [True] * 6, "heard": heard,
                                 "heard_turn": when}, schema_overrides={"heard": pl.List(pl.String)}))  # fmt: skip
-    assert coordination(turns, baseline="one")["density"].to_list() == [0.0, 0.5]
+    found = coordination(turns, baseline="one")
+    assert found["density"].to_list() == [0.0, 0.5]
+    assert found["failure_ratio"].to_list() == [None, None], "the baseline does not fail"
     with pytest.raises(InputError, match="give messages a column 'system'"):
         coordination(turns, messages(turns), baseline="one")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import Case, check, kinds, write
+from tests.frozen import Case, check, kinds, texts, write
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import triage as t
@@ -213,9 +213,8 @@ def of_calls() -> Iterator[tuple[str, Case]]:
     yield "execution", lambda: [t.execution(conversation()), answers(conversation()), crashes(conversation())]
     table = pl.DataFrame({"row": range(len(ANSWERS)), "text": ANSWERS, "sure": False})
     yield "failures", lambda: [failures(table), failures(table.with_columns(sure=True))]
-    codes = [
-        f'{{"{key}": "{code}"}}' for key in ("status", "code") for code in (*"404 0404 399 400 599 600".split(), "4x4")
-    ]
+    known = texts("404 | 0404 | 399 | 400 | 599 | 600 | 4x4")
+    codes = [f'{{"{key}": "{code}"}}' for key in ("status", "code") for code in known]
     yield "failures of codes", lambda: failures(pl.DataFrame({"row": range(14), "text": codes, "sure": False}))
     for names, given, heard, wrong in (
         ("aa", "", "", ""),
