@@ -112,6 +112,14 @@ def test_a_skill_that_weighs_more_is_had_first():
     assert offline(inventory, 1.0, weights={"a": 1.0, "b": 3.0}) == ["y"]
 
 
+def test_only_the_most_similar_are_looked_at():
+    inventory = pl.DataFrame({"component": ["x", "y"], "cost": [2.0, 1.0], "skill": "a", "similarity": [0.9, 0.5]})
+    assert offline(inventory, 1.0, top=1) == []
+    assert offline(inventory, 1.0, top=2) == ["y"]
+    told = compose(inventory.with_columns(verdict=1), 2.0, top=1)
+    assert told["component"].to_list() == ["x"]
+
+
 def test_bad_inventories_are_named():
     with pytest.raises(MissingColumnError, match="verdict"):
         compose(table(DATA).drop("verdict"), 3)
