@@ -9,6 +9,7 @@ from palaestra.credit.teams import shapley_values
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.teamwork import cosine_contribution, hindsight_credit, importance_flow
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 W1 = [[0.6, 0.2, 0.2], [0.4, 0.4, 0.2], [0.3, 0.3, 0.4]]
 W2 = [[0.5, 0.3, 0.2], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
 AGENTS = ["a", "b", "c"]
