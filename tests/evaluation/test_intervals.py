@@ -63,6 +63,14 @@ def test_crossed_variance_by_hand(values: np.ndarray, variance: float, freedom: 
     assert clustered_variance(values) == pytest.approx((variance, freedom))
 
 
+def test_draws_are_the_same_in_any_unit() -> None:
+    values = np.random.default_rng(0).exponential(size=(1, 12))
+    found = [studentised(values * unit, resamples=50, seed=0) for unit in (1.0, 2.0**-40, 2.0**40)]
+    assert len(found[0]) == 50
+    for each in found[1:]:
+        assert each == pytest.approx(found[0])
+
+
 def test_what_is_too_large_for_its_square_is_named(make_trials: Maker) -> None:
     frame = make_trials({"a": np.array([[1e150]])})
     assert cells(frame, "score")["mean"].to_list() == [1e150]

@@ -5,7 +5,15 @@ import pytest
 from statsmodels.stats.power import NormalIndPower, TTestIndPower, TTestPower
 
 from palaestra.errors import InputError
-from palaestra.evaluation import mcnemar_power, mcnemar_tasks, more_units, runs_needed, sign_flip_pvalue, t_power
+from palaestra.evaluation import (
+    detectable_difference,
+    mcnemar_power,
+    mcnemar_tasks,
+    more_units,
+    runs_needed,
+    sign_flip_pvalue,
+    t_power,
+)
 from palaestra.evaluation.power import two_way
 
 
@@ -36,6 +44,13 @@ def test_a_power_of_just_that_is_enough() -> None:
     assert mcnemar_power(0.0, 1.0, 6) == 1.0
     assert mcnemar_power(0.0, 1.0, 5) == 0.0, "2 / 2^5 is above alpha"
     assert mcnemar_tasks(0.0, 1.0, power=1.0) == 6
+
+
+def test_what_is_needed_but_for_rounding_is_enough() -> None:
+    unit = detectable_difference(1.0)
+    assert runs_needed(3 / unit, 1, paired=True) == 9
+    values = np.array([[-1.0, 1.0, -1.0, 1.0]])  # their variance is 4/3
+    assert more_units(values, unit * (4 / 3 / 9) ** 0.5) == (9 - 4, -1)
 
 
 def test_more_units_are_those_that_give_the_power() -> None:

@@ -93,6 +93,7 @@ def test_the_worked_prices_of_one_conversation(shared, count, output, team, alon
 def test_two_readings_of_a_frontier():
     points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
     assert score_at_cost(points, 3) == 0.5
+    assert score_at_cost(points, 4) == 0.9
     assert score_at_cost(points, 0.5) is None
     assert cost_at_score(points, 0.5) == 2
     assert cost_at_score(points, 0.6) == 4

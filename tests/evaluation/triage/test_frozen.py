@@ -206,6 +206,8 @@ def of_talk() -> Iterator[tuple[str, Case]]:
                 t.interaction(spoken(*[f"{chr(97 + i)} wish {chr(98 + i)}" for i in range(n)])),
             ],
         )
+    near = "abc def ghi jkl mno"  # 17 of the 20 trigrams of what is two letters longer: .85
+    yield "repeated at the least", lambda: t.interaction(spoken(near + " pq", near, role="agent"))
     yield "found", lambda: found([Found(1, "a", 0.5, " x \n y " + "z" * 300)], "layer")
 
 
@@ -253,6 +255,7 @@ def of_calls() -> Iterator[tuple[str, Case]]:
         )
     two = called("aaaa").frame.with_columns(episode=pl.Series([0, 0, 1, 1]))
     yield "loops of two episodes", lambda: t.loops(Turns(two))
+    yield "answers of turns in any order", lambda: answers(Turns(called("aba", "xyz", "123").frame[[1, 0, 2]]))
     yield "runs", lambda: [runs(np.array([False, True, True, False, True]), p) for p in (1, 2)]
     yield (
         "gets on",
