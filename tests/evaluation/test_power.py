@@ -42,6 +42,7 @@ def test_mcnemar_power_is_the_rate_at_which_the_exact_test_finds() -> None:
 
 def test_a_power_of_just_that_is_enough() -> None:
     assert mcnemar_power(0.0, 1.0, 6) == 1.0
+    assert mcnemar_power(0.0, 1.0, 6, alpha=2 / 2**6) == 1.0, "p = alpha is enough"
     assert mcnemar_power(0.0, 1.0, 5) == 0.0, "2 / 2^5 is above alpha"
     assert mcnemar_tasks(0.0, 1.0, power=1.0) == 6
 

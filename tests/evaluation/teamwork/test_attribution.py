@@ -125,6 +125,8 @@ def test_who_was_not_invoked_counts_as_not_helpful():
     }  # one unknown
     assert rows["b"] == {"agent": "b", "episodes": 4, "invoked": 2, "helpful": 0.25}
     assert rows["c"] == {"agent": "c", "episodes": 4, "invoked": 0, "helpful": 0.0}
+    unknown = Turns({"episode": [0], "turn": [0], "agent": ["a"], "helped": pl.Series([None], dtype=pl.Boolean)})
+    assert hindsight_credit(unknown, "helped")["helpful"].to_list() == [None]
     with pytest.raises(MissingColumnError, match="did you mean 'helped'"):
         hindsight_credit(turns, "helpd")
 

@@ -29,7 +29,7 @@ def test_worked_thresholds():
     assert threshold(0.5, 1, 100) == pytest.approx(6.065, abs=1e-3)
     assert threshold(np.array([0.0, 1.0]), 2, 50).tolist() == pytest.approx([2 / np.e, 50])
     assert threshold(1 / competitive_ratio(1, 100), 1, 100) == pytest.approx(1)
-    assert competitive_ratio(1, 100) == pytest.approx(5.605, abs=1e-3)
+    assert competitive_ratio(1, 100) == competitive_ratio(2, 200) == pytest.approx(5.605, abs=1e-3)
     with pytest.raises(InputError, match="lower=2 <= upper=1"):
         threshold(0, 2, 1)
 
@@ -54,6 +54,8 @@ def test_what_does_not_fit_or_is_worth_nothing_is_passed_over():
     assert threshold_knapsack(np.array([9.0]), np.array([3.0]), 3, lower=0.5, upper=2.0).all(), "the budget to the last"
     with pytest.raises(InputError, match="budget=0"):
         threshold_knapsack(np.ones(2), np.ones(2), 0, lower=1, upper=1)
+    with pytest.raises(InputError, match="every cost must be above 0"):
+        threshold_knapsack(np.ones(2), np.array([1.0, 0.0]), 1, lower=1, upper=1)
 
 
 def test_the_sandbox_decides():

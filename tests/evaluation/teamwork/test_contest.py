@@ -73,6 +73,8 @@ def test_a_table_of_days():
         contest(pl.concat([rewards, rewards]))
     with pytest.raises(MissingColumnError, match="reward"):
         contest(rewards.drop("reward"))
+    with pytest.raises(InputError, match="least=0 above 0"):
+        contest(rewards, least=0)
     with pytest.raises(InputError, match="window=1"):
         contest(rewards, window=1)
 

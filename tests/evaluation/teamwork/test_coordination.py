@@ -123,6 +123,8 @@ def test_what_is_missing_leaves_the_costs_of_coordination():
     row = coordination(turns, baseline="one").row(0, named=True)
     assert row["success_per_1k"] == pytest.approx(10.0)
     assert row["redundancy"] == pytest.approx(0.5)
+    paid = turns.with_column(success=pl.Series([True] * 4), tokens_out=pl.Series([100, 100, 200, 400]))
+    assert coordination(paid, baseline="one")["success_per_1k"].to_list() == pytest.approx([3 / 0.8])
     unknown = turns.with_column(success=pl.Series([None] * 4, dtype=pl.Boolean))
     assert coordination(unknown, baseline="one").row(0, named=True)["failure_ratio"] is None
 

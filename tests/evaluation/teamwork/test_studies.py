@@ -60,4 +60,6 @@ def test_lines_of_a_text_are_actions():
     frame = pl.DataFrame({"system": ["s"] * 2, "case": [0, 1], "actions": ["a b\n", "c"], "truth": ["a b", "d"]})
     assert decision_quality(frame)["correctness"].to_list() == [0.5]
     assert decision_quality(frame)["constant"].to_list() == [False]
+    none = frame.with_columns(actions=pl.lit(""))
+    assert decision_quality(none, threshold=0.0)["actionable"].to_list() == [0.0], "0 is not above 0"
     assert decision_quality(frame[:1])["constant"].to_list() == [False], "of one case nobody can tell"

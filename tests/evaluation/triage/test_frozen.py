@@ -328,6 +328,7 @@ def of_episodes() -> Iterator[tuple[str, Case]]:
     yield "surveyed, of runs", lambda: surveyed(conversation().frame.with_columns(run=pl.lit("1"), _trial=7))
     one = conversation().frame.filter(pl.col("system") == "p")
     yield "surveyed, two files", lambda: surveyed(one, one.reverse().with_columns(pl.lit("v").alias("system")))
+    yield "by system, two", lambda: t.by_system(Turns(conversation().frame.filter(pl.col("system") != "p"))).frame
     yield (
         "by system",
         lambda: [t.by_system(conversation()).frame, t.by_system(Turns(conversation().frame.drop("system"))).frame],
