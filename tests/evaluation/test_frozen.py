@@ -416,6 +416,10 @@ def of_scores() -> Iterator[tuple[str, Case]]:
             for k in (np.arange(12) % 3, np.array([0] + [1] * 11), np.zeros(12, int))
         ],
     )
+    yield (
+        "kmeans of ties",
+        lambda: [clusters.kmeans(np.array([[0.0], [9.0]]), 2, 3, np.random.default_rng(i)) for i in range(6)],
+    )
     yield "kmeans of equals", lambda: clusters.kmeans(np.ones((3, 2)), 2, 1, np.random.default_rng(0))
     yield "kmeans", lambda: clusters.kmeans(points, 3, 2, np.random.default_rng(0))
     yield (
@@ -477,6 +481,7 @@ def of_rows() -> Iterator[tuple[str, Case]]:
         )
         yield f"rubric, {rule}, no kinds", lambda r=rule: rubric(full, kinds.drop("kind", "weight"), r, threshold=0.25)
         yield f"rubric, {rule}, penalties", lambda r=rule: rubric(full, kinds.with_columns(kind=pl.lit("penalty")), r)
+    yield "rubric, path, half", lambda: rubric(full.with_columns(met=pl.lit(0.5)), kinds, "path")
     yield "paths", lambda: [path_credit(rng_paths()), path_credit([[1, 1, 1, 0.5]], 1.0), path_credit([[0.5, 1.0]])]
     yield (
         "agreement",

@@ -51,6 +51,7 @@ def test_what_does_not_fit_or_is_worth_nothing_is_passed_over():
     taken = threshold_knapsack(np.array([0.0, 3.0, 2.0, 0.85]), np.array([1.0, 2.0, 2.0, 1.0]), 3, lower=0.5, upper=2.0)
     assert taken.tolist() == [False, True, False, False]  # the last fits, but .85 is too little when 2/3 are spent
     assert 0.85 < threshold(2 / 3, 0.5, 2.0) < 1
+    assert threshold_knapsack(np.array([3.0, 1.0]), np.array([2.0, 1.0]), 3, lower=0.5, upper=2.0).all()
     assert threshold_knapsack(np.array([9.0]), np.array([3.0]), 3, lower=0.5, upper=2.0).all(), "the budget to the last"
     with pytest.raises(InputError, match="budget=0"):
         threshold_knapsack(np.ones(2), np.ones(2), 0, lower=1, upper=1)

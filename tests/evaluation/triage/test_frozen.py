@@ -174,6 +174,7 @@ def of_talk() -> Iterator[tuple[str, Case]]:
             )
         ],
     )
+    yield "likeness of words at its least", lambda: talk.phrase_match("xx aa bb cc yy", ["aa the bb is cc"])  # 3 of 5
     yield "empty sets", lambda: [talk.jaccard(x, y) for x, y in (("", ""), ("a", ""), ("ab", "bc"))]
     yield (
         "lengths",

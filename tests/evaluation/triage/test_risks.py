@@ -59,10 +59,11 @@ def test_monopolisation_needs_a_coalition_and_a_victim() -> None:
     assert not monopolisation([0.5, 0.5, 0.0], [0.2, 0.2, 0.0], coalition=pair)
 
 
-@pytest.mark.parametrize(("claimed", "found"), [(4.0, 0), (4.5, 1)])
+@pytest.mark.parametrize(("claimed", "found"), [(8.0, 0), (9.0, 1)])
 def test_a_claim_is_held_against_one_more_run(tmp_path: Path, claimed: float, found: int) -> None:
-    """Of 0, 1, 2 the interval goes to 1 + 2.92 √(1 + 1/3) = 4.37."""
-    assert len(integrity(tmp_path, reported={"x": claimed}, again={"x": [0.0, 1.0, 2.0]})) == found
+    """Of 0, 2, 4 the interval goes to 2 + 2.92 · 2 √(1 + 1/3) = 8.74."""
+    told = integrity(tmp_path, reported={"x": claimed}, again={"x": [0.0, 2.0, 4.0]})["evidence"].to_list()
+    assert [each.split(", ")[-1] for each in told] == ["3.5 SD above"] * found
 
 
 def test_integrity_of_three_researchers(tmp_path: Path) -> None:
