@@ -213,6 +213,8 @@ def verdicts() -> Iterator[tuple[str, Case]]:
     yield "difference of one resample", partial(e.paired_difference, table("one run"), "after", "before", resamples=1)
     yield "robustness of nothing", lambda: e.robustness(quarter, "b", "a")
     yield "cost of nothing", lambda: e.cost_per_success(table("one run").with_columns(cost=0.0))
+    yield "cost of no success", lambda: e.cost_per_success(table("one run").with_columns(success=False))
+    yield "resources of one", lambda: [e.resource_consistency(x) for x in ([0], [0.0, None], [2])]
     yield "variance of equals", lambda: e.variance_components(quarter.filter(pl.col("system") == "a"))
     yield "holm", lambda: e.holm([0.04, math.nan, 0.01, 0.01, 0.5, 0.9])
 

@@ -47,6 +47,10 @@ def test_a_power_of_just_that_is_enough() -> None:
     assert mcnemar_tasks(0.0, 1.0, power=1.0) == 6
 
 
+def test_three_cells_of_four_leave_nothing_for_the_rest() -> None:
+    assert two_way(np.array([[1.0, np.nan], [2.0, 4.0]]))[2] == 0.0
+
+
 def test_what_is_needed_but_for_rounding_is_enough() -> None:
     unit = detectable_difference(1.0)
     assert runs_needed(3 / unit, 1, paired=True) == 9

@@ -19,6 +19,7 @@ def test_worked_weights():
     assert allocate(np.array([0.5, -0.2, 1.5])).tolist() == [0.25, 0, 0.75]
     assert allocate(np.array([-0.5, np.nan, -1.5])).tolist() == [0, 0, 0]
     assert allocate(np.array([1.0, 4, -1, 2]), "top_k", most=2).tolist() == [0, 0.5, 0, 0.5]
+    assert allocate(np.array([1.0, 0, -1, 3]), "top_k", most=4).tolist() == [0.5, 0, 0, 0.5]
     assert allocate(np.array([1.0, -1, np.nan, 2]), "equal").tolist() == [0.25] * 4
     with pytest.raises(InputError, match="did you mean 'top_k'"):
         allocate(np.ones(2), "topk")  # type: ignore[arg-type]

@@ -92,6 +92,7 @@ def test_errors_of_two_tasks_by_hand():
     assert (first["value"], first["stderr"]) == (0.75, 0.25), "1 and 1/2"
     assert (second["value"], second["stderr"]) == (0.25, 0.25), "0 and 1/2"
     assert module_interactions(found).row(0) == ("a", "b", 0.5, 0.5), "0 and 1"
+    assert module_interactions(found.filter(task="x")).row(0) == ("a", "b", 0.0, None)
 
 
 def test_a_deviation_of_just_the_spread_is_conditional():

@@ -174,6 +174,8 @@ def of_talk() -> Iterator[tuple[str, Case]]:
             )
         ],
     )
+    near = "abc def ghi jkl"  # 13 of 20 trigrams
+    yield "likeness of trigrams at its least", lambda: talk.phrase_match(near, ["abc def ghi jkl mno pq"])
     yield "likeness of words at its least", lambda: talk.phrase_match("xx aa bb cc yy", ["aa the bb is cc"])  # 3 of 5
     yield "empty sets", lambda: [talk.jaccard(x, y) for x, y in (("", ""), ("a", ""), ("ab", "bc"))]
     yield (
@@ -207,8 +209,8 @@ def of_talk() -> Iterator[tuple[str, Case]]:
                 t.interaction(spoken(*[f"{chr(97 + i)} wish {chr(98 + i)}" for i in range(n)])),
             ],
         )
-    near = "abc def ghi jkl mno"  # 17 of the 20 trigrams of what is two letters longer: .85
-    yield "repeated at the least", lambda: t.interaction(spoken(near + " pq", near, role="agent"))
+    few = "abc def ghi jkl mno"  # 17 of the 20 trigrams of what is two letters longer: .85
+    yield "repeated at the least", lambda: t.interaction(spoken(few + " pq", few, role="agent"))
     yield "found", lambda: found([Found(1, "a", 0.5, " x \n y " + "z" * 300)], "layer")
 
 
