@@ -10,6 +10,9 @@ from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import channels, effective_channels, vote_accuracy
 
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
+
+
 def with_cosine(n, c):
     """n unit vectors, pairwise cosine c."""
     return np.linalg.cholesky(np.full((n, n), c) + (1 - c + 1e-15) * np.eye(n))
