@@ -9,7 +9,6 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import channels, effective_channels, vote_accuracy
 
-
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 
 
