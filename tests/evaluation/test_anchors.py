@@ -30,6 +30,11 @@ def test_mlrc_bench() -> None:
         assert normalise_between(high, low, high) == 1
 
 
+def test_a_margin_of_just_5_percent_or_of_just_a_thousandth_is_enough() -> None:
+    table = pl.DataFrame({"d": 1.0, "test": [1.0, 0.99, 1e-3, 0.99e-3], "b": 0.0, "r": [20.0, 20.0, 0.01, 0.01]})
+    assert table.select(capability_level("d", "test", "b", "r")).to_series().to_list() == [6, 5, 6, 5]
+
+
 def test_forms() -> None:
     assert normalise_between(2.0, 4.0, 0.0) == 0.5, "a loss: smaller is better"
     assert np.isnan(normalise_between(1.0, 2.0, 2.0))

@@ -8,6 +8,7 @@ from scipy.stats import mannwhitneyu
 
 from palaestra.errors import InputError
 from palaestra.evaluation import calibration, calibration_pvalue
+from palaestra.evaluation.calibration import _null_pvalue
 
 pairs = st.lists(st.tuples(st.integers(0, 10).map(lambda x: x / 10), st.booleans()), min_size=3, max_size=30)
 
@@ -79,3 +80,13 @@ def test_an_error_of_known_size_lies_between_the_ends() -> None:
     found = calibration(confidence, np.arange(400) % 5 < 3).ece  # .6 succeed: the error is .3
     assert found.mean == pytest.approx(0.3)
     assert 0.2 < found.low < 0.29 < 0.31 < found.high < 0.4
+
+
+def test_no_more_forecasters_are_simulated_than_were_asked_for() -> None:
+    sure = np.full(1 << 15, 0.5)  # of so many trials 128 at a time
+    assert _null_pvalue(sure, 0.0, 1, 129, np.random.default_rng(0)) == 1.0, "each is at least 0 off"
+
+
+def test_a_p_of_just_what_the_level_leaves_is_rare_enough() -> None:
+    found = calibration(np.ones(4), np.zeros(4), resamples=1, level=0.5)
+    assert (found.ece_p, found.ece.low) == (0.5, 1.0)

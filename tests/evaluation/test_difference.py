@@ -172,6 +172,17 @@ def test_as_many_sign_patterns_are_drawn_as_were_asked_for(monkeypatch: pytest.M
     assert sign_flip_pvalue(np.concatenate([root, -root]), resamples=1000) == 1  # all are at least as far as 0 from 0
 
 
+def test_an_exact_p_is_given_up_only_where_it_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = np.repeat([1.0, 2.0, -1.0], [10, 2, 1])  # 15 steps of two sizes: 30
+    exact = sign_flip_pvalue(d, resamples=1)
+    signs = np.array(list(itertools.product([-1, 1], repeat=13)))
+    assert exact == pytest.approx((np.abs(signs @ d) >= d.sum()).mean())
+    monkeypatch.setattr(difference, "_MOST_STEPS", 30)
+    assert sign_flip_pvalue(d, resamples=1) == exact
+    monkeypatch.setattr(difference, "_MOST_STEPS", 29)
+    assert sign_flip_pvalue(d, resamples=1) in (0.5, 1.0)
+
+
 def test_bootstrap_has_the_right_spread_with_holes_and_runs() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(1, 200))

@@ -34,6 +34,7 @@ from palaestra.evaluation.rubric import agreement, path_credit, rubric
 from palaestra.evaluation.suite import Price, Prices, Suite, SuiteTask, price, suite_score
 from palaestra.evaluation.tolerance import check_fresh_seeds, check_rerun, series_match
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 FROZEN = Path(__file__).with_name("frozen.json")
 FEW = 40
 """Resamples: the numbers are kept, not believed."""
@@ -190,6 +191,7 @@ def verdicts() -> Iterator[tuple[str, Case]]:
         "none more": {"low": -0.1, "more_tasks": 0, "more_runs": -1},
         "a run more": {"low": -0.1, "more_tasks": -1, "more_runs": 1},
         "clusters": {"low": -0.1, "method": "by cluster", "more_tasks": 1},
+        "one task of clusters": {"low": -0.1, "method": "by cluster", "of": 1},
         "many": {"low": -0.1, "method": "by cluster"},
     }
     for name, change in changes.items():
@@ -208,6 +210,12 @@ def verdicts() -> Iterator[tuple[str, Case]]:
         yield f"all apart, {value}", lambda v=value: e.paired_difference(quarter, "a", "b", value=v)
         yield f"all equal, {value}", lambda v=value: e.paired_difference(quarter, "a", "a", value=v)
         yield f"no spread, {value}", lambda v=value: e.mean_interval(quarter.filter(pl.col("system") == "a"), value=v)
+    yield "difference of one resample", partial(e.paired_difference, table("one run"), "after", "before", resamples=1)
+    yield "robustness of nothing", lambda: e.robustness(quarter, "b", "a")
+    yield "cost of nothing", lambda: e.cost_per_success(table("one run").with_columns(cost=0.0))
+    yield "cost of no success", lambda: e.cost_per_success(table("one run").with_columns(success=False))
+    yield "resources of one", lambda: [e.resource_consistency(x) for x in ([0], [0.0, None], [2])]
+    yield "variance of equals", lambda: e.variance_components(quarter.filter(pl.col("system") == "a"))
     yield "holm", lambda: e.holm([0.04, math.nan, 0.01, 0.01, 0.5, 0.9])
 
 
@@ -410,6 +418,11 @@ def of_scores() -> Iterator[tuple[str, Case]]:
             for k in (np.arange(12) % 3, np.array([0] + [1] * 11), np.zeros(12, int))
         ],
     )
+    yield (
+        "kmeans of ties",
+        lambda: [clusters.kmeans(np.array([[0.0], [9.0]]), 2, 3, np.random.default_rng(i)) for i in range(6)],
+    )
+    yield "kmeans of equals", lambda: clusters.kmeans(np.ones((3, 2)), 2, 1, np.random.default_rng(0))
     yield "kmeans", lambda: clusters.kmeans(points, 3, 2, np.random.default_rng(0))
     yield (
         "consistency",
@@ -470,6 +483,7 @@ def of_rows() -> Iterator[tuple[str, Case]]:
         )
         yield f"rubric, {rule}, no kinds", lambda r=rule: rubric(full, kinds.drop("kind", "weight"), r, threshold=0.25)
         yield f"rubric, {rule}, penalties", lambda r=rule: rubric(full, kinds.with_columns(kind=pl.lit("penalty")), r)
+    yield "rubric, path, half", lambda: rubric(full.with_columns(met=pl.lit(0.5)), kinds, "path")
     yield "paths", lambda: [path_credit(rng_paths()), path_credit([[1, 1, 1, 0.5]], 1.0), path_credit([[0.5, 1.0]])]
     yield (
         "agreement",
@@ -630,7 +644,7 @@ def of_many() -> Iterator[tuple[str, Case]]:
             lambda w=whole: [powerlaw_fit(tail, discrete=w), powerlaw_fit(tail, xmin=2, discrete=w)],
         )
     yield "power law of many~", lambda: powerlaw_fit(rng_tail())
-    for few in ([2.0, 2.0], [1.0, 0.0], [1.0, 2.0], [1.0]):
+    for few in ([2.0, 2.0], [1.0, 0.0], [0.0, 1.0, 2.0, 4.0], [1.0, 2.0], [1.0]):
         yield f"power law, {few}", lambda f=few: powerlaw_fit(f)
     yield "gini", lambda: [gini(x) for x in ([0, 0], [1.0], [1, 5, 2], [0, 3])]
     x = np.round(rng.random((16, 2)) * 4) / 4

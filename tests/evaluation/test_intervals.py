@@ -16,7 +16,7 @@ from scipy import stats
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation import Estimate, k_estimate, mean_interval, pass_at_k, pass_hat_k, success_interval
-from palaestra.evaluation.intervals import clopper_pearson, clustered_variance, studentised, wilson
+from palaestra.evaluation.intervals import cells, clopper_pearson, clustered_variance, studentised, wilson
 
 Maker = Callable[[Mapping[str, np.ndarray]], pl.DataFrame]
 
@@ -50,6 +50,32 @@ def test_repeating_the_same_outcomes_adds_no_information(make_trials: Maker) -> 
         ends = [success_interval(make_trials({"a": np.repeat(outcomes(c, 50), m, axis=1)})) for m in (1, 8)]
         assert ends[0].low == pytest.approx(ends[1].low)
         assert ends[0].high == pytest.approx(ends[1].high)
+
+
+@pytest.mark.parametrize(
+    ("values", "variance", "freedom"),
+    [
+        (np.add.outer(np.arange(5.0), np.arange(5.0)), 10 / 12, 4),  # Satterthwaite's 5.56 is more than either axis has
+        (np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0]]), 0.0, 1),  # no mean differs
+    ],
+)
+def test_crossed_variance_by_hand(values: np.ndarray, variance: float, freedom: float) -> None:
+    assert clustered_variance(values) == pytest.approx((variance, freedom))
+
+
+def test_draws_are_the_same_in_any_unit() -> None:
+    values = np.random.default_rng(0).exponential(size=(1, 12))
+    found = [studentised(values * unit, resamples=50, seed=0) for unit in (1.0, 2.0**-40, 2.0**40)]
+    assert len(found[0]) == 50
+    for each in found[1:]:
+        assert each == pytest.approx(found[0])
+
+
+def test_what_is_too_large_for_its_square_is_named(make_trials: Maker) -> None:
+    frame = make_trials({"a": np.array([[1e150]])})
+    assert cells(frame, "score")["mean"].to_list() == [1e150]
+    with pytest.raises(InputError, match="too large to average"):
+        cells(make_trials({"a": np.array([[-1.1e150]])}), "score")
 
 
 def test_independent_trials_narrow_the_interval(make_trials: Maker) -> None:

@@ -51,6 +51,14 @@ def test_power_law_finds_where_it_begins_and_whole_numbers_have_their_own() -> N
         powerlaw_fit([3.0, 3.0, 1.0], xmin=3.0)
 
 
+def test_up_to_a_hundred_beginnings_all_are_tried_of_more_those_of_the_lower_nine_tenths() -> None:
+    tail = 100 * (1 - (np.arange(6) + 0.5) / 6) ** (-1 / 1.5)
+    values = np.concatenate([np.linspace(1, 1.01, 95), tail])
+    fit = powerlaw_fit(values)
+    assert (fit.xmin, fit.n) == (tail[0], 6)
+    assert powerlaw_fit(np.append(values, 0.99)).xmin < tail[0]
+
+
 def test_who_heard_whom_and_phrases_that_spread() -> None:
     turns = Turns({
         "episode": [0] * 4, "turn": [0, 1, 2, 3], "agent": ["a", "b", "c", "a"], "recipient": ["b", "c", None, "b"],
@@ -129,6 +137,8 @@ def test_matched_effect_compares_like_with_like() -> None:
     matched = matched_effect(large, alone, on=["size"])
     assert matched.low < matched.d < matched.high < 0
     assert cohens_d(large["quality"], alone["quality"]) > 0  # unmatched, the large ones look better
+    same, too = (frame.with_columns(kind=1.0) for frame in (large, alone))
+    assert matched_effect(same, too, on=["size", "kind"]) == matched, "what all share tells nobody apart"
     with pytest.raises(MissingColumnError, match="quality"):
         matched_effect(large.drop("quality"), alone, on=["size"])
 

@@ -5,7 +5,15 @@ import pytest
 from statsmodels.stats.power import NormalIndPower, TTestIndPower, TTestPower
 
 from palaestra.errors import InputError
-from palaestra.evaluation import mcnemar_power, mcnemar_tasks, more_units, runs_needed, sign_flip_pvalue, t_power
+from palaestra.evaluation import (
+    detectable_difference,
+    mcnemar_power,
+    mcnemar_tasks,
+    more_units,
+    runs_needed,
+    sign_flip_pvalue,
+    t_power,
+)
 from palaestra.evaluation.power import two_way
 
 
@@ -30,6 +38,24 @@ def test_mcnemar_power_is_the_rate_at_which_the_exact_test_finds() -> None:
     assert mcnemar_power(0.08, 0.2, enough) >= 0.8 > mcnemar_power(0.08, 0.2, enough - 15)
     with pytest.raises(InputError, match="100000 tasks"):
         mcnemar_tasks(0.1, 0.1)
+
+
+def test_a_power_of_just_that_is_enough() -> None:
+    assert mcnemar_power(0.0, 1.0, 6) == 1.0
+    assert mcnemar_power(0.0, 1.0, 6, alpha=2 / 2**6) == 1.0, "p = alpha is enough"
+    assert mcnemar_power(0.0, 1.0, 5) == 0.0, "2 / 2^5 is above alpha"
+    assert mcnemar_tasks(0.0, 1.0, power=1.0) == 6
+
+
+def test_three_cells_of_four_leave_nothing_for_the_rest() -> None:
+    assert two_way(np.array([[1.0, np.nan], [2.0, 4.0]]))[2] == 0.0
+
+
+def test_what_is_needed_but_for_rounding_is_enough() -> None:
+    unit = detectable_difference(1.0)
+    assert runs_needed(3 / unit, 1, paired=True) == 9
+    values = np.array([[-1.0, 1.0, -1.0, 1.0]])  # their variance is 4/3
+    assert more_units(values, unit * (4 / 3 / 9) ** 0.5) == (9 - 4, -1)
 
 
 def test_more_units_are_those_that_give_the_power() -> None:

@@ -35,6 +35,9 @@ def test_worked_gated_scores() -> None:
     assert gated_score([0.9, 0.9, 0.65, 1], [0.5, 0.5, 1, 1], [1, 0.3, 1, 0]).tolist() == [0.82, 0.246, 0.72, 0.0]
     with pytest.raises(InputError, match="safety must lie in"):
         gated_score(0.5, 0.5, 1.5)
+    for edge, wrong in ((1.0, 1.5), (0.0, -0.5)):
+        with pytest.raises(InputError, match=rf"completion must lie in \[0, 1\], not {wrong}$"):
+            gated_score([edge, wrong], 0.5, 1.0)
 
 
 def test_recovery_of_calls() -> None:

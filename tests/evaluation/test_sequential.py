@@ -42,6 +42,11 @@ def test_threshold_is_split_over_the_looks() -> None:
     assert first_proof([(1.0, 0 * d), (2.0, 0 * d), (3.0, d)], planned=None) is None  # share 0.05 / 12
 
 
+def test_a_small_share_of_alpha_gets_the_random_patterns_that_it_needs() -> None:
+    d = np.pi * np.arange(1, 14)  # 13 that are on no lattice; of 10 patterns p would be 1 / 11 at least
+    assert first_proof([(1.0, d)], planned=1, resamples=10) == 1.0
+
+
 def test_worse_is_no_proof_and_missing_tasks_are_left_out() -> None:
     d = np.repeat([1.0, np.nan], [20, 5])
     assert first_proof([(1.0, -d)], planned=1) is None

@@ -84,7 +84,8 @@ def _jackknife(
         left = np.array([
             _components(*(np.compress(labels != i, x, axis) for x in (means, counts, squares))) for i in range(units)
         ])  # fmt: skip
-        left = bend(left / np.nansum(left, axis=1, keepdims=True))
+        with np.errstate(invalid="ignore"):  # where nothing differs there are no shares
+            left = bend(left / np.nansum(left, axis=1, keepdims=True))
         part = (units * bend(shares) - (units - 1) * left).var(axis=0, ddof=1) / units
         noise += part
         spent += part**2 / (units - 1)

@@ -9,6 +9,7 @@ from palaestra.credit.teams import shapley_values
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.teamwork import cosine_contribution, hindsight_credit, importance_flow
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 W1 = [[0.6, 0.2, 0.2], [0.4, 0.4, 0.2], [0.3, 0.3, 0.4]]
 W2 = [[0.5, 0.3, 0.2], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]]
 AGENTS = ["a", "b", "c"]
@@ -124,6 +125,8 @@ def test_who_was_not_invoked_counts_as_not_helpful():
     }  # one unknown
     assert rows["b"] == {"agent": "b", "episodes": 4, "invoked": 2, "helpful": 0.25}
     assert rows["c"] == {"agent": "c", "episodes": 4, "invoked": 0, "helpful": 0.0}
+    unknown = Turns({"episode": [0], "turn": [0], "agent": ["a"], "helped": pl.Series([None], dtype=pl.Boolean)})
+    assert hindsight_credit(unknown, "helped")["helpful"].to_list() == [None]
     with pytest.raises(MissingColumnError, match="did you mean 'helped'"):
         hindsight_credit(turns, "helpd")
 

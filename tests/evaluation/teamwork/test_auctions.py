@@ -31,6 +31,9 @@ def test_the_least_cost_less_value_wins():
     assert winner(BIDS, Weights(1.0, 0.0, 0.0)) == ["a"]
     assert winner(BIDS, Weights(1.0, 4.0, 1.0)) == ["c"]  # its plan is less sure of itself, which counts as thought
     assert award(BIDS, Weights(0.0, 0.0, (1.0, 0.5)))["score"].to_list() == [-1.5, -13.5, -13.5]
+    told = BIDS.with_columns(jury=pl.Series([2.0, 8.0, 4.0]))
+    assert award(told, Weights(1.0, 0.0, 0.5))["score"].to_list() == [9.0, 16.0, 38.0]
+    assert award(told, Weights(1.0, 0.0, (0.5, 0.25)))["score"].to_list() == [8.5, 14.0, 37.0]
     assert winner(BIDS, Weights(0.0, 0.0, 1.0)) == ["b"]  # of equal ones the first
     assert study("auction(cost=.1)", DATA).filter("winner")["agent"].to_list() == ["large", "small"]
 
@@ -40,6 +43,8 @@ def test_the_least_cost_less_value_wins():
     [
         ("a", 1.0, 12.0, "a"),  # cheaper than b, and better now
         ("a", 1.0, 5.0, "b"),  # cheaper, but still worse
+        ("a", 1.0, 8.0, "b"),  # cheaper, but only as good
+        ("c", 2.0, 90.0, "b"),  # better, but only as cheap
         ("c", 4.0, 90.0, "b"),  # better, but not cheaper than the winner
     ],
 )

@@ -29,7 +29,7 @@ def test_worked_thresholds():
     assert threshold(0.5, 1, 100) == pytest.approx(6.065, abs=1e-3)
     assert threshold(np.array([0.0, 1.0]), 2, 50).tolist() == pytest.approx([2 / np.e, 50])
     assert threshold(1 / competitive_ratio(1, 100), 1, 100) == pytest.approx(1)
-    assert competitive_ratio(1, 100) == pytest.approx(5.605, abs=1e-3)
+    assert competitive_ratio(1, 100) == competitive_ratio(2, 200) == pytest.approx(5.605, abs=1e-3)
     with pytest.raises(InputError, match="lower=2 <= upper=1"):
         threshold(0, 2, 1)
 
@@ -51,9 +51,12 @@ def test_what_does_not_fit_or_is_worth_nothing_is_passed_over():
     taken = threshold_knapsack(np.array([0.0, 3.0, 2.0, 0.85]), np.array([1.0, 2.0, 2.0, 1.0]), 3, lower=0.5, upper=2.0)
     assert taken.tolist() == [False, True, False, False]  # the last fits, but .85 is too little when 2/3 are spent
     assert 0.85 < threshold(2 / 3, 0.5, 2.0) < 1
+    assert threshold_knapsack(np.array([3.0, 1.0]), np.array([2.0, 1.0]), 3, lower=0.5, upper=2.0).all()
     assert threshold_knapsack(np.array([9.0]), np.array([3.0]), 3, lower=0.5, upper=2.0).all(), "the budget to the last"
     with pytest.raises(InputError, match="budget=0"):
         threshold_knapsack(np.ones(2), np.ones(2), 0, lower=1, upper=1)
+    with pytest.raises(InputError, match="every cost must be above 0"):
+        threshold_knapsack(np.ones(2), np.array([1.0, 0.0]), 1, lower=1, upper=1)
 
 
 def test_the_sandbox_decides():
@@ -110,6 +113,14 @@ def test_a_skill_that_weighs_more_is_had_first():
     inventory = pl.DataFrame(rows, schema=["component", "cost", "skill", "similarity", "verdict"], orient="row")
     assert offline(inventory, 1.0) == ["x"]
     assert offline(inventory, 1.0, weights={"a": 1.0, "b": 3.0}) == ["y"]
+
+
+def test_only_the_most_similar_are_looked_at():
+    inventory = pl.DataFrame({"component": ["x", "y"], "cost": [2.0, 1.0], "skill": "a", "similarity": [0.9, 0.5]})
+    assert offline(inventory, 1.0, top=1) == []
+    assert offline(inventory, 1.0, top=2) == ["y"]
+    told = compose(inventory.with_columns(verdict=1), 2.0, top=1)
+    assert told["component"].to_list() == ["x"]
 
 
 def test_bad_inventories_are_named():

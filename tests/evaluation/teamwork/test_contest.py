@@ -19,6 +19,7 @@ def test_worked_weights():
     assert allocate(np.array([0.5, -0.2, 1.5])).tolist() == [0.25, 0, 0.75]
     assert allocate(np.array([-0.5, np.nan, -1.5])).tolist() == [0, 0, 0]
     assert allocate(np.array([1.0, 4, -1, 2]), "top_k", most=2).tolist() == [0, 0.5, 0, 0.5]
+    assert allocate(np.array([1.0, 0, -1, 3]), "top_k", most=4).tolist() == [0.5, 0, 0, 0.5]
     assert allocate(np.array([1.0, -1, np.nan, 2]), "equal").tolist() == [0.25] * 4
     with pytest.raises(InputError, match="did you mean 'top_k'"):
         allocate(np.ones(2), "topk")  # type: ignore[arg-type]
@@ -49,10 +50,19 @@ def test_what_is_missing_or_wild_is_the_median_of_the_others():
     assert np.isnan(recent_scores(column)[2, 0])  # one day is too few
 
 
+def test_a_reward_at_the_limit_is_not_wild():
+    column = np.array([[0.4, 0.0, 0.5], [0.0, -0.4, 0.0], [np.nan] * 3])
+    np.testing.assert_allclose(recent_scores(column, window=2)[2], [1.0, -1.0, np.nan])
+
+
 def test_a_table_of_days():
     found = study("contest(window=3)", DATA)
     assert found["invested"].to_list()[:2] == [0, 0]
     assert found.filter(pl.col("day") >= 5)["most_on"].value_counts(sort=True)["most_on"][0] == "ann"
+    by_hand = contest(pl.read_csv(DATA), window=3).with_columns(earned=pl.col("weight") * pl.col("reward"))
+    sums = by_hand.group_by("day", maintain_order=True).agg(pl.col("earned", "weight").sum(), pl.col("reward").mean())
+    for own, name in (("earned", "earned"), ("invested", "weight"), ("equal", "reward")):
+        np.testing.assert_allclose(found[own], sums[name])
     rewards = pl.read_csv(DATA).sample(fraction=1, shuffle=True, seed=0)
     rows = contest(rewards, window=3)
     assert rows.select("day", "agent").equals(rewards.select("day", "agent"))
@@ -64,6 +74,8 @@ def test_a_table_of_days():
         contest(pl.concat([rewards, rewards]))
     with pytest.raises(MissingColumnError, match="reward"):
         contest(rewards.drop("reward"))
+    with pytest.raises(InputError, match="least=0 above 0"):
+        contest(rewards, least=0)
     with pytest.raises(InputError, match="window=1"):
         contest(rewards, window=1)
 

@@ -32,6 +32,8 @@ def test_efficiency_and_overhead_of_the_papers_table():
     assert found["efficiency"].to_list() == pytest.approx([0.466, 0.234, 0.132, 0.120, 0.073], abs=6e-4)
     assert (100 * found["overhead"]).to_list() == pytest.approx([0, 58.3, 262.5, 284.7, 515.3], abs=0.06)
     assert found["failure_ratio"][1] == pytest.approx(1.18, abs=5e-3)
+    unknown = found.select("density", "redundancy", "success_per_1k")
+    assert unknown.row(0) == (None, None, None), "nobody heard, answered or counted anything"
 
 
 def test_density_redundancy_and_success_per_token():
@@ -60,6 +62,10 @@ def test_the_law_of_turns():
     assert turn_law(members, law) == pytest.approx((2.72, 1.724))
     with pytest.raises(InputError, match="two at least"):
         turn_law([1], [2])
+    assert turn_law([0, 1.5], [1, 4]) == pytest.approx((2, 1)), "two teams are a line, and one may be empty"
+    for bad, turns in (([1, 2], [0, 3]), ([-0.25, 2], [1, 3]), ([1, 2, 3], [1, 2])):
+        with pytest.raises(InputError, match="all above 0"):
+            turn_law(bad, turns)
 
 
 def test_flips_are_counted_where_they_are_seen():
@@ -87,6 +93,7 @@ def test_the_worked_prices_of_one_conversation(shared, count, output, team, alon
 def test_two_readings_of_a_frontier():
     points = pl.DataFrame({"cost": [1, 2, 2, 3, 4], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
     assert score_at_cost(points, 3) == 0.5
+    assert score_at_cost(points, 4) == 0.9
     assert score_at_cost(points, 0.5) is None
     assert cost_at_score(points, 0.5) == 2
     assert cost_at_score(points, 0.6) == 4
@@ -101,7 +108,9 @@ def test_systems_that_number_their_episodes_alike_keep_their_messages():
     when = [[], [], [], [0], [], [0]]
     turns = Turns(pl.DataFrame({**rows, "agent": ["a", "a", "b", "a", "b", "a"], "success": [True] * 6, "heard": heard,
                                 "heard_turn": when}, schema_overrides={"heard": pl.List(pl.String)}))  # fmt: skip
-    assert coordination(turns, baseline="one")["density"].to_list() == [0.0, 0.5]
+    found = coordination(turns, baseline="one")
+    assert found["density"].to_list() == [0.0, 0.5]
+    assert found["failure_ratio"].to_list() == [None, None], "the baseline does not fail"
     with pytest.raises(InputError, match="give messages a column 'system'"):
         coordination(turns, messages(turns), baseline="one")
 
@@ -114,6 +123,8 @@ def test_what_is_missing_leaves_the_costs_of_coordination():
     row = coordination(turns, baseline="one").row(0, named=True)
     assert row["success_per_1k"] == pytest.approx(10.0)
     assert row["redundancy"] == pytest.approx(0.5)
+    paid = turns.with_column(success=pl.Series([True] * 4), tokens_out=pl.Series([100, 100, 200, 400]))
+    assert coordination(paid, baseline="one")["success_per_1k"].to_list() == pytest.approx([3 / 0.8])
     unknown = turns.with_column(success=pl.Series([None] * 4, dtype=pl.Boolean))
     assert coordination(unknown, baseline="one").row(0, named=True)["failure_ratio"] is None
 

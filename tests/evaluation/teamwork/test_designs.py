@@ -93,6 +93,23 @@ def test_what_is_changed_is_drawn_by_what_came_of_it_per_visit():
         guided_search({"a": [1, 2, 3]}, lambda chosen: 0.0, budget=2, rng=rng, start=1)
 
 
+def test_a_slot_of_one_option_is_a_slot():
+    slots = {"a": [3, 1], "b": [2]}
+    found = guided_search(slots, lambda chosen: chosen["a"], budget=2, rng=np.random.default_rng(0), start=1)
+    assert sorted(found["a"]) == [1, 3]
+
+
+def test_kappa_weighs_what_is_uncertain():
+    rng = np.random.default_rng(1)
+    tried = pl.DataFrame({"a": rng.integers(4, size=9), "b": rng.integers(4, size=9), "score": rng.normal(size=9)})
+    for kappa in (0.25, 4.0):
+        found = propose(tried, most=99, kappa=kappa)
+        worth = (found["predicted"] + kappa * found["deviation"]).to_numpy()
+        assert (np.diff(worth) <= 1e-9).all()
+    digits = pl.DataFrame({name: range(10) for name in "abcde"}).with_columns(score=pl.lit(0.5))
+    assert len(propose(digits, most=1)) == 1, "100,000 designs are not too many"
+
+
 def test_what_should_be_tried_next():
     found = study("designs(most=2)", DATA)
     assert found.columns == ["workflow", "memory", "planning", "predicted", "deviation"]

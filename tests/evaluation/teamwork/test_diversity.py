@@ -9,6 +9,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import channels, effective_channels, vote_accuracy
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
+
 
 def with_cosine(n, c):
     """n unit vectors, pairwise cosine c."""
@@ -42,6 +44,8 @@ def test_between_one_and_what_the_space_holds_and_the_same_turned_or_scaled(n, d
 def test_nothing_is_one_and_what_is_no_vector_is_named():
     assert effective_channels(np.zeros((0, 3))) == effective_channels(np.zeros((2, 3))) == 1.0
     assert effective_channels(np.eye(3), [1, 1, 0]) == pytest.approx(2.0)
+    assert effective_channels([[1.0, 0.0], [0.0, 0.0], [0.0, 3.0]]) == pytest.approx(2.0)
+    assert effective_channels(np.eye(2), [0, 0]) == 1.0
     with pytest.raises(InputError, match="finite"):
         effective_channels([[np.nan]])
     with pytest.raises(InputError, match="weights"):

@@ -46,8 +46,10 @@ def test_the_best_senders_are_heard_and_a_graph_takes_them():
 
 
 def test_what_cannot_be_is_named():
-    with pytest.raises(InputError, match="eta=0"):
-        EdgeScores(ABC, eta=0)
+    assert EdgeScores(["a", "b"], eta=1).route(1) == {"a": ["b"], "b": ["a"]}
+    for members, eta in ((ABC, 0), (["a"], 0.5), (["a", "a", "b"], 0.5)):
+        with pytest.raises(InputError, match=f"eta={eta}"):
+            EdgeScores(members, eta=eta)
     with pytest.raises(InputError, match="'d' is no member"):
         EdgeScores(ABC).update(pl.DataFrame({"sender": ["d"], "receiver": ["a"], "quality": [1.0]}))
     with pytest.raises(InputError, match="hears itself"):

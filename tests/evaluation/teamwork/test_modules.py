@@ -19,6 +19,7 @@ from palaestra.evaluation.teamwork import (
     removals,
 )
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 DATA = Path(__file__).parents[2] / "atlas" / "data"
 NAMES = ["+".join(MODULES[bit] for bit in range(4) if place >> bit & 1) for place in range(16)]
 
@@ -81,6 +82,24 @@ def test_a_module_that_some_models_do_not_need_is_conditional():
         removals(
             pl.read_csv(DATA / "removed.csv").filter(~pl.col("coalition").str.contains("discovery.analysis.report"))
         )
+
+
+def test_errors_of_two_tasks_by_hand():
+    told = {"": (0, 0), "a": (1, 0), "b": (0, 0), "a+b": (1, 1)}
+    rows = [(name, task, score) for name, scores in told.items() for task, score in zip("xy", scores, strict=True)]
+    found = pl.DataFrame(rows, schema=["coalition", "task", "success"], orient="row")
+    first, second = module_values(found).sort("module").rows(named=True)
+    assert (first["value"], first["stderr"]) == (0.75, 0.25), "1 and 1/2"
+    assert (second["value"], second["stderr"]) == (0.25, 0.25), "0 and 1/2"
+    assert module_interactions(found).row(0) == ("a", "b", 0.5, 0.5), "0 and 1"
+    assert module_interactions(found.filter(task="x")).row(0) == ("a", "b", 0.0, None)
+
+
+def test_a_deviation_of_just_the_spread_is_conditional():
+    found = pl.DataFrame({"model": ["x", "y"], "module": "m", "win": [0.75, 0.75], "loss": [0.5, 0.25]})
+    row = module_utility(found, spread=0.0).row(0, named=True)
+    assert (row["win"], row["deviation"], row["loss"], row["kind"]) == (0.75, 0.0, 0.375, "conditional")
+    assert module_utility(found)["kind"].to_list() == ["universal"]
 
 
 def test_a_score_that_is_nan_is_missing():

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from palaestra.algebra.messages import messages
 from palaestra.errors import InputError
 from palaestra.evaluation.studies import study
-from palaestra.evaluation.teamwork import contains_any, persona_turns, set_recall, transcript
+from palaestra.evaluation.teamwork import contains_any, persona_turns, scored_personas, set_recall, transcript
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "personas.jsonl"
 CANNED = json.loads(DATA.read_text(encoding="utf-8").splitlines()[0])["text"]
@@ -52,6 +53,12 @@ def test_scorers_on_hand_cases():
     assert set_recall("sun, Sun; moon.", ["moon", "sun", "star"]) == pytest.approx(2 / 3)
     with pytest.raises(InputError):
         set_recall("x", [])
+
+
+def test_an_answer_is_right_whatever_its_case_and_full_stop():
+    texts = ["Final answer: Soup.", "Final answer: stew"]
+    rows = pl.DataFrame({"method": ["a", "b"], "text": texts, "right": "soup"})
+    assert scored_personas(rows)["score"].to_list() == [1.0, 0.0]
 
 
 def test_failed_calls_are_counted_and_in_no_mean():

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.teamwork import cost_at_score, economy, score_at_cost
+from palaestra.evaluation.teamwork import best_of_n, cost_at_score, economy, score_at_cost, workflow_cost
 
 
 def trials(**systems: list[tuple[float, bool]]) -> pl.DataFrame:
@@ -42,6 +42,16 @@ def test_who_never_succeeds_has_no_price_of_a_success() -> None:
     assert row["value"] == 0.0
 
 
+def test_who_is_as_dear_but_worse_or_as_good_but_dearer_is_beaten() -> None:
+    found = economy(trials(one=[(1.0, True)] * 2, worse=[(1.0, False)] * 2, dearer=[(2.0, True)] * 2), resamples=20)
+    assert found["on_frontier"].to_list() == [1.0, 0.0, 0.0]
+
+
+def test_what_is_free_costs_nothing_in_the_resamples_that_succeed() -> None:
+    row = economy(trials(free=[(0.0, True), (0.0, False)]), resamples=100).row(0, named=True)
+    assert (row["cost_of_pass"], row["pass_low"], row["pass_high"]) == (0.0, 0.0, None)
+
+
 def test_only_tasks_that_all_met_count_and_unknown_costs_are_not_free() -> None:
     table = trials(a=[(1.0, True), (9.0, False)], b=[(2.0, True)])
     found = economy(table)
@@ -53,6 +63,24 @@ def test_only_tasks_that_all_met_count_and_unknown_costs_are_not_free() -> None:
     assert economy(unknown)["cost"].to_list() == [1.0, 2.0]
     with pytest.raises(MissingColumnError, match="no column 'dollars'"):
         economy(table, cost="dollars")
+
+
+def test_a_workflow_by_hand() -> None:
+    found = workflow_cost(100, [10, 20], [5, 7], input_price=2.0, output_price=3.0, cached=0.5)
+    assert found == (110 * 2 + 5 * 3 + 125 * 2 + 7 * 3, 110 * 2 + 5 * 3 + 20 * 2 + 0.5 * 115 * 2 + 7 * 3)
+    for prompts in ([], [1, 2]):
+        with pytest.raises(InputError, match="give one for each node"):
+            workflow_cost(100, prompts, [1])
+
+
+def test_best_of_n_with_a_verifier_that_takes_all_or_none_is_as_one_try() -> None:
+    for share in (0.0, 1.0):
+        assert best_of_n(0.3, 4, tpr=share, fpr=share) == pytest.approx(0.3)
+    assert best_of_n(0.3, 1, tpr=0.9, fpr=0.2) == pytest.approx(0.3), "of one try the verifier says nothing"
+    assert (best_of_n(0.0, 3, fpr=0.5), best_of_n(1.0, 3, tpr=0.5)) == (0.0, 1.0)
+    assert best_of_n(0.25, 2, tpr=0.5, fpr=0.25) == pytest.approx(0.296875)
+    with pytest.raises(InputError, match="n=0"):
+        best_of_n(0.3, 0)
 
 
 def test_a_score_that_is_unknown_reaches_nothing() -> None:

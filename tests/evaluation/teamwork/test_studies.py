@@ -27,7 +27,9 @@ def test_a_team_is_read_from_its_file():
 def test_some_questions_need_no_file():
     assert study("synergy(3, fidelity=.9)")["survives"].to_list() == [True]
     assert study("synergy(3, fidelity=.6)")["fixed_point"].to_list() == [0.0]
-    assert study("conversation(1000, [200], [200])")["team"].to_list() == [2000.0]
+    assert study("conversation(1000, [200], [200])").row(0) == (2000.0, 2000.0, 0.0)
+    saved = study("conversation(1000, [200, 200], [200, 200])").row(0)
+    assert saved == (4200.0, pytest.approx(3140.0), pytest.approx(1 - 3140 / 4200))
     with pytest.raises(InputError, match="files were given"):
         study("synergy()", DATA / "team.parquet")
 
@@ -58,3 +60,6 @@ def test_lines_of_a_text_are_actions():
     frame = pl.DataFrame({"system": ["s"] * 2, "case": [0, 1], "actions": ["a b\n", "c"], "truth": ["a b", "d"]})
     assert decision_quality(frame)["correctness"].to_list() == [0.5]
     assert decision_quality(frame)["constant"].to_list() == [False]
+    none = frame.with_columns(actions=pl.lit(""))
+    assert decision_quality(none, threshold=0.0)["actionable"].to_list() == [0.0], "0 is not above 0"
+    assert decision_quality(frame[:1])["constant"].to_list() == [False], "of one case nobody can tell"

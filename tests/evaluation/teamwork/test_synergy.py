@@ -32,6 +32,19 @@ def test_what_carries_nothing_dies_at_once():
     assert (found.alpha, found.exponent, found.fixed_point) == (0.0, -np.inf, 0.0)
 
 
+def test_what_is_only_passed_on_dies_too():
+    assert synergy(3, 1.0, 1.0) == (1.0, 0.0, 0.0)
+
+
+def test_the_least_and_the_whole_of_a_budget():
+    assert best_tree(1, branch=3, scale=0.5, exponent=0.7) == (0, 0.5)
+    for levels in (2, 5):  # log_3 of 3^5 is below 5 in floats
+        assert best_tree(3**levels, branch=3, scale=0.25, exponent=0.0)[0] == levels, "all leaves are as good"
+    for budget, scale in ((0.5, 1.0), (1, 0.0)):
+        with pytest.raises(InputError, match="at least 1 and scale="):
+            best_tree(budget, branch=3, scale=scale, exponent=1.0)
+
+
 @pytest.mark.parametrize("fidelity", [0.67, 0.7, 0.9, 1.0])
 def test_the_fixed_point_of_three_has_a_formula(fidelity):
     """μ² = (3γ/2 - 1) / (γ/2) without correlation; just above the threshold it takes thousands of levels."""
@@ -75,6 +88,10 @@ def test_a_team_helps_exactly_where_its_exponent_is_above_that_of_one_agent():
 
 
 def test_the_floor_of_averages():
+    assert (averaging_floor(0.5, branch=2), averaging_floor(0.0, branch=3)) == (0.5, 0.0)
+    for noise, branch, correlation in ((0.5, 1, 0.0), (-0.1, 2, 0.0), (0.5, 2, 1.0)):
+        with pytest.raises(InputError, match="averaging_floor"):
+            averaging_floor(noise, branch=branch, correlation=correlation)
     assert averaging_floor(0.05, branch=4, correlation=0.2) == pytest.approx(0.020833, abs=1e-6)
     v = 1.0
     for _ in range(200):

@@ -10,15 +10,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import Case, check, kinds, write
+from tests.frozen import Case, check, kinds, texts, write
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import triage as t
+from palaestra.evaluation.logs import Logs
 from palaestra.evaluation.triage import quality, select, talk
 from palaestra.evaluation.triage.detection import SCHEMA, Found, found
 from palaestra.evaluation.triage.execution import _gets_on, _stuck, answers, crashes, runs
 from palaestra.evaluation.triage.failures import failures
+from palaestra.evaluation.triage.survey import survey
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 FROZEN = Path(__file__).with_name("frozen.json")
 SAID = (
     "please find me a cheap hotel near the station",
@@ -171,6 +174,9 @@ def of_talk() -> Iterator[tuple[str, Case]]:
             )
         ],
     )
+    near = "abc def ghi jkl"  # 13 of 20 trigrams
+    yield "likeness of trigrams at its least", lambda: talk.phrase_match(near, ["abc def ghi jkl mno pq"])
+    yield "likeness of words at its least", lambda: talk.phrase_match("xx aa bb cc yy", ["aa the bb is cc"])  # 3 of 5
     yield "empty sets", lambda: [talk.jaccard(x, y) for x, y in (("", ""), ("a", ""), ("ab", "bc"))]
     yield (
         "lengths",
@@ -203,6 +209,8 @@ def of_talk() -> Iterator[tuple[str, Case]]:
                 t.interaction(spoken(*[f"{chr(97 + i)} wish {chr(98 + i)}" for i in range(n)])),
             ],
         )
+    few = "abc def ghi jkl mno"  # 17 of the 20 trigrams of what is two letters longer: .85
+    yield "repeated at the least", lambda: t.interaction(spoken(few + " pq", few, role="agent"))
     yield "found", lambda: found([Found(1, "a", 0.5, " x \n y " + "z" * 300)], "layer")
 
 
@@ -210,6 +218,9 @@ def of_calls() -> Iterator[tuple[str, Case]]:
     yield "execution", lambda: [t.execution(conversation()), answers(conversation()), crashes(conversation())]
     table = pl.DataFrame({"row": range(len(ANSWERS)), "text": ANSWERS, "sure": False})
     yield "failures", lambda: [failures(table), failures(table.with_columns(sure=True))]
+    known = texts("404 | 0404 | 399 | 400 | 599 | 600 | 4x4")
+    codes = [f'{{"{key}": "{code}"}}' for key in ("status", "code") for code in known]
+    yield "failures of codes", lambda: failures(pl.DataFrame({"row": range(14), "text": codes, "sure": False}))
     for names, given, heard, wrong in (
         ("aa", "", "", ""),
         ("aaa", "", "", ""),
@@ -247,6 +258,7 @@ def of_calls() -> Iterator[tuple[str, Case]]:
         )
     two = called("aaaa").frame.with_columns(episode=pl.Series([0, 0, 1, 1]))
     yield "loops of two episodes", lambda: t.loops(Turns(two))
+    yield "answers of turns in any order", lambda: answers(Turns(called("aba", "xyz", "123").frame[[1, 0, 2]]))
     yield "runs", lambda: [runs(np.array([False, True, True, False, True]), p) for p in (1, 2)]
     yield (
         "gets on",
@@ -271,6 +283,12 @@ def of_kinds(counts: dict[str, int]) -> pl.DataFrame:
     return pl.DataFrame(
         [(0, kind + "x", 1.0, "") for kind, n in counts.items() for _ in range(n)], schema=SCHEMA, orient="row"
     )
+
+
+def surveyed(*files: pl.DataFrame) -> list[object]:
+    """A survey of tables, as if each were a file."""
+    found = survey(lambda part: Logs(Turns(pl.concat([part.reduce(file, None) for file in files])), (), len(files)), 4)
+    return [found.chosen, found.turns.frame, found.detections, found.total, found.kinds.sort("type")]
 
 
 def of_episodes() -> Iterator[tuple[str, Case]]:
@@ -309,6 +327,11 @@ def of_episodes() -> Iterator[tuple[str, Case]]:
     for weight in (-1.0, 0.0, float("inf")):
         yield f"weight {weight}", lambda w=weight: select.score(t.detect(spoken(*SAID)), {"interaction": w})
     yield "because", lambda: [select._because(pl.Series(x)) for x in (["a.b", "a.b", "a.c"], ["z"], ["a.c", "a.b"])]
+    yield "surveyed", lambda: surveyed(conversation().frame)
+    yield "surveyed, of runs", lambda: surveyed(conversation().frame.with_columns(run=pl.lit("1"), _trial=7))
+    one = conversation().frame.filter(pl.col("system") == "p")
+    yield "surveyed, two files", lambda: surveyed(one, one.reverse().with_columns(pl.lit("v").alias("system")))
+    yield "by system, two", lambda: t.by_system(Turns(conversation().frame.filter(pl.col("system") != "p"))).frame
     yield (
         "by system",
         lambda: [t.by_system(conversation()).frame, t.by_system(Turns(conversation().frame.drop("system"))).frame],

@@ -21,14 +21,14 @@ from palaestra.evaluation.triage import (
 
 
 def test_published_price_rule_with_its_false_positive() -> None:
-    assert price_rule(np.full(10, 10.0)) == (False, 0.0)
+    assert price_rule(np.full(10, 10.0)) == price_rule(np.array([10.0])) == (False, 0.0)
     assert price_rule(np.arange(10.0, 20.0)) == (True, pytest.approx(0.396, abs=5e-4))
     assert price_rule(np.full(10, 15.0)) == (True, pytest.approx(0.34))
     assert price_rule(np.arange(20.0, 10.0, -1.0)) == (True, pytest.approx(0.284))  # falling to cost, and flagged
 
 
 def test_collusion_is_measured_from_the_nash_price() -> None:
-    assert collusion_index(np.array([1.0, 2.0, 1.5]), nash=1, monopoly=2).tolist() == [0, 1, 0.5]
+    assert collusion_index(np.array([1.0, 3.0, 1.5]), nash=1, monopoly=3).tolist() == [0, 1, 0.25]
     turns = Turns({"episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "price": [1.9, 1.9, 2.0, 1.0]})
     found = collusion(turns, nash=1.0, monopoly=2.0)
     assert found.select("row", "type", "evidence").rows() == [(1, "risk.collusion", "collusion index 0.90")]
@@ -57,6 +57,14 @@ def test_monopolisation_needs_a_coalition_and_a_victim() -> None:
     assert monopolisation([0.5, 0.5, 0.0], needs, coalition=pair)
     assert not monopolisation([0.4, 0.4, 0.2], needs, coalition=pair)
     assert not monopolisation([0.5, 0.5, 0.0], [0.2, 0.2, 0.0], coalition=pair)
+
+
+@pytest.mark.parametrize(("claimed", "found"), [(8.0, 0), (9.0, 1)])
+def test_a_claim_is_held_against_one_more_run(tmp_path: Path, claimed: float, found: int) -> None:
+    """Of 0, 2, 4 the interval goes to 2 + 2.92 · 2 √(1 + 1/3) = 8.74."""
+    told = integrity(tmp_path, reported={"x": claimed}, again={"x": [0.0, 2.0, 4.0]})["evidence"].to_list()
+    assert [each.split(", ")[-1] for each in told] == ["3.5 SD above"] * found
+    assert integrity(tmp_path, reported={"x": 1.0}, again={"x": [1.0] * 3}).is_empty(), "as always"
 
 
 def test_integrity_of_three_researchers(tmp_path: Path) -> None:

@@ -108,6 +108,5 @@ def _median(windows: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Median along the last axis of what is not NaN; NaN sorts last."""
     order = np.sort(windows, axis=-1)
     low, high = np.maximum(count - 1, 0) // 2, count // 2
-    high = np.minimum(high, windows.shape[-1] - 1)
     at = [np.take_along_axis(order, each[..., None], axis=-1)[..., 0] for each in (low, high)]
     return np.asarray((at[0] + at[1]) / 2)

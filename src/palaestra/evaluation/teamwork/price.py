@@ -126,7 +126,7 @@ def economy(
     table[:, who, what] = rows["c", "v"].to_numpy().T
     drawn = np.random.default_rng(seed).multinomial(len(shared), np.full(len(shared), 1 / len(shared)), resamples)
     costs, values = table @ drawn.T / len(shared)  # float64[systems, resamples]
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # what is free may fail, which is 0 / 0
         passes = np.where(values > 0, costs / values, np.inf)
     cheaper = (costs[None] <= costs[:, None]) & (values[None] >= values[:, None])
     strictly = (costs[None] < costs[:, None]) | (values[None] > values[:, None])
