@@ -67,11 +67,14 @@ def queue() -> Iterator[Any]:
     import ray
     import transfer_queue
 
+    asyncio.set_event_loop(asyncio.new_event_loop())  # verl asks for the current one, which `asyncio.run` takes away
     ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
     transfer_queue.init()
     yield transfer_queue
     transfer_queue.close()
     ray.shutdown()
+    asyncio.get_event_loop().close()
+    asyncio.set_event_loop(None)
 
 
 def config(folder: Path, loops: Path) -> Any:
