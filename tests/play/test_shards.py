@@ -89,11 +89,14 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
     assert len(fetched) == 5  # "two" is what it was
 
 
-@pytest.mark.parametrize(("enough", "played"), [(0.0, 1), (60.0, 3)])
+@pytest.mark.parametrize(
+    ("name", "enough", "played"), [("ENOUGH", 0.0, 1), ("ENOUGH", 60.0, 3), ("LARGEST", 1, 1), ("LARGEST", 2**30, 3)]
+)
 def test_shards_are_played_in_a_row_until_it_is_enough(
-    enough: float, played: int, monkeypatch: pytest.MonkeyPatch
+    name: str, enough: float, played: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "ENOUGH", enough)
+    monkeypatch.setattr(shards, "ENOUGH", 60.0)
+    monkeypatch.setattr(shards, name, enough)
     team = Team.made(players)
     parts = cut(Plan(6, 2, seed=3), 3)
     job = Job(published(pickle.dumps(KUHN)), published(pickle.dumps(team.maker)))

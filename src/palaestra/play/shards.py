@@ -181,11 +181,11 @@ class Player:
         self._frozen: dict[tuple[str, frozenset[str]], Team] = {}
 
     def play(self, job: Job, plans: Sequence[Plan]) -> Answer:
-        """The table of these shards, in order; of the first of them if `ENOUGH` seconds are over. Never raises."""
+        """The table of these shards, in order; of the first of them if those are `ENOUGH`. Never raises."""
         from palaestra.play.executors import Local
 
         began, until = time.process_time(), time.monotonic() + ENOUGH
-        played: list[Turns] = []
+        played, room = list[Turns](), LARGEST
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
@@ -194,7 +194,8 @@ class Player:
                 env, team, local = self._make(job.env, "env"), self._team(job), Local(**job.options)
                 for plan in plans:
                     played.append(local.play(env, team, plan))
-                    if time.monotonic() >= until:
+                    room -= played[-1].frame.estimated_size()
+                    if room <= 0 or time.monotonic() >= until:
                         break
             table = io.BytesIO()
             Turns.concat(played).frame.write_ipc_stream(table)
@@ -239,6 +240,9 @@ class Player:
 
 ENOUGH = 2.0
 """Seconds after which a worker answers, and goes on with what is left when it is told to; a shard ends first."""
+
+LARGEST = 64 * 2**20
+"""Bytes after which it answers, too: more and smaller shards stay the way out of a store, or a memory, that is full."""
 
 MOST_MADE = 8
 """Makers of envs and teams that a worker keeps."""
