@@ -185,7 +185,7 @@ class Player:
         from palaestra.play.executors import Local
 
         began, until = time.process_time(), time.monotonic() + ENOUGH
-        played, room = list[Turns](), LARGEST
+        played, room = list[Turns](), float(LARGEST)
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
