@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import io
 import pickle
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from palaestra.agents import MLPPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs import make
-from palaestra.errors import InputError, PalaestraError
+from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.play import shards
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import Answer, Job, Player, Published, cut, digest, pack, unpack
+from palaestra.play.shards import Answer, Job, Player, Published, cut, digest, pack, together, unpack
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -75,7 +77,7 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
         states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
         answer = player.play(Job(env, maker, states), [Plan(6, 2)])
         answer.raise_()
-        return Turns(answer.frame())
+        return Turns(together([answer]))
 
     assert play().frame.drop("duration").equals(Local().play(KUHN, team, Plan(6, 2)).frame.drop("duration"))
     assert len(fetched) == 4  # env, team, two policies
@@ -103,7 +105,28 @@ def test_shards_are_played_in_a_row_until_it_is_enough(
     answer = Player(lambda place: place).play(job, parts)
     alone = [Local().play(KUHN, team, part) for part in parts[:played]]
     assert answer.shards == played
-    assert answer.frame().drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
+    assert together([answer]).drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
+
+
+def answer_of(frame: pl.DataFrame) -> Answer:
+    stream = io.BytesIO()
+    frame.write_ipc_stream(stream)
+    return Answer(stream.getvalue())
+
+
+def test_answers_are_put_together_whatever_their_columns_are() -> None:
+    types = {"agent": pl.Categorical, "said": pl.String, "ids": pl.List(pl.Int32)}
+    first = pl.DataFrame({"agent": ["x", "y"], "said": ["long " * 9, None], "ids": [[1, 2], []]}, schema=types)
+    other = pl.DataFrame({"agent": ["y", None, "z"], "said": ["s", "t", "u"], "ids": [None, [3], [4]]}, schema=types)
+    more = other.with_columns(fact=pl.Series([1.0, None, 2.0]))  # what only some of them tell
+    nothing = first.with_columns(said=pl.Series([None, None], dtype=pl.Null))
+    for frames in ([first, other], [other, first], [first, more], [nothing, other], [first], []):
+        found = together(map(answer_of, frames))
+        assert found.equals(Turns.concat(frames).frame)
+        assert found.schema == Turns.concat(frames).frame.schema
+        assert set(found.n_chunks("all")) <= {1}
+    with pytest.raises(SchemaError):
+        together(map(answer_of, [first, first.with_columns(said=pl.Series([[1], [2]]))]))
 
 
 def test_what_goes_wrong_in_a_worker_is_told() -> None:

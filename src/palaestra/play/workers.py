@@ -23,7 +23,7 @@ from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import ENOUGH, MOST_MADE, Answer, Job, Published, cut, digest, pack
+from palaestra.play.shards import ENOUGH, MOST_MADE, Answer, Job, Published, cut, digest, pack, together
 
 if TYPE_CHECKING:
     from palaestra.play.engine import Seats
@@ -289,7 +289,7 @@ class Spread(abc.ABC):
                 self._spent.seconds = self.cpu_seconds + answer.seconds
         for text in said[:1]:  # the others say the same of other groups
             warnings.warn(text, stacklevel=2)
-        return Turns(Turns.concat(answers[number].frame() for number in sorted(answers)).frame.rechunk())
+        return Turns(together(answers[number] for number in sorted(answers)))
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
         """See `Executor.starts`; here, since nobody plays."""
