@@ -72,3 +72,11 @@ def test_pressure_is_paid_on_release_and_lost_without() -> None:
     }
     paid = values(pressure(), Turns(keys | columns))
     np.testing.assert_allclose(paid, [0, 0, 0.75 * (1 - 2 / 90) ** 0.7, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("named", ["milestone_bonus", "pressure"])
+@pytest.mark.parametrize("horizon", ["0", "-2", "nan", "0.0"])
+def test_a_horizon_without_turns_is_refused(named: str, horizon: str) -> None:
+    make = {"milestone_bonus": milestone_bonus, "pressure": pressure}[named]
+    with pytest.raises(InputError, match=rf"{named}: horizon={horizon}, expected more than 0"):
+        make(horizon=float(horizon) if "." in horizon or horizon == "nan" else int(horizon))

@@ -133,10 +133,14 @@ def milestone_bonus(
     once: one out of turn is neither paid nor counted as done. Not potential-based; an episode earns at most value times
     the number of sub-goals. Checked against the released code, whose experiments use value 0.2.
 
+    Raises:
+        InputError: horizon is not above 0.
+
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "milestone": [1, 0, 0, 1]})
     >>> milestone_bonus(horizon=10).evaluate(turns)
     array([0.  , 0.16, 0.  , 0.16])
     """
+    _refuse_no_time("milestone_bonus", horizon)
     return Signal("milestone_bonus", *map(as_signal, (reached, value, horizon)), over=joined(over))
 
 
@@ -166,7 +170,11 @@ def pressure(
     share: ½ + ½ · (share of allies in the zone - share of opponents), per turn. It adds up, for t turns, while `inside`
     holds, and is lost when that ends without a release. The discount is the card's; one released version halves the
     reward every so many frames instead.
+
+    Raises:
+        InputError: horizon is not above 0.
     """
+    _refuse_no_time("pressure", horizon)
     return Signal("pressure", *map(as_signal, (share, inside, release, horizon, power)), over=joined(over))
 
 
@@ -179,3 +187,8 @@ def _pressure(
     paid = np.where(release == 1, total / np.maximum(frames, 1.0) * fresh**power, 0.0)
     stays = (inside == 1) & (release != 1)
     return (np.where(stays, total + share, 0.0), np.where(stays, frames + 1.0, 0.0)), paid
+
+
+def _refuse_no_time(name: str, horizon: SignalLike) -> None:
+    if isinstance(horizon, int | float) and not horizon > 0:
+        raise InputError(f"{name}: horizon={horizon}, expected more than 0 turns")

@@ -118,6 +118,8 @@ def test_accuracy_counts_ties_half_and_leaves_what_is_unknown() -> None:
     assert explained(model, labels)[0] == pytest.approx(1 - (16 + 9 + 36) / (10.6666667))
     with pytest.raises(InputError, match="no two labels differ"):
         ordered(Labels(labels.rows, np.ones(3)))
+    with pytest.raises(InputError, match="1 of the model beside 2 of the labels"):
+        explained(model, Labels(labels.rows, np.ones((3, 2))))
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

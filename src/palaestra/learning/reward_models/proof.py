@@ -58,11 +58,18 @@ def ordered(labels: Labels, seed: int = 0) -> Preferences:
 
 
 def explained(model: RewardModel, labels: Labels) -> list[float]:
-    """R² of each head: 1 - squared error / variance; NaN where labels do not vary."""
+    """R² of each head: 1 - squared error / variance; NaN where labels do not vary.
+
+    Raises:
+        InputError: the model has another number of heads than there are targets.
+    """
     given = None if labels.condition is None else labels.condition.drop("weights", strict=False)  # all heads are wanted
     given = given if given is not None and given.width else None
     found = model.score(labels.rows, reference=labels.reference, condition=given).to_numpy().reshape(len(labels), -1)
     value = np.asarray(labels.value, float).reshape(len(labels), -1)
+    if found.shape != value.shape:
+        wide = f"{found.shape[1]} of the model beside {value.shape[1]} of the labels"
+        raise InputError(f"explained: {wide}, expected as many")
     known = ~np.isnan(value) & ~np.isnan(found)
     shares = []
     for column, (ours, theirs) in enumerate(zip(found.T, value.T, strict=True)):
