@@ -96,6 +96,18 @@ def test_a_full_object_store_ends_with_the_table_or_a_named_error() -> None:
     ray.shutdown()
 
 
+def test_a_cluster_that_was_started_here_ends_with_the_last_who_uses_it() -> None:
+    assert not ray.is_initialized()
+    team, whole = Team.made(players), expected()
+    first, second = Ray(workers=1, shards=8, cpus=0.5), Ray(workers=2, shards=8, cpus=0.5)
+    for executor in (first, second):
+        assert executor.play(Signalling, team, PLAN).frame.drop("duration").equals(whole)
+    first.close()
+    assert second.play(Signalling, team, PLAN).frame.drop("duration").equals(whole), "the other goes on"
+    second.close()
+    assert not ray.is_initialized()
+
+
 def test_kill_9_of_a_run_on_ray_and_resume(tmp_path: Path) -> None:
     executor = f"ray(workers=1, shards={SHARDS})"
     said = tmp_path / "said"

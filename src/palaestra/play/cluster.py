@@ -14,7 +14,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from palaestra.errors import PalaestraError, StorageError, missing_extra
 from palaestra.play.children import one_thread
@@ -117,12 +117,16 @@ class _Member:
 
 
 class RayHands:
-    """`Hands` that are actors."""
+    """`Hands` that are actors. A cluster that the first of this process started ends with the last of them."""
+
+    _open: ClassVar[int] = 0
+    _ours: ClassVar[bool] = False
 
     def __init__(self, count: int | None, address: str | None, cpus: float, resources: Mapping[str, float]) -> None:
         import ray
 
-        self._ours = _connect(address)
+        RayHands._ours |= _connect(address)
+        RayHands._open += 1
         cluster = ray.cluster_resources().get("CPU", 1.0)
         self.count = max(1, int(cluster / max(cpus, 1e-9))) if count is None else count
         self._actor: Any = ray.remote(_Worker).options(
@@ -245,8 +249,10 @@ class RayHands:
             ray.kill(member.actor)
         self._members.clear()
         self._job = None
-        if self._ours:
+        RayHands._open -= 1
+        if RayHands._ours and not RayHands._open:
             ray.shutdown()
+            RayHands._ours = False
 
 
 def _sealed(answer: Answer) -> bytes:
