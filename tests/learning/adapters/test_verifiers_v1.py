@@ -94,6 +94,7 @@ def serve() -> Iterator[Callable[[Say], tuple[str, list[Any]]]]:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # in one piece: else every answer waits 40 ms for an acknowledgement
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -256,6 +257,16 @@ def test_an_env_that_breaks_is_an_error_of_the_episode(vf: Any, serve: Any, play
     turns = to_turns([episode])
     assert turns["error"].str.contains("^EnvError: .*could not convert").all()
     assert turns["reward"].to_list() == [1.0, 1.0, None, None]
+
+
+def test_a_seat_with_a_model_of_its_own_is_not_trained(vf: Any, serve: Any, play: Any) -> None:
+    url, _ = serve(lambda last: "3")
+    team, other = pipeline(Sums, improvement=0.5), {"client": chat(vf, serve(lambda last: "4")[0])}
+    for given, said, trained in (({}, "3", True), ({"model": "other"}, "3", False), (other, "4", False)):
+        (episode,) = play(team, [2], chat(vf, url), solver=given)
+        assert [trace.agent.trainable for trace in episode.traces] == [trained, True]
+        assert [trace.last_reply for trace in episode.traces] == [said, "3"]
+        assert {call.model for call in episode.traces[0].calls} == {given.get("model", "tiny")}
 
 
 def test_what_is_too_long_is_cut_and_says_so(vf: Any, serve: Any, play: Any) -> None:

@@ -60,9 +60,8 @@ def plugin(
     if len({*seats.values()}) < len(seats):
         raise InputError(f"plugin: of {', '.join(seats)}, two would share a seat: {', '.join(seats.values())}")
     local = vf.AgentConfig(runtime={"type": "subprocess"})  # verifiers' own default is a remote machine
-    config: Any = create_model(
-        "GameConfig", __base__=vf.EnvConfig, **dict.fromkeys(seats.values(), (vf.AgentConfig, local))
-    )
+    fields: dict[str, Any] = dict.fromkeys(seats.values(), (vf.AgentConfig, local))
+    config: Any = create_model("GameConfig", __base__=vf.EnvConfig, **fields)
 
     class SeedData(vf.TaskData):  # type: ignore[misc, name-defined]
         """No prompt: what an agent is to see is said when it acts."""
@@ -87,6 +86,12 @@ def plugin(
 
     class Game(vf.Env[config]):  # type: ignore[misc, name-defined]
         """Plays an episode turn by turn. It ends where a run fails, or has no answer because a limit is reached."""
+
+        async def setup(self, players: Any) -> None:
+            """A seat that is given a model of its own is a partner, and not trained."""
+            for seat in seats.values():
+                given = getattr(self.config, seat)
+                getattr(players, seat).trainable = given.model is None and given.client is None
 
         async def run(self, task: Any, players: Any) -> None:
             env, _, seen = begin(None, made, task.data.seed)
@@ -134,7 +139,7 @@ def _harness(vf: Any) -> type[Any]:
             self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Any, data: Any
         ) -> Any:
             system, prompt = self.resolve_prompt(data)
-            asked = [{"role": "system", "content": system}] if system else []
+            asked: list[Any] = [{"role": "system", "content": system}] if system else []
             asked += [message_to_wire(message) for message in prompt]
             http = DefaultAsyncHttpxClient(verify=_certificates())
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
