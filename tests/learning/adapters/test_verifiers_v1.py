@@ -61,7 +61,8 @@ class Alone(Numbers):
     agents = ("lab-1",)
 
     def _seen(self) -> dict[str, Observation]:
-        return {"lab-1": Observation(f"round {self.round}", messages=self._talk())}
+        talk = self._talk()
+        return {"lab-1": Observation("\n".join(each["content"] for each in talk), messages=talk)}
 
     def _talk(self) -> tuple[dict[str, Any], ...]:
         told = [{"role": "system", "content": "count"}]
@@ -395,12 +396,13 @@ class Player:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     v1 = SimpleNamespace(
         TaskData=TaskData, Task=Given, Taskset=Part, TasksetConfig=Part, EnvConfig=EnvConfig, AgentConfig=AgentConfig,
-        Env=Part, Harness=Part, HarnessConfig=Part,
+        Env=Part, Harness=Part, HarnessConfig=Part, ProgramResult=SimpleNamespace,
     )  # fmt: skip
     same = SimpleNamespace(parse_message=lambda message: message, message_to_wire=lambda message: message)
+    openai = SimpleNamespace(AsyncOpenAI=None, DefaultAsyncHttpxClient=SimpleNamespace)
     for name, module in {
         "verifiers": SimpleNamespace(v1=v1), "verifiers.v1": v1, "verifiers.v1.dialects": SimpleNamespace(chat=same),
-        "verifiers.v1.dialects.chat": same, "openai": SimpleNamespace(AsyncOpenAI=None, DefaultAsyncHttpxClient=None),
+        "verifiers.v1.dialects.chat": same, "openai": openai,
     }.items():  # fmt: skip
         monkeypatch.setitem(sys.modules, name, module)
 
@@ -490,6 +492,47 @@ def test_rewards_are_for_the_turns_that_a_rollout_gives_them_to() -> None:
         ("ann", None, True), ("bob", 1.5, True),
     ]  # fmt: skip
     assert [trace.rewards for trace in traces] == [{}, {"episode": 1.5}], "what is not scored has no reward"
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_seat_is_trained_unless_it_has_a_model_of_its_own() -> None:
+    _, game, _ = plugin(Numbers, [0])
+    made, players = game(), SimpleNamespace(ann=SimpleNamespace(), bob=SimpleNamespace())
+    for ann in ({"model": "other"}, {"client": "there"}):
+        seats = {"ann": {"model": None, "client": None} | ann, "bob": {"model": None, "client": None}}
+        made.config = SimpleNamespace(**{seat: SimpleNamespace(**given) for seat, given in seats.items()})
+        asyncio.run(made.setup(players))
+        assert (players.ann.trainable, players.bob.trainable) == (False, True)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_harness_asks_the_endpoint_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class Client:
+        def __init__(self, **given: Any) -> None:
+            self.given = given
+            self.chat = SimpleNamespace(completions=self)
+
+        async def __aenter__(self) -> Client:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            asked.append("closed")
+
+        async def create(self, **given: Any) -> None:
+            asked.append((self.given["base_url"], self.given["api_key"], self.given["timeout"], given))
+
+    monkeypatch.setattr(sys.modules["openai"], "AsyncOpenAI", Client)
+    _, _, harness = plugin(Numbers, [0])
+    monkeypatch.setattr(harness, "resolve_prompt", lambda _, data: data, raising=False)
+    prompt = [{"role": "user", "content": "now"}]
+    for system, first in (("be brief", [{"role": "system", "content": "be brief"}]), (None, [])):
+        context = SimpleNamespace(model="tiny")
+        done = asyncio.run(harness().launch(context, None, None, "http://there", "key", {}, (system, prompt)))
+        assert done.exit_code == 0
+        expected = {"model": "tiny", "messages": [*first, *prompt]}
+        assert asked[-2:] == [("http://there", "key", None, expected), "closed"]
 
 
 @pytest.mark.usefixtures("stand_in")
