@@ -6,6 +6,7 @@ RIVALS := $(VENV)/rivals
 SCALE := $(VENV)/scale
 VLLM := $(VENV)/vllm
 VERIFIERS := $(VENV)/verifiers
+VERIFIERS_V1 := $(VENV)/verifiers_v1
 
 .PHONY: demo test install lint types unit fuzz bench parity verifiers-test scale-test clean
 
@@ -74,7 +75,7 @@ parity: $(RIVALS)/.installed
 	OMP_NUM_THREADS=1 $(RIVALS)/bin/python -m pytest tests/credit/test_parity.py tests/credit/test_flavours.py tests/learning/adapters \
 		tests/learning/terms tests/learning/reward_models
 
-# Our environments in verifiers, which asks for older data sets than TRL does.
+# Our environments in verifiers, which asks for older data sets than TRL does; and in verifiers 0.4, another interface.
 $(VERIFIERS)/.installed: pyproject.toml constraints.txt
 	python3 -m venv $(VERIFIERS)
 	$(VERIFIERS)/bin/python -m pip install --quiet --upgrade pip==26.3
@@ -83,8 +84,17 @@ $(VERIFIERS)/.installed: pyproject.toml constraints.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --editable . pytest hypothesis
 	touch $@
 
-verifiers-test: $(VERIFIERS)/.installed
+$(VERIFIERS_V1)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(VERIFIERS_V1)
+	$(VERIFIERS_V1)/bin/python -m pip install --quiet --upgrade pip==26.3
+	$(VERIFIERS_V1)/bin/python -m pip install --quiet torch==2.13.0
+	$(VERIFIERS_V1)/bin/python -m pip install --quiet verifiers==0.4.0
+	$(VERIFIERS_V1)/bin/python -m pip install --quiet --editable . pytest hypothesis
+	touch $@
+
+verifiers-test: $(VERIFIERS)/.installed $(VERIFIERS_V1)/.installed
 	$(VERIFIERS)/bin/python -m pytest tests/learning/adapters/test_verifiers.py
+	$(VERIFIERS_V1)/bin/python -m pytest tests/learning/adapters/test_verifiers_v1.py tests/learning/adapters/test_prime_rl.py
 
 # Engines for more than one process or machine, which are heavy: Ray with simulated nodes. At most 20 minutes.
 $(SCALE)/.installed: pyproject.toml constraints.txt

@@ -36,6 +36,24 @@ def test_traces_of_several_agents_are_one_episode_in_the_order_of_time(sample_fi
     assert failed["success"].to_list() == [None], "the endpoint's fault is not the system's"
 
 
+def test_where_our_plugin_played_each_turn_has_what_it_earned(tmp_path: Path) -> None:
+    """A trace's reward is the whole episode's there, and a turn may have asked the model twice."""
+    record = verifiers()[0]
+    solver, checker = record["traces"]
+    solver["info"] = {"palaestra": [{"turn": 0, "reward": 0.25, "valid": False}, {"turn": 1, "reward": 4.0}]}
+    checker["info"] = {"palaestra": [{"turn": 0, "reward": 8.0, "valid": True}]}
+    frame = read_logs(lines(tmp_path / "traces.jsonl", [record])).turns.frame
+    columns = ("turn", pl.col("agent").cast(pl.String), "action", "reward", "valid")
+    assert frame.select(*columns).sort("turn", "agent").rows() == [
+        (0, "checker", "ok", 8.0, True),
+        (0, "solver", "2", 0.25, False),
+        (1, "solver", "still 2", 4.0, None),
+    ]
+    solver["info"] = {"palaestra": [{"turn": 3, "reward": 4.0}] * 2}
+    frame = read_logs(lines(tmp_path / "traces.jsonl", [record])).turns.frame
+    assert frame.filter(turn=3)["reward"].to_list() == [None, 4.0]
+
+
 def test_of_messages_that_fork_the_last_branch_is_read_and_that_is_said(tmp_path: Path) -> None:
     record = verifiers()[0]
     nodes = record["traces"][0]["nodes"]

@@ -2,7 +2,9 @@
 `results.jsonl` of `vf-eval`, a rollout a line.
 
 Of a trace whose messages fork (compaction, sub-agents) the last branch is read, and that others are left out is said.
-A trace's rewards, each times its weight, are its agent's reward; metrics stand in `score.NAME`.
+A trace's rewards, each times its weight, are its agent's reward; metrics stand in `score.NAME`. Where our own plugin
+played (`learning.adapters.verifiers_v1`), each trace has its agent's reward of the whole episode, and `info` says what
+each turn earned: that is read.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ def _episode(where: str, record: dict[str, Any], rows: Rows) -> None:
     places: dict[tuple[int, int], int] = {}
     turns = []
     for _, number, place, turn in heard:
-        turns.append(turn | {"turn": places.setdefault((number, place), len(places))})
+        turns.append(turn | {"turn": turn.get("number", places.setdefault((number, place), len(places)))})
     task, work = mapping(record["task"]), mapping(mapping(record.get("run")).get("work"))
     data = mapping(task.get("data"))
     name = next(
@@ -141,7 +143,10 @@ def _turns(
     turns = turns_of(talk, agent=name, policy=model)
     if turns:
         rewards = [mapping(each) for each in mapping(trace.get("rewards")).values() if each is not None]
-        if rewards:
+        own = [mapping(each) for each in items(mapping(trace.get("info")).get("palaestra"))]
+        if own:
+            _tell(turns, own)
+        elif rewards:
             turns[-1]["reward"] = sum(_number(r.get("score"), 0.0) * _number(r.get("weight"), 1.0) for r in rewards)
         turns[-1]["scores"] = {k: v for k, v in mapping(trace.get("metrics")).items() if v is not None}
     found = []
@@ -149,6 +154,18 @@ def _turns(
         place = int(turn["turn"])
         found.append((when[min(place, len(when) - 1)] if when else 0.0, number, place, turn))
     return found
+
+
+def _tell(turns: list[dict[str, Any]], own: list[Mapping[str, Any]]) -> None:
+    """What `info` says of each message that was sampled; the reward of a turn is on its last row."""
+    last = {}
+    for turn in turns:
+        if int(turn["turn"]) < len(own):
+            each = own[int(turn["turn"])]
+            turn |= {"number": each.get("turn"), "valid": each.get("valid")}
+            last[text(each.get("turn"))] = turn, each.get("reward")
+    for turn, reward in last.values():
+        turn["reward"] = reward
 
 
 def _number(value: Any, otherwise: float) -> float:
