@@ -56,6 +56,14 @@ def test_the_core_is_imported_without_torch() -> None:
     assert found.stdout.split() == []
 
 
+def test_an_extra_that_an_error_names_can_be_installed() -> None:
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    named = {*re.findall(r'missing_extra\([^)]*, "([\w-]+)"\)', sources)}
+    assert len(named) > 10
+    assert named <= there.keys()
+
+
 def test_what_needs_torch_says_so_when_it_is_not_there() -> None:
     code = (
         "import sys\n"

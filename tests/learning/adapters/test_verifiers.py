@@ -15,7 +15,7 @@ import pytest
 
 from palaestra.envs.base import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
-from palaestra.errors import InputError
+from palaestra.errors import InputError, MissingExtraError
 from palaestra.learning.adapters.verifiers import _pay, environment, load_environment
 from palaestra.teams import pipeline
 
@@ -172,3 +172,9 @@ def test_it_is_made_by_name_and_refuses_what_it_cannot_play() -> None:
         environment(Both, [0])
     with pytest.raises(InputError, match="no seeds"):
         environment(Sums, [])
+
+
+def test_without_verifiers_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "verifiers", None)
+    with pytest.raises(MissingExtraError, match=r"pip install verifiers==0\.1\.14"):
+        environment(Sums, [0])

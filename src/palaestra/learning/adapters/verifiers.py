@@ -6,8 +6,8 @@ Each turn's prompt is what its agent saw and nothing else, so a team's agents do
 in it is a step of the trajectory, whose `reward` is what the turn earned and whose `extras` say `agent`, `turn`,
 `state`, `valid`. The rollout's reward is what the agents got, the mean over them.
 
-verifiers 0.2 and later have another interface, in which agents are programs that run in boxes; these environments are
-not for it. Left out: agents that act at once, which verifiers' one conversation at a time has no place for.
+For verifiers 0.4 and today's prime-rl there is `verifiers_v1`. Left out: agents that act at once, which has no place in
+one conversation at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from palaestra import envs
 from palaestra.envs.base import EnvFactory, Observation
-from palaestra.errors import InputError, missing_extra
+from palaestra.errors import InputError, MissingExtraError
 from palaestra.play.boundary import Outcome, Seen, begin, step
 from palaestra.teams import WORKFLOWS
 
@@ -60,7 +60,7 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
 
         multi_turn = vf.MultiTurnEnv
     except (ImportError, AttributeError) as error:
-        raise missing_extra("verifiers 0.1.14", "verifiers") from error
+        raise MissingExtraError("verifiers 0.1 is not installed: pip install verifiers==0.1.14") from error
     rows = []
     for seed in seeds:
         _, task, seen = begin(None, made, seed)
