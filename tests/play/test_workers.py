@@ -174,8 +174,16 @@ def test_nor_does_any_mixture_of_all_that(seed: int, clock: Clock, monkeypatch: 
 def test_short_shards_need_few_answers(clock: Clock) -> None:
     executor = Simulated(Played(clock, FATES["all is well"], patience=lambda: 100), shards=16)
     executor.play(KUHN, Team.made(players), Plan(groups=16))
-    assert executor.hands.given == 5  # 8 and 4, then 2, 1 and 1 for who had the four
+    assert executor.hands.given == 4  # 6 and 6, then 2 and 2
     assert clock.now == pytest.approx(8.0), "as long as if they had been given one by one"
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_worker_at_half_the_speed_is_given_less(slow: int, clock: Clock) -> None:
+    hands = Played(clock, lambda worker, task: 2.0 if worker == slow else 1.0, patience=lambda: 100)
+    Simulated(hands, late=None, shards=16).play(KUHN, Team.made(players), Plan(groups=16))
+    assert clock.now == pytest.approx(12.0), "6 for each, and the other 4 for who is faster; 16 with 8 for each"
+    assert hands.given == 5
 
 
 def test_a_late_run_is_played_twice_and_counted_once(clock: Clock) -> None:
@@ -183,8 +191,8 @@ def test_a_late_run_is_played_twice_and_counted_once(clock: Clock) -> None:
     executor = Simulated(slow, shards=16)
     executor.play(KUHN, Team.made(players), Plan(groups=16))
     assert executor.crew.doubled == 1
-    assert executor.hands.given == 6
-    assert clock.now == pytest.approx(4 + 3 * 2.0 + 2.0, abs=0.2)  # given at 4, late after three times what two take
+    assert executor.hands.given == 5
+    assert clock.now == pytest.approx(6 + 3 * 2.0 + 2.0, abs=0.2)  # given at 6, late after three times what two take
 
 
 def test_who_is_there_first_does_not_take_everything(clock: Clock) -> None:
@@ -214,7 +222,7 @@ def test_nobody_helps_if_that_is_not_wanted(clock: Clock) -> None:
 
 def test_a_shard_that_kills_everybody_is_named(clock: Clock) -> None:
     executor = Simulated(Played(clock, lambda worker, task: "signal 9"))
-    with pytest.raises(PalaestraError, match=r"groups 0 to 1 of iteration 0 took 3 workers down .*signal 9.*shards"):
+    with pytest.raises(PalaestraError, match=r"groups 8 to 9 of iteration 0 took 3 workers down .*signal 9.*shards"):
         executor.play(KUHN, Team.made(players), PLAN)
 
 
