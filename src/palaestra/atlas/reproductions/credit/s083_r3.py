@@ -40,7 +40,7 @@ def ranked_error() -> float:
     baseline="GRPO without replay, same episodes and learning rate",
     criterion="ranked credit of four failures to 1e-9; mean success over training higher in at least 4 of 5 seeds, on "
     "average by 0.05",
-    seeds=(0, 1, 2, 3, 4),
+    seeds=tuple(range(2000, 2020)),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:

@@ -77,12 +77,12 @@ def exits(learned: Learned) -> dict[str, float]:
 @reproduction(
     34,
     claim="A critic refuses what is wrong with a written reward and says so; signs of an accepted dense reward teach "
-    "what the sparse one cannot.",
+    "what the sparse one seldom does.",
     baseline="sparse reward alone, signs as well",
     criterion="refusals for syntax, unknown column and constant reward, then acceptance; exit reached in > .5 of the "
-    "episodes after 100 iterations of the recipe `maze`, in < .1 with the sparse reward (means of three seeds: two of "
-    "them reach it, one does not)",
-    seeds=tuple(range(3)),
+    "episodes after 100 iterations of the recipe `maze`, and more often than with the sparse reward by > 2 standard "
+    "errors of the difference, paired by seed",
+    seeds=tuple(range(3000, 3010)),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
@@ -97,5 +97,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
     if program is None or reasons != REASONS:
         return Outcome({"refusals": len(attempts)}, False)
     arms = train_arms("maze", {name: SETTINGS | arm for name, arm in ARMS.items()}, seeds, exits)
-    holds = arms.mean("both", "exit") > 0.5 and arms.mean("sparse", "exit") < 0.1
-    return Outcome({"refusals": len(attempts) - 1, **arms.measured()}, holds)
+    gain, error = arms.gain("both", "sparse", "exit")
+    measured = {"refusals": len(attempts) - 1, **arms.measured(), "gain": gain, "standard_error": error}
+    return Outcome(measured, arms.mean("both", "exit") > 0.5 and gain > 2 * error)

@@ -85,7 +85,7 @@ def success(learned: Learned) -> dict[str, float]:
     criterion="card: distances 0.1454 and 0.1780 to 1e-4; random tasks: a smaller mean distance, each seed; "
     "as a potential in the recipe `kitchen`, mean success over training higher than with the sparse reward by two "
     "standard errors",
-    seeds=(0, 1, 2, 3, 4),
+    seeds=tuple(range(2000, 2020)),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
