@@ -142,6 +142,25 @@ def test_a_verdict_per_row_moves_a_language_model() -> None:
     assert after < before  # type: ignore[operator]
 
 
+def test_the_origin_of_verdicts_is_how_far_answers_to_other_prompts_have_moved() -> None:
+    policy, table = words()
+    table = table.with_column(chosen=pl.lit(True))
+    learner = PolicyGradient(Team(a=policy), "kto(.5)", lr=1e-2)
+    other = table.frame.with_columns(action_ids=pl.concat([table["action_ids"][-1:], table["action_ids"][:-1]]))
+
+    def said() -> float:
+        with torch.no_grad():
+            scored = policy.score(other)
+        return float(scored.logprobs.masked_fill(~scored.mask, 0.0).sum(1).mean())
+
+    start, origins, moved = said(), [], []
+    for _ in range(6):
+        moved.append(max(0.0, said() - start))
+        origins.append(learner.update(table)["lm"]["kto_origin"])
+    assert origins == pytest.approx(moved, abs=1e-5)
+    assert max(moved) > 0.01
+
+
 def test_no_start_is_kept_unless_a_term_asks() -> None:
     policy = mlp()
     plain = PolicyGradient(Team(a=policy), lr=0.1)
