@@ -167,6 +167,14 @@ def test_a_loop_that_pays_nothing_ends_the_search_without_a_tolerance() -> None:
     assert (found.numbers["mean"], found.numbers["loops"]) == (0, 2)
 
 
+def test_a_loop_that_was_seen_once_is_as_uncertain_as_other_steps_are() -> None:
+    """It earns 1 a lap; rewards of a step that was taken six times deviate by .11, and two steps by .15."""
+    turns = walk([[0, 1, 0], *[[5, 6]] * 6], reward=[0.5, 0.5, 0.0, *[0.1, 0.0, -0.1, 0.0] * 3])
+    assert cycle_gain(turns, as_signal("reward")).verdict == "fail"
+    wide = walk([[0, 1, 0], *[[5, 6]] * 6], reward=[0.5, 0.5, 0.0, *[0.4, 0.0, -0.4, 0.0] * 3])
+    assert cycle_gain(wide, as_signal("reward")).verdict == "cannot tell"
+
+
 def test_a_bonus_that_is_paid_once_is_no_loop() -> None:
     turns = walk([[0, 1, 2, 1, 2]], hit=[0.0, 1.0, 0.0, 0.0, 0.0])
     once = where(cumulative(col("hit"), exclusive=True) > 0.0, 0.0, col("hit"))
@@ -262,6 +270,14 @@ def test_shaping_telescopes_and_its_leak_is_found(gamma: float) -> None:
     assert "leaks at the end" in kept.sentence
     assert noise.verdict == "warn"
     assert noise.numbers["inside"] > 0.3
+
+
+def test_without_a_loop_inside_nothing_is_said_of_the_end() -> None:
+    """Any reward of steps inside is a difference of some potential, if no two ways lead to one state."""
+    found = telescopes(walk([[0, 1], [2, 1]], reward=[0.0, 1.0, 0.0, 3.0]), as_signal("reward"))
+    assert (found.verdict, found.numbers["loops"], found.numbers["loops_inside"]) == ("warn", 1, 0)
+    assert found.numbers["inside"] < 1e-9
+    assert "no potential explains" in found.sentence
 
 
 def test_a_state_that_is_not_known_is_no_state() -> None:

@@ -351,6 +351,9 @@ def test_what_does_not_go_together_is_said(tmp_path: Path) -> None:
         HeadReward().fit(labelled(pairs), loss="listnett")
     with pytest.raises(InputError, match="reference is needed"):
         ReferenceReward().fit(pairs)
+    for field, what in (("reference", "a reference"), ("criterion", "a condition")):
+        with pytest.raises(InputError, match=rf"its template has {{{field}}}: {what} is needed"):
+            SequenceReward(template=f"{{response}} {{{field}}}").fit(text_pairs(8))
     with pytest.raises(InputError, match=r"\[0, 1\]"):
         HeadReward().fit(Labels(pairs.chosen, np.arange(8.0)), loss="binary")
     with pytest.raises(InputError, match="no margin"):

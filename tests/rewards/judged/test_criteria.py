@@ -125,6 +125,8 @@ def test_step_credit_by_hand() -> None:
     # open and not done: early scores 1 at step 0; late 0.5 at both; the others 0 at both. mean of nine scores: 2/9
     right = [1 - 2 / 9, 0, 0.5 - 2 / 9, 0.5 - 2 / 9, *[-2 / 9] * 6]
     np.testing.assert_allclose(found["step_advantage"], right)
+    moved = pl.concat(tables).with_columns(pl.col("step") + 3)
+    np.testing.assert_allclose(step_advantage(Criteria(moved), {"a": 1.0}, eta=0.5)["step_advantage"], right)
     few = step_advantage(Criteria(pl.concat(tables)), {"a": 1.0}, eta=0.5, least=10)
     assert few["step_advantage"].abs().sum() == 0
 
