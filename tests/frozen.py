@@ -1,4 +1,4 @@
-"""Numbers that were right once, kept: `check` compares one number per case with a file beside the test.
+"""Numbers that were right once, kept: `changed` compares one number per case with a file beside the test.
 
 For what worked numbers and properties leave out: a default, a sign, a tie at a threshold. A case that changes is a
 change of behaviour; `python -m tests.evaluation.test_frozen` (and the like) writes the file again and says which.
@@ -77,17 +77,24 @@ def kinds(cases: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.split()[0] for name in cases))
 
 
-def check(file: Path, cases: Mapping[str, Case], kind: str) -> None:
-    """Fail if a case of this kind gives something else than the file says.
+def changed(
+    file: Path, cases: Mapping[str, Case], kind: str
+) -> dict[str, tuple[float | str | None, float | str | None]]:
+    """Cases of this kind that give something else than the file says, or that only one of both has: what it was, and is.
 
     Names that end in ~ come from iterations, in ~~ from single precision: those are kept to 1e-6 and 1e-4.
     """
     then = {name: value for name, value in _read(file).items() if name.split()[0] == kind}
-    own = {name: case for name, case in cases.items() if name.split()[0] == kind}
-    assert then.keys() == own.keys(), f"write {file} again: its cases are others"
-    for name, case in own.items():
-        now, near = found(case), 1e-4 if name.endswith("~~") else 1e-6 if name.endswith("~") else 1e-9
-        assert now == (then[name] if str in map(type, (now, then[name])) else pytest.approx(then[name], near)), name
+    now = {name: found(case) for name, case in cases.items() if name.split()[0] == kind}
+    both = {name: (then.get(name), now.get(name)) for name in then | now}
+    return {name: values for name, values in both.items() if not _same(name, *values)}
+
+
+def _same(name: str, then: float | str | None, now: float | str | None) -> bool:
+    if not (isinstance(then, float | int) and isinstance(now, float | int)):
+        return then == now
+    near = 1e-4 if name.endswith("~~") else 1e-6 if name.endswith("~") else 1e-9
+    return bool(now == pytest.approx(then, near))
 
 
 def write(file: Path, cases: Mapping[str, Case]) -> None:

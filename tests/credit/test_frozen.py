@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import check, write
+from tests.frozen import changed, write
 
 import palaestra  # noqa: F401  (registers everything)
 from palaestra.algebra.parse import parse
@@ -206,7 +206,7 @@ for name in NAMES:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signal_gives_the_numbers_it_gave(name: str) -> None:
-    check(FROZEN, CASES, name)
+    assert not changed(FROZEN, CASES, name)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,6 @@ class RayHands:
         import ray
 
         RayHands._ours |= _connect(address)
-        RayHands._open += 1
         cluster = ray.cluster_resources().get("CPU", 1.0)
         self.count = max(1, int(cluster / max(cpus, 1e-9))) if count is None else count
         self._actor: Any = ray.remote(_Worker).options(
@@ -136,6 +135,7 @@ class RayHands:
         self._numbers = itertools.count()
         self._stillborn, self._hope = 0, time.monotonic()
         self._job: tuple[Job, Any] | None = None  # the last one, and where it is: it is put once, not for every shard
+        RayHands._open += 1
 
     def start(self) -> None:
         """See `Hands.start`."""

@@ -11,7 +11,7 @@ from typing import get_args
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import Case, check, kinds, write
+from tests.frozen import Case, changed, kinds, write
 
 from palaestra.evaluation import scorers as s
 from palaestra.evaluation.scorers import agreement, files, groups, rewardbench, verdict_table
@@ -185,7 +185,7 @@ CASES = dict((*of_groups(), *of_judges()))
 
 @pytest.mark.parametrize("kind", kinds(CASES))
 def test_a_protocol_gives_what_it_gave(kind: str) -> None:
-    check(FROZEN, CASES, kind)
+    assert not changed(FROZEN, CASES, kind)
 
 
 if __name__ == "__main__":

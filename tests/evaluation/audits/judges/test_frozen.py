@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.frozen import Case, check, kinds, write
+from tests.frozen import Case, changed, kinds, write
 
 from palaestra.evaluation.audits import judges as j
 from palaestra.evaluation.audits.judges import common, members, nuisance, reward
@@ -240,7 +240,7 @@ CASES = dict((*of_verdicts(), *of_rewards()))
 
 @pytest.mark.parametrize("kind", kinds(CASES))
 def test_an_audit_of_judges_gives_what_it_gave(kind: str) -> None:
-    check(FROZEN, CASES, kind)
+    assert not changed(FROZEN, CASES, kind)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The recipe `bargaining-selfplay`: two tables of logits divide a sum in two rounds with discounts 0.9 and 0.8. Backward
 induction: the first player keeps 0.2, because the second could refuse and take all of what is left. A negative result:
-the recipe ends at .5 to .7. Beside it, the worked metrics of all three games. Left out: language, people, and the
+the recipe ends at .6 to .7. Beside it, the worked metrics of all three games. Left out: language, people, and the
 regression over designs.
 """
 
