@@ -80,7 +80,7 @@ def kinds(cases: Iterable[str]) -> list[str]:
 def changed(
     file: Path, cases: Mapping[str, Case], kind: str
 ) -> dict[str, tuple[float | str | None, float | str | None]]:
-    """Cases of this kind that give something else than the file says, or that only one of both has: what it was, and is.
+    """Cases of this kind that are others than the file says, or that only one of both has: what each was, and is.
 
     Names that end in ~ come from iterations, in ~~ from single precision: those are kept to 1e-6 and 1e-4.
     """

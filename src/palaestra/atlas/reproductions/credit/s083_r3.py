@@ -38,8 +38,8 @@ def ranked_error() -> float:
     claim="Replaying past episodes of the opposite outcome into groups without variance gives them a gradient and "
     "speeds learning; groups that failed as a whole are told apart by their entropies.",
     baseline="GRPO without replay, same episodes and learning rate",
-    criterion="ranked credit of four failures to 1e-9; mean success over training higher in at least four fifths of the "
-    "seeds, on average by 0.05",
+    criterion="ranked credit of four failures to 1e-9; mean success over training higher in at least four fifths of "
+    "the seeds, on average by 0.05",
     seeds=tuple(range(2000, 2020)),
     slow=True,
 )
