@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import palaestra
-from palaestra.atlas import systems
+from palaestra_atlas import systems
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -46,8 +46,8 @@ def test_submodules_do_not_take_the_place_of_functions_of_the_same_name() -> Non
 def test_the_core_is_imported_without_torch() -> None:
     heavy = ("torch", "transformers", "matplotlib", "statsmodels", "openai", "pyspiel", "textarena", "pandas")
     code = (
-        "import sys, palaestra.agents, palaestra.atlas, palaestra.interface.cli, palaestra.envs, palaestra.evaluation\n"
-        "import palaestra.runs.proof, palaestra.runs.recipe, palaestra.interface.report, palaestra.atlas\n"
+        "import sys, palaestra.agents, palaestra_atlas, palaestra.interface.cli, palaestra.envs, palaestra.evaluation\n"
+        "import palaestra.runs.proof, palaestra.runs.recipe, palaestra.interface.report, palaestra_atlas\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

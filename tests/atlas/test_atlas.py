@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra.atlas import FAMILIES, System, system, systems
-from palaestra.atlas import harness as reproductions
+from palaestra_atlas import FAMILIES, System, system, systems
+from palaestra_atlas import reproductions
 from palaestra.errors import InputError
 
 CLAIMING = [entry for entry in systems() if entry.status != "planned"]

@@ -6,8 +6,8 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
-from palaestra.atlas import system, systems
-from palaestra.atlas.render import page, table
+from palaestra_atlas import system, systems
+from palaestra_atlas.render import page, table
 
 
 def printed(what: RenderableType, width: int = 80) -> list[str]:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from palaestra.atlas import systems
-from palaestra.atlas.taxonomy import HEADINGS, place, taxonomy
+from palaestra_atlas import systems
+from palaestra_atlas.taxonomy import HEADINGS, place, taxonomy
 from palaestra.errors import InputError
 from palaestra.interface import cli
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.atlas import systems
+from palaestra_atlas import systems
 from palaestra.errors import MissingExtraError
 from palaestra.interface import cli
 from palaestra.runs.inline import learn

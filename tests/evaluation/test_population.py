@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.reproductions.evaluation.s128_molt_dynamics import periphery, spread
+from palaestra_atlas.systems.evaluation.s128_molt_dynamics import periphery, spread
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (

@@ -117,29 +117,29 @@ def test_debug_shows_where_an_error_comes_from(say: Any) -> None:
 
 
 def test_a_bug_of_ours_is_one_line_too(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import palaestra.atlas
+    import palaestra_atlas
 
     def broken() -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(palaestra.atlas, "systems", broken)
+    monkeypatch.setattr(palaestra_atlas, "systems", broken)
     message = complaint(say("systems"), code=1)
     assert message == "ZeroDivisionError: division by zero (run again with --debug for the traceback)"
 
     def failing() -> None:
         raise PalaestraError("a failure")
 
-    monkeypatch.setattr(palaestra.atlas, "systems", failing)
+    monkeypatch.setattr(palaestra_atlas, "systems", failing)
     assert complaint(say("systems"), code=1) == "a failure"
 
 
 def test_an_interruption_has_a_code_of_its_own(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import palaestra.atlas
+    import palaestra_atlas
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(palaestra.atlas, "systems", interrupted)
+    monkeypatch.setattr(palaestra_atlas, "systems", interrupted)
     said = say("systems")
     assert (said.code, said.stdout) == (130, "")
     assert said.stderr.strip() == "interrupted"
@@ -207,7 +207,7 @@ def test_reproduce(say: Any) -> None:
 
 
 def test_a_reproduction_that_does_not_hold_exits_1(say: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from palaestra.atlas import harness as reproductions
+    from palaestra_atlas import reproductions
 
     broken = reproductions.Result(18, "c", "b", {"x": float("nan")}, "x > 0", holds=False, seconds=0.1)
     monkeypatch.setattr(reproductions, "reproduce", lambda identity: broken)

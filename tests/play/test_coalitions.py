@@ -6,7 +6,7 @@ import pytest
 
 from palaestra.agents import Team, fixed
 from palaestra.agents.scripted import ScriptedPolicy
-from palaestra.atlas.reproductions.teams.s088_capabench import Lucky, default, module, worth
+from palaestra_atlas.systems.teams.s088_capabench import Lucky, default, module, worth
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import coalition_table, module_values
 from palaestra.play.coalitions import play_coalitions

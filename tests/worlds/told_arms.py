@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.atlas import harness
-from palaestra.atlas.harness import Arms
+from palaestra_atlas import harness
+from palaestra_atlas.reproductions import Arms
 
 Table = Mapping[str, Mapping[str, Any]]
 """By arm and number what a training measured, alike for all seeds or one for each."""

@@ -15,6 +15,7 @@ from palaestra.algebra.signals import (
     Signal,
     SignalLike,
     Singleton,
+    as_signal,
     centre,
     clip,
     fill_missing,
@@ -162,17 +163,35 @@ def dr_mas(
     score: SignalLike | None = None,
     *,
     over: Keys = ("group", "agent"),
+    penalty: float = 0.0,
     ddof: int = 1,
     eps: float = 1e-6,
     singleton: Singleton = "raw",
 ) -> Signal:
-    """[18] Dr. MAS (arXiv 2602.08847): GRPO with the key (group, agent); every invocation of an agent is a sample.
+    """GRPO with statistics per agent: every invocation of an agent is one sample and keeps its own score.
 
-    An agent that is called k times in an episode counts k times and each row keeps its own score (default: the agent's
-    return; subtract a penalty for invalid actions there). A lone sample passes its raw score, as in the released code,
-    against which this is checked; `singleton="zero"` is the safer choice when groups can be incomplete.
+    Computes ``(s - mean_k) / (std_k + eps)`` over the rows of agent k in a group, where s is the score of the row, less
+    `penalty` if the action was invalid. An agent that is called twice in an episode counts twice.
+
+    Args:
+        score: score per row. Default: the agent's return.
+        over: key of the statistics.
+        penalty: subtracted from the score of a row whose column `valid` is false; the paper has 0.1 for mathematics and
+            0.01 for search. With 0, `valid` is not needed.
+        ddof: 1 for the sample deviation, 0 for that of the population.
+        eps: added to the deviation.
+        singleton: what a key with one sample yields. "raw", its score, follows the released code, against which this is
+            checked; "zero" is safer when groups can be incomplete.
+
+    Returns:
+        Credit per row.
+
+    Source: [18] Dr. MAS, arXiv 2602.08847.
     """
-    return standardise(agent_return() if score is None else score, over=over, ddof=ddof, eps=eps, singleton=singleton)
+    scored = as_signal(agent_return() if score is None else score)
+    if penalty:
+        scored = scored - where("valid", 0.0, penalty)
+    return standardise(scored, over=over, ddof=ddof, eps=eps, singleton=singleton)
 
 
 @register()

@@ -15,7 +15,7 @@ import pytest
 
 from palaestra import credit
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.harness import Arms, reproduce, train_arms
+from palaestra_atlas.reproductions import Arms, reproduce, train_arms
 from palaestra.credit import canon, dr_grpo, gae, grpo, reinforce, rloo
 from palaestra.runs.recipe import load, override
 
@@ -31,7 +31,7 @@ LOSES = sorted(set(NUMBERS) - {56, 96})
 
 
 def module_of(number: int) -> ModuleType:
-    from palaestra.atlas import harness
+    from palaestra_atlas import harness
 
     return importlib.import_module(harness._modules()[number])
 

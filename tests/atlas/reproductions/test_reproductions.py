@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from palaestra.atlas import harness as reproductions
-from palaestra.atlas.harness import Outcome, all_ids, find, reproduce, reproduction
+from palaestra_atlas import reproductions
+from palaestra_atlas.reproductions import Outcome, all_ids, find, reproduce, reproduction
 from palaestra.errors import InputError
 
 

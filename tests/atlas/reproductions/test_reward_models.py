@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from told_arms import module_of, told
 
-from palaestra.atlas.harness import find, reproduce
-from palaestra.atlas.reproductions.reward_models import (
+from palaestra_atlas.reproductions import find, reproduce
+from palaestra_atlas.systems.reward_models import (
     s030_micro,
     s047_reward_dance,
     s084_dpa,

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.atlas import harness
-from palaestra.atlas.harness import Arms, reproduce
+from palaestra_atlas import harness
+from palaestra_atlas.reproductions import Arms, reproduce
 from palaestra.evaluation.teamwork import retrieve, tree_signal, workflow_cost
 
 Patches = Mapping[str, Any]

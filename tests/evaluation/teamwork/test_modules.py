@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.atlas.reproductions.teams.s088_capabench import GAME, MODULES
+from palaestra_atlas.systems.teams.s088_capabench import GAME, MODULES
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.studies import study
 from palaestra.evaluation.teamwork import (

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.reproductions.rewards.s200_heron import FACTORS, FOUR, LABELS, SIGNS
+from palaestra_atlas.systems.rewards.s200_heron import FACTORS, FOUR, LABELS, SIGNS
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import Pairs, bradley_terry, lexicographic, lexicographic_preference, pairs, reward_of
 from palaestra.testing.signal import sample_turns

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palaestra.atlas.reproductions.rewards.s039_barfi import STATES, auxiliary, chain
+from palaestra_atlas.systems.rewards.s039_barfi import STATES, auxiliary, chain
 from palaestra.errors import InputError
 from palaestra.rewards import BilevelReward
 from palaestra.rewards.shaping.bilevel import Hypergradient

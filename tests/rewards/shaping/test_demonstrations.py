@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.reproductions.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
+from palaestra_atlas.systems.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
 from palaestra.errors import InputError
 from palaestra.rewards import hop, hop_pairs, segment, step_rewards
 

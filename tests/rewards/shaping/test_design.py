@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.atlas.reproductions.rewards.s015_exprd import GAMMA, OBJECTIVES, STATES, SUPPORT, line
+from palaestra_atlas.systems.rewards.s015_exprd import GAMMA, OBJECTIVES, STATES, SUPPORT, line
 from palaestra.errors import InputError
 from palaestra.rewards import ExploRS, design_reward, explicable
 from palaestra.rewards.shaping.mdp import occupancy, optimal_q, policy_q

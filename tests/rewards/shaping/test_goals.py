@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra.atlas.reproductions.rewards.s052_state_factory import GOAL, STAGES, card
+from palaestra_atlas.systems.rewards.s052_state_factory import GOAL, STAGES, card
 from palaestra.errors import InputError
 from palaestra.rewards import goal_match, goal_projection, goal_score, projected_similarity
 

@@ -14,7 +14,6 @@ from palaestra.interface.cli import (
     names,
     rank,
     study,
-    systems,
     train,
     triage,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "names",
     "rank",
     "study",
-    "systems",
     "train",
     "triage",
 ]

@@ -1,0 +1,146 @@
+"""Commands of the atlas: `palaestra systems`, `reproduce` and `verify`. Loaded as a plugin of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from palaestra.errors import InputError
+from palaestra.interface.cli.app import Json, app, err, hint, out, show
+
+if TYPE_CHECKING:
+    from palaestra_atlas.verification.evidence import Evidence
+
+
+@app.command(short_help="The atlas of published systems.")
+def systems(
+    identity: Annotated[str | None, typer.Argument(metavar="ID", help="show this system (id or name)")] = None,
+    survey: Annotated[bool, typer.Option("--survey", help="by the parts of an agent, with what is missing")] = False,
+    as_json: Json = False,
+) -> None:
+    """List published systems and what each is here; with an ID, show one."""
+    from palaestra_atlas import system
+    from palaestra_atlas import systems as all_systems
+    from palaestra_atlas.render import page, parts, plain, table
+
+    if survey:
+        from palaestra_atlas.taxonomy import taxonomy
+
+        if identity is not None:
+            raise InputError(f"systems: --survey is of all systems; leave {identity!r} out")
+        placed = taxonomy()
+        show(placed.to_dicts()) if as_json else out.print(parts(placed))
+    elif identity is not None:
+        one = system(identity)
+        show(plain(one)) if as_json else out.print(page(one))
+    else:
+        everything = all_systems()
+        show([plain(each) for each in everything]) if as_json else out.print(table(everything))
+
+
+@app.command(short_help="Run the experiment of a system.")
+def reproduce(
+    identity: Annotated[str | None, typer.Argument(metavar="ID", help="system to reproduce (id or name)")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all systems that have a reproduction")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiments that show that a system's mechanism works; exit 0 iff their criteria hold."""
+    from palaestra_atlas import system
+    from palaestra_atlas.reproductions import all_ids
+    from palaestra_atlas.reproductions import reproduce as run
+
+    if (identity is None) == (not everything):
+        raise InputError("reproduce: give the id of one system, or --all")
+    results = []
+    for each in [system(identity).id] if identity is not None else all_ids():
+        with err.status(Text(f"reproducing [{each}]")):
+            found = run(each)
+        results += found
+        for row in () if as_json else (result.to_dict() for result in found):
+            out.print(f"[{row['id']}] {row['claim']}")
+            for field in ("baseline", "measured", "criterion"):
+                out.print(f"    {field}: {row[field]}")
+            out.print(f"    {'holds' if row['holds'] else 'does NOT hold'} ({row['seconds']:.1f} s)")
+    if as_json:
+        show([r.to_dict() for r in results] if everything or len(results) > 1 else results[0].to_dict())
+    if not all(result.holds for result in results):
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Compute whether systems work, and write the evidence.")
+def verify(
+    identities: Annotated[list[str] | None, typer.Argument(metavar="ID", help="ids or names; or a package with rows")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all systems that are not planned")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="first seed of the fresh block")] = 1000,
+    fast: Annotated[bool, typer.Option("--fast", help="without trainings: exact numbers and their parts")] = False,
+    force: Annotated[bool, typer.Option("--force", help="also what has evidence of this code")] = False,
+    shard: Annotated[str, typer.Option("--shard", help="a part of the work: 1/4, 2/4 …")] = "1/1",
+    directory: Annotated[Path | None, typer.Option("--out", help="where evidence is written [default: the atlas]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compute the status of systems: worked numbers, every part taken out, what runs, the line that a person uses.
+
+    Writes a JSON file per system. What has evidence of the same code is not done again. Exit 0 iff all work.
+    """
+    from palaestra_atlas.verification import evidence
+    from palaestra_atlas.verification.verify import digest_of
+    from palaestra_atlas.verification.verify import verify as verify_one
+
+    package, numbers = _chosen(identities or [], everything)
+    first, parts = _shard(shard)
+    folder = directory or evidence.folder()
+    found = []
+    for number in numbers[first - 1 :: parts]:
+        before = evidence.read(number, folder)
+        if before is not None and not force and not fast and not before.fast and before.digest == digest_of(number, package):
+            found.append(before)
+        else:
+            with err.status(Text(f"[{number}]")) as status:
+                done = verify_one(
+                    number, package=package, fresh=seeds, fast=fast, say=lambda text, n=number: status.update(Text(f"[{n}] {text}"))
+                )
+            found.append(done)
+            if not fast or directory is not None:
+                evidence.write(done, folder)
+        if not as_json:
+            _say(found[-1])
+    if as_json:
+        show([each.model_dump(mode="json") for each in found])
+    counts = {status: sum(each.status == status for each in found) for status in ("works", "partly", "unverified", "planned")}
+    hint(", ".join(f"{count} {status}" for status, count in counts.items() if count))
+    if any(each.status == "partly" for each in found):
+        raise typer.Exit(1)
+
+
+def _chosen(identities: list[str], everything: bool) -> tuple[str, list[int]]:
+    """The package and the ids that the command line names."""
+    from palaestra_atlas import system
+    from palaestra_atlas.rows import read_rows
+
+    if not identities and not everything:
+        raise InputError("verify: give ids of systems, a package with rows, or --all")
+    if len(identities) == 1 and not identities[0].isdecimal():
+        try:
+            rows = read_rows(identities[0])
+            return identities[0], list(rows)
+        except ModuleNotFoundError:
+            pass
+    if everything:
+        return "palaestra_atlas", [number for number, row in read_rows().items() if row.where]
+    return "palaestra_atlas", [system(each).id for each in identities]
+
+
+def _shard(text: str) -> tuple[int, int]:
+    first, _, parts = text.partition("/")
+    if not (first.isdecimal() and parts.isdecimal() and 1 <= int(first) <= int(parts)):
+        raise InputError(f"--shard {text!r}: write e.g. 1/4")
+    return int(first), int(parts)
+
+
+def _say(found: Evidence) -> None:
+    out.print(f"[{found.id}] {found.status}")
+    for reason in found.reasons:
+        out.print(f"    {reason}")
