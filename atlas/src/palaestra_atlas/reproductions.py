@@ -41,10 +41,6 @@ __all__ = [
     "train_arms",
 ]
 
-_registry: dict[str, dict[str, Exact | Reproduction]] = {}
-"""Checks by the module that defines them and by their name, in the order of the file."""
-
-
 @dataclass(frozen=True)
 class Exact:
     """A check without chance that takes milliseconds: worked numbers, an identity.
@@ -115,9 +111,7 @@ class Result:
 
 def exact(function: Callable[[], None]) -> Exact:
     """Decorator: a function that asserts worked numbers becomes an exact check of its system."""
-    check = Exact(function.__name__, function)
-    _registry.setdefault(function.__module__, {})[check.name] = check
-    return check
+    return Exact(function.__name__, function)
 
 
 def reproduction(
@@ -133,9 +127,7 @@ def reproduction(
     """Decorator: a function of the seeds becomes an experiment of system `id`; see `Reproduction`."""
 
     def register(measure: Callable[[Sequence[int]], Outcome]) -> Reproduction:
-        made = Reproduction(id, name, claim, baseline, criterion, tuple(seeds), slow, measure)
-        _registry.setdefault(measure.__module__, {})[name] = made
-        return made
+        return Reproduction(id, name, claim, baseline, criterion, tuple(seeds), slow, measure)
 
     return register
 
@@ -221,8 +213,12 @@ def checks_of(id: int, package: str = "palaestra_atlas") -> list[Exact | Reprodu
     name = _modules(package).get(id)
     if name is None:
         return []
-    importlib.import_module(name)
-    return list(_registry.get(name, {}).values())
+    defined = vars(importlib.import_module(name)).values()
+    return [each for each in defined if isinstance(each, Exact | Reproduction) and _home(each) == name]
+
+
+def _home(check: Exact | Reproduction) -> str:
+    return (check.function if isinstance(check, Exact) else check.measure).__module__
 
 
 def find(id: int, package: str = "palaestra_atlas") -> list[Reproduction]:
