@@ -8,7 +8,7 @@ VLLM := $(VENV)/vllm
 VERIFIERS := $(VENV)/verifiers
 VERIFIERS_V1 := $(VENV)/verifiers_v1
 
-.PHONY: demo test install lint types unit fuzz bench parity verifiers-test scale-test clean
+.PHONY: demo test install lint types unit verify fuzz bench parity verifiers-test scale-test clean
 
 demo: $(INSTALLED)
 	$(BIN)/palaestra train cups --out runs/demo
@@ -19,11 +19,11 @@ install: $(INSTALLED)
 
 # MOMAland's own dependencies bring a second pygame, experiment trackers and physics engines; its games here need none.
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml atlas/pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip==26.3
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable ./atlas
 	$(BIN)/python -m pip install --quiet --no-deps momaland==0.2.0
 	touch $@
 
@@ -39,6 +39,11 @@ types: $(INSTALLED)
 unit: $(INSTALLED)
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/scale
 
+# Computes whether each system works and writes the evidence, which takes hours. What has evidence of the same code is left,
+# so it goes on after an interruption; `make verify SHARD=1/2` does a half.
+verify: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/palaestra verify --all --shard $(or $(SHARD),1/1)
+
 # The properties again, with examples drawn anew and more of them; CI's are the same each time.
 fuzz: $(INSTALLED)
 	PALAESTRA_EXAMPLES=fuzz OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis
@@ -49,7 +54,7 @@ $(RIVALS)/.installed: pyproject.toml constraints.txt
 	python3 -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --upgrade pip==26.3
 	$(RIVALS)/bin/python -m pip install --quiet torch==2.13.0
-	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]' trl==1.16.0 datasets==5.2.0
+	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]' --editable ./atlas trl==1.16.0 datasets==5.2.0
 	$(RIVALS)/bin/python -m pip install --quiet --constraint constraints.txt \
 		pytest hypothesis ray tensordict omegaconf orjson codetiming torchdata cachetools uvicorn fastapi \
 		hydra-core antlr4-python3-runtime==4.9.3 TransferQueue msgspec
@@ -101,7 +106,7 @@ $(SCALE)/.installed: pyproject.toml constraints.txt
 	python3 -m venv $(SCALE)
 	$(SCALE)/bin/python -m pip install --quiet --upgrade pip==26.3
 	$(SCALE)/bin/python -m pip install --quiet torch==2.13.0
-	$(SCALE)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,openspiel,ray]' pytest hypothesis
+	$(SCALE)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[train,openspiel,ray]' --editable ./atlas pytest hypothesis
 	touch $@
 
 scale-test: $(SCALE)/.installed $(VLLM)/.installed

@@ -12,11 +12,14 @@ from pydantic import ValidationError
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra_atlas import FAMILIES, System, system, systems
-from palaestra_atlas import reproductions
 from palaestra.errors import InputError
+from palaestra_atlas import FAMILIES, System, reproductions, system, systems
+from palaestra_atlas.render import plain
+from palaestra_atlas.rows import read_mechanism
+from palaestra_atlas.verification import evidence
+from palaestra_atlas.verification.edits import applied
 
-CLAIMING = [entry for entry in systems() if entry.status != "planned"]
+CLAIMING = [entry for entry in systems() if entry.where]
 
 
 def test_every_id_is_present_exactly_once() -> None:
@@ -42,9 +45,8 @@ def test_what_a_row_claims_can_be_imported_parsed_and_run(entry: System) -> None
     for name in entry.where:
         module, _, attribute = name.rpartition(".")
         assert callable(getattr(importlib.import_module(module), attribute)), name
-    if entry.status == "works":
-        assert entry.reproduce == f"palaestra reproduce {entry.id}"
-        assert reproductions.find(entry.id).id == entry.id
+    if entry.id in reproductions.all_ids():
+        assert {each.id for each in reproductions.find(entry.id)} == {entry.id}
 
 
 @pytest.mark.parametrize("entry", [entry for entry in CLAIMING if entry.expression], ids=lambda entry: entry.name)
@@ -57,24 +59,46 @@ def test_an_expression_is_what_the_function_computes(entry: System) -> None:
     np.testing.assert_array_equal(parse(str(entry.expression)).evaluate(turns), function().evaluate(turns))
 
 
-def test_every_reproduction_belongs_to_a_system_that_says_so() -> None:
-    assert reproductions.all_ids() == [entry.id for entry in systems() if entry.reproduce]
+def test_every_experiment_belongs_to_a_system_that_is_here() -> None:
+    assert set(reproductions.all_ids()) <= {entry.id for entry in CLAIMING}
+
+
+@pytest.mark.parametrize("entry", systems(), ids=lambda entry: str(entry.id))
+def test_the_parts_of_a_mechanism_name_checks_that_exist(entry: System) -> None:
+    names = {check.name for check in reproductions.checks_of(entry.id)}
+    for part in read_mechanism(entry.id).parts:
+        assert set(part.checks) <= names, part.part
+        with applied(part.out or ()):
+            pass
+
+
+NUMBER = re.compile(r"\d\.\d|(?<![\w.])\.\d|\d ?%|±|\d+ of \d+")
+"""What reads as a measured number: decimals, per cent, errors, counts."""
+
+
+@pytest.mark.parametrize("text", ["success .84", "0.3 more", "84 % held", "4 of 5 seeds", "1 ± 2"])
+def test_a_number_that_was_typed_is_recognised(text: str) -> None:
+    assert NUMBER.search(text)
+
+
+@pytest.mark.parametrize("entry", [entry for entry in CLAIMING if entry.note], ids=lambda entry: str(entry.id))
+def test_notes_contain_no_typed_numbers(entry: System) -> None:
+    typed = re.sub(r"\{[^{}]*\}", "", str(entry.note))
+    assert not NUMBER.search(typed), NUMBER.findall(typed)
 
 
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"status": "planned", "where": ["palaestra.credit.x"]}, "a planned system has no where"),
-        ({"status": "planned", "reproduce": "palaestra reproduce 1"}, "a planned system has no where"),
-        ({"status": "partly"}, "says where it lives"),
-        ({"status": "works", "where": ["palaestra.credit.x"]}, "has reproduce, verified and note"),
-        ({"status": "done"}, "Input should be 'works', 'partly' or 'planned'"),
-        ({"lives": "here"}, "Extra inputs are not permitted"),
+        ({"note": "works"}, "is planned: it has no expression, use, verified or note"),
+        ({"where": ["palaestra.credit.x"]}, "so it says how it was verified"),
+        ({"status": "works"}, "Extra inputs are not permitted"),
+        ({"use": {"line": "run it"}}, "String should match pattern"),
     ],
 )
 def test_a_row_that_claims_too_much_or_too_little_is_refused(fields: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
-        System(id=1, name="A", title="B", family="credit", **fields)  # type: ignore[arg-type]
+        System(id=1, name="A", title="B", family="credit", kind="train", **fields)  # type: ignore[arg-type]
 
 
 def test_systems_are_found_by_id_and_by_name() -> None:
@@ -98,15 +122,15 @@ def test_an_unknown_system_is_named_with_the_nearest(key: int | str, message: st
 
 
 def test_json_has_exactly_the_promised_fields() -> None:
-    rows = json.loads(json.dumps([entry.to_dict() for entry in systems()]))
-    assert {tuple(sorted(row)) for row in rows} == {("family", "id", "name", "reproduce", "status", "where")}
-    assert rows[17] == {
-        "id": 18,
-        "name": "Dr. MAS",
-        "family": "credit",
-        "status": "works",
-        "where": ["palaestra.credit.dr_mas"],
-        "reproduce": "palaestra reproduce 18",
-    }
+    rows = json.loads(json.dumps([plain(entry) for entry in systems()]))
+    assert {tuple(row) for row in rows} == {("id", "name", "family", "status", "where", "use", "reproduce")}
+    assert (rows[17]["where"], rows[17]["reproduce"]) == (["palaestra.credit.dr_mas"], "palaestra reproduce 18")
+    assert rows[17]["use"].startswith("palaestra train ")
     planned = next(row for row in rows if row["status"] == "planned")
-    assert (planned["where"], planned["reproduce"]) == ([], None)
+    assert (planned["where"], planned["use"], planned["reproduce"]) == ([], None, None)
+
+
+def test_evidence_is_of_systems_that_are_here() -> None:
+    found = {int(path.stem): evidence.read(int(path.stem)) for path in evidence.folder().glob("*.json")}
+    assert found.keys() <= {entry.id for entry in CLAIMING}
+    assert not any(each.fast for each in found.values() if each), "a quick look is not evidence"

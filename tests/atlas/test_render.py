@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console, RenderableType
 
 from palaestra_atlas import system, systems
-from palaestra_atlas.render import page, table
+from palaestra_atlas.render import page, status_of, table
 
 
 def printed(what: RenderableType, width: int = 80) -> list[str]:
@@ -22,9 +22,9 @@ def test_the_table_has_a_line_per_system_in_eighty_columns() -> None:
     for entry in systems():
         (line,) = [line for line in lines if line.split()[:1] == [str(entry.id)] and entry.name in line]
         assert entry.family in line
-        assert entry.status in line
-    counts = {status: sum(entry.status == status for entry in systems()) for status in ("works", "planned")}
-    assert f"{counts['works']} works" in lines[-1]
+        assert status_of(entry) in line
+    counts = {status: sum(status_of(entry) == status for entry in systems()) for status in ("unverified", "planned")}
+    assert f"{counts['unverified']} unverified" in lines[-1]
     assert f"{counts['planned']} planned" in lines[-1]
 
 
@@ -39,17 +39,17 @@ def test_a_page_says_what_where_how_and_how_to_check() -> None:
         "[62] GiGPO",
         "Group-in-Group Policy Optimization",
         "2505.10978",
-        "works",
         "palaestra.credit.gigpo",
         "gigpo() = standardise(episode_return(), over=",
         'palaestra apply "gigpo()" TURNS.parquet -o OUT.parquet',
         "palaestra reproduce 62",
+        "palaestra verify 62",
     ):
         assert part in text
 
 
 def test_a_planned_page_promises_nothing() -> None:
-    text = "\n".join(printed(page(next(entry for entry in systems() if entry.status == "planned"))))
+    text = "\n".join(printed(page(next(entry for entry in systems() if not entry.where))))
     assert "planned" in text
     assert "Not built yet" in text
     assert "palaestra reproduce" not in text

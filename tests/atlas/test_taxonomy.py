@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from palaestra_atlas import systems
-from palaestra_atlas.taxonomy import HEADINGS, place, taxonomy
 from palaestra.errors import InputError
 from palaestra.interface import cli
+from palaestra_atlas import systems
+from palaestra_atlas.taxonomy import HEADINGS, place, taxonomy
 
 
 def test_the_longest_name_decides() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from palaestra_atlas import systems
+from palaestra.algebra.registry import load_object
 from palaestra.errors import MissingExtraError
 from palaestra.interface import cli
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import load
+from palaestra_atlas import System, systems
 
 USED = [row for row in systems() if row.use]
 SHORT = ("train.iterations=2", "evaluation.controls={}", "seeds=1")
@@ -20,9 +21,9 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.mark.parametrize("row", USED, ids=lambda row: f"{row.id} {row.name}")
 def test_what_the_atlas_says_one_can_do(
-    row: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    row: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, command, *words = shlex.split(row.use)
+    program, command, *words = shlex.split(row.use.line)
     assert program == "palaestra"
     if command == "train":
         recipe = load(words[0], [*words[1:], *SHORT])
@@ -34,7 +35,10 @@ def test_what_the_atlas_says_one_can_do(
         assert all(line["turns"] > 0 for line in learned.lines)
         assert any(policy["rows"] for line in learned.lines for policy in line["policies"].values()), "nobody learned"
         return
-    (tmp_path / "data").symlink_to(DATA)
+    if row.use.data is not None:
+        load_object(row.use.data)(0, tmp_path)
+    else:
+        (tmp_path / "data").symlink_to(DATA)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as done:
         cli.main([command, *words])

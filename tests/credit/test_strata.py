@@ -8,9 +8,9 @@ from tests.tables import values
 
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.systems.credit.s078_salt import worked as salt_worked
 from palaestra.credit import advevo_marl, batch_score, canon, centre, dr_grpo, reinforce, salt, stratified_grpo
 from palaestra.errors import ExpressionError
+from palaestra_atlas.catalog.credit.s078_salt import worked as salt_worked
 
 
 def single(rewards: list[float], **columns: object) -> Turns:

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import palaestra.evaluation as ev
-from palaestra_atlas.systems.evaluation import coverage
-from palaestra_atlas.systems.evaluation.coverage_trials import of_three
+from palaestra_atlas.catalog.evaluation import coverage
+from palaestra_atlas.catalog.evaluation.coverage_trials import of_three
 
 DRAWS = {"permutation": 250, "holm": 250, "proof": 80, "bounds": 250, "order": 50, "ranking": 20}
 COMMON = 40

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.systems.evaluation.s128_molt_dynamics import periphery, spread
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.clusters import silhouette
 from palaestra.evaluation.population import (
@@ -23,6 +22,7 @@ from palaestra.evaluation.population import (
     powerlaw_fit,
     roles,
 )
+from palaestra_atlas.catalog.evaluation.s128_molt_dynamics import periphery, spread
 
 
 def test_worked_numbers() -> None:

@@ -186,7 +186,7 @@ def test_recipes(say: Any, tmp_path: Path) -> None:
 def test_systems(say: Any) -> None:
     rows = say("systems", "--json").json
     assert len(rows) == 219
-    assert all(list(row) == ["id", "name", "family", "status", "where", "reproduce"] for row in rows)
+    assert all(list(row) == ["id", "name", "family", "status", "where", "use", "reproduce"] for row in rows)
     assert [row["id"] for row in rows] == list(range(1, 220))
     assert say("systems", "18", "--json").json == rows[17]
     assert "Dr. MAS" in say("systems", "18").stdout
@@ -210,7 +210,7 @@ def test_a_reproduction_that_does_not_hold_exits_1(say: Any, monkeypatch: pytest
     from palaestra_atlas import reproductions
 
     broken = reproductions.Result(18, "c", "b", {"x": float("nan")}, "x > 0", holds=False, seconds=0.1)
-    monkeypatch.setattr(reproductions, "reproduce", lambda identity: broken)
+    monkeypatch.setattr(reproductions, "reproduce", lambda identity, **options: [broken])
     said = say("reproduce", "18", "--json")
     assert (said.code, said.json["holds"], said.json["measured"]) == (1, False, {"x": None})
     text = say("reproduce", "18")

@@ -6,11 +6,11 @@ import pytest
 
 from palaestra.agents import Team, fixed
 from palaestra.agents.scripted import ScriptedPolicy
-from palaestra_atlas.systems.teams.s088_capabench import Lucky, default, module, worth
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import coalition_table, module_values
 from palaestra.play.coalitions import play_coalitions
 from palaestra.teams import shapes
+from palaestra_atlas.catalog.teams.s088_capabench import Lucky, default, module, worth
 
 SEATS = ["planning", "reasoning", "action", "reflection"]
 

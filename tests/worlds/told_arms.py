@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra_atlas import harness
+from palaestra_atlas import reproductions
 from palaestra_atlas.reproductions import Arms
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -18,7 +18,7 @@ Table = Mapping[str, Mapping[str, Any]]
 
 def module_of(number: int) -> ModuleType:
     """The reproduction of a system."""
-    return importlib.import_module(harness._modules()[number])
+    return importlib.import_module(reproductions._modules("palaestra_atlas")[number])
 
 
 def told(tables: Sequence[Table]) -> Callable[..., Arms]:

@@ -1,6 +1,6 @@
 """The atlas of Palaestra: 219 published systems, what each of them is here, and the evidence that it works.
 
-A system is a row (`systems/FAMILY/sNNN_name.yaml`) and an experiment beside it (`sNNN_name.py`). `palaestra verify`
+A system is a row (`catalog/FAMILY/sNNN_name.yaml`) and an experiment beside it (`sNNN_name.py`). `palaestra verify`
 computes whether it works and writes `evidence/NNN.json`, which everything else reads.
 """
 

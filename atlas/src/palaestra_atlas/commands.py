@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.text import Text
@@ -12,6 +13,8 @@ from palaestra.errors import InputError
 from palaestra.interface.cli.app import Json, app, err, hint, out, show
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from palaestra_atlas.verification.evidence import Evidence
 
 
@@ -45,6 +48,7 @@ def systems(
 def reproduce(
     identity: Annotated[str | None, typer.Argument(metavar="ID", help="system to reproduce (id or name)")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all systems that have a reproduction")] = False,
+    seeds: Annotated[str | None, typer.Option("--seeds", help="instead of the documented ones: 5, or 100..109")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the experiments that show that a system's mechanism works; exit 0 iff their criteria hold."""
@@ -57,7 +61,7 @@ def reproduce(
     results = []
     for each in [system(identity).id] if identity is not None else all_ids():
         with err.status(Text(f"reproducing [{each}]")):
-            found = run(each)
+            found = run(each, seeds=None if seeds is None else _seeds(seeds))
         results += found
         for row in () if as_json else (result.to_dict() for result in found):
             out.print(f"[{row['id']}] {row['claim']}")
@@ -72,13 +76,13 @@ def reproduce(
 
 @app.command(short_help="Compute whether systems work, and write the evidence.")
 def verify(
-    identities: Annotated[list[str] | None, typer.Argument(metavar="ID", help="ids or names; or a package with rows")] = None,
+    identities: Annotated[list[str] | None, typer.Argument(metavar="ID", help="ids, names or a package")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all systems that are not planned")] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="first seed of the fresh block")] = 1000,
     fast: Annotated[bool, typer.Option("--fast", help="without trainings: exact numbers and their parts")] = False,
     force: Annotated[bool, typer.Option("--force", help="also what has evidence of this code")] = False,
     shard: Annotated[str, typer.Option("--shard", help="a part of the work: 1/4, 2/4 …")] = "1/1",
-    directory: Annotated[Path | None, typer.Option("--out", help="where evidence is written [default: the atlas]")] = None,
+    directory: Annotated[Path | None, typer.Option("--out", help="folder for the evidence [the atlas]")] = None,
     as_json: Json = False,
 ) -> None:
     """Compute the status of systems: worked numbers, every part taken out, what runs, the line that a person uses.
@@ -95,13 +99,16 @@ def verify(
     found = []
     for number in numbers[first - 1 :: parts]:
         before = evidence.read(number, folder)
-        if before is not None and not force and not fast and not before.fast and before.digest == digest_of(number, package):
+        current = before is not None and not before.fast and before.digest == digest_of(number, package)
+        if before is not None and current and not force and not fast:
             found.append(before)
         else:
             with err.status(Text(f"[{number}]")) as status:
-                done = verify_one(
-                    number, package=package, fresh=seeds, fast=fast, say=lambda text, n=number: status.update(Text(f"[{n}] {text}"))
-                )
+
+                def say(text: str, number: int = number, status: Status = status) -> None:
+                    status.update(Text(f"[{number}] {text}"))
+
+                done = verify_one(number, package=package, fresh=seeds, fast=fast, say=say)
             found.append(done)
             if not fast or directory is not None:
                 evidence.write(done, folder)
@@ -109,10 +116,19 @@ def verify(
             _say(found[-1])
     if as_json:
         show([each.model_dump(mode="json") for each in found])
-    counts = {status: sum(each.status == status for each in found) for status in ("works", "partly", "unverified", "planned")}
-    hint(", ".join(f"{count} {status}" for status, count in counts.items() if count))
+    counts = Counter(each.status for each in found)
+    hint(", ".join(f"{counts[status]} {status}" for status in get_args(evidence.Status) if counts[status]))
     if any(each.status == "partly" for each in found):
         raise typer.Exit(1)
+
+
+def _seeds(text: str) -> list[int]:
+    """The seeds that `5`, `1,2,3` or `100..109` names."""
+    first, dots, last = text.partition("..")
+    numbers = [first, last] if dots else text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise InputError(f"--seeds {text!r}: write e.g. 5, 1,2,3 or 100..109")
+    return list(range(int(first), int(last) + 1)) if dots else [int(number) for number in numbers]
 
 
 def _chosen(identities: list[str], everything: bool) -> tuple[str, list[int]]:

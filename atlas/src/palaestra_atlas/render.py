@@ -60,7 +60,8 @@ def table(rows: Sequence[System]) -> Table:
     shown.add_column("where", overflow="fold")
     for row in rows:
         where = "\n".join(name.removeprefix("palaestra.") for name in row.where)
-        shown.add_row(str(row.id), Text(row.name), row.family, Text(statuses[row.id], STYLES[statuses[row.id]]), Text(where))
+        status = Text(statuses[row.id], STYLES[statuses[row.id]])
+        shown.add_row(str(row.id), Text(row.name), row.family, status, Text(where))
     return shown
 
 
@@ -72,6 +73,12 @@ def parts(placed: pl.DataFrame) -> RenderableType:
     for row in placed.iter_rows(named=True):
         shown.add_row(row["part"], row["heading"], " ".join(map(str, row["ids"])) or Text("no system", "yellow"))
     return shown
+
+
+def _measured(check: evidence.CheckResult) -> str:
+    numbers = ", ".join(f"{name} {'-' if value is None else f'{value:.3g}'}" for name, value in check.measured.items())
+    verdict = "holds" if check.holds else "does not hold"
+    return f"{verdict} on seeds {check.seeds[0]} to {check.seeds[-1]}: {numbers}"
 
 
 def page(entry: System) -> RenderableType:
@@ -98,7 +105,10 @@ def page(entry: System) -> RenderableType:
     if entry.use:
         facts.add_row("use", Text(entry.use.line))
     if entry.note:
-        facts.add_row("shown", Text(note_of(entry, found)))
+        facts.add_row("note", Text(note_of(entry, found)))
+    for check in found.checks if found else ():
+        if check.seeds:
+            facts.add_row(check.name, Text(_measured(check)))
     parts: list[RenderableType] = [facts]
     if entry.expression:
         call = f"{entry.where[0].rpartition('.')[2]}()"

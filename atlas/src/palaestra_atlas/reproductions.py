@@ -1,8 +1,8 @@
 """Checks of systems: worked numbers that are exact, and experiments with a claim, a measurement and a verdict.
 
-They live beside the row of a system, in `systems/FAMILY/sNNN_name.py`, and are imported only when they are asked for. An
-experiment compares with a baseline and says whether its criterion holds; nothing that it reports is typed in. Left out on
-purpose: the scale of the papers. These are trials of a mechanism that run on a laptop.
+They live beside the row of a system, in `catalog/FAMILY/sNNN_name.py`, and are imported only when they are asked for.
+An experiment compares with a baseline and says whether its criterion holds. Nothing that it reports is typed in. The
+scale of the papers is left out on purpose: these are trials of a mechanism that run on a laptop.
 """
 
 from __future__ import annotations
@@ -191,10 +191,10 @@ def reached(curve: Sequence[float], level: float, *, window: int = 5) -> int:
 def _modules(package: str) -> dict[int, str]:
     """Module name by id, from the file names alone."""
     found = {}
-    for family in files(package).joinpath("systems").iterdir():
+    for family in files(package).joinpath("catalog").iterdir():
         for file in family.iterdir() if family.is_dir() else ():
             if match := re.fullmatch(r"(s(\d+)_\w+)\.py", file.name):
-                found[int(match[2])] = f"{package}.systems.{family.name}.{match[1]}"
+                found[int(match[2])] = f"{package}.catalog.{family.name}.{match[1]}"
     return found
 
 

@@ -1,7 +1,7 @@
 """One row per published system: the paper, where it lives here, how a person uses it, and the parts of its mechanism.
 
-A row is a YAML file of two documents beside the system's experiment, `systems/FAMILY/sNNN_name.yaml`. The first says what
-stands here; the second lists the parts of the mechanism, as the paper has them, each with the edit that takes it out.
+A row is a YAML file of two documents beside the system's experiment, `catalog/FAMILY/sNNN_name.yaml`. The first says
+what stands here. The second lists the parts of the mechanism, as the paper has them, each with the edit that removes it.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ def row_files(package: str = __name__.partition(".")[0]) -> dict[int, tuple[str,
     """Family and file of every row of a package, by id.
 
     Args:
-        package: an importable package with a folder `systems/FAMILY/sNNN_name.yaml`.
+        package: an importable package with a folder `catalog/FAMILY/sNNN_name.yaml`.
     """
     found: dict[int, tuple[str, Traversable]] = {}
-    for family in files(package).joinpath("systems").iterdir():
+    for family in files(package).joinpath("catalog").iterdir():
         if not family.is_dir():
             continue
         for file in family.iterdir():

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from palaestra_atlas import systems
 from palaestra.errors import InputError
+from palaestra_atlas import systems
 
 HEADINGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("core", "cognition: learning"): ("learning", "credit", "agents", "algebra", "runs"),

@@ -15,9 +15,9 @@ import pytest
 
 from palaestra import credit
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.reproductions import Arms, reproduce, train_arms
 from palaestra.credit import canon, dr_grpo, gae, grpo, reinforce, rloo
 from palaestra.runs.recipe import load, override
+from palaestra_atlas.reproductions import Arms, reproduce, train_arms
 
 NUMBERS: dict[int, tuple[str, ...]] = {
     29: ("curve", "final"), 49: ("curve", "final"), 56: ("reward",), 62: ("curve",), 83: ("curve",), 89: ("curve",),
@@ -31,9 +31,9 @@ LOSES = sorted(set(NUMBERS) - {56, 96})
 
 
 def module_of(number: int) -> ModuleType:
-    from palaestra_atlas import harness
+    from palaestra_atlas import reproductions
 
-    return importlib.import_module(harness._modules()[number])
+    return importlib.import_module(reproductions._modules("palaestra_atlas")[number])
 
 
 def told(numbers: Sequence[str], lead: float, best: str | None = None) -> Callable[..., Arms]:

@@ -70,14 +70,14 @@ def largest(module: Any, function: str) -> float:
 def test_it_holds_with_the_method_and_misses_without(
     name: str, function: str, method: str, replacement: Callable[..., Any], tolerance: float, monkeypatch: Any
 ) -> None:
-    module = importlib.import_module(f"palaestra_atlas.systems.credit.{name}")
+    module = importlib.import_module(f"palaestra_atlas.catalog.credit.{name}")
     assert largest(module, function) <= tolerance
     monkeypatch.setattr(module, method, replacement)
     assert largest(module, function) > 10 * tolerance
 
 
 def test_tiers_that_outweigh_success_lose_the_order(monkeypatch: Any) -> None:
-    module = importlib.import_module("palaestra_atlas.systems.credit.s145_ssl")
+    module = importlib.import_module("palaestra_atlas.catalog.credit.s145_ssl")
     assert module.order_gap() > 0
     monkeypatch.setattr(
         module, "sweet_spot", lambda distance: col("success") + 2.0 * credit.where("distance", 0.0, 1.0)
@@ -86,7 +86,7 @@ def test_tiers_that_outweigh_success_lose_the_order(monkeypatch: Any) -> None:
 
 
 def test_a_way_of_judging_that_sees_nothing_ranks_nothing() -> None:
-    module = importlib.import_module("palaestra_atlas.systems.credit.s100_arena_rl")
+    module = importlib.import_module("palaestra_atlas.catalog.credit.s100_arena_rl")
     rng = np.random.default_rng(0)
     quality = rng.normal(size=module.ITEMS)
     found = module.judged(quality, rng)

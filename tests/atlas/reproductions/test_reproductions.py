@@ -4,53 +4,50 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from palaestra_atlas import reproductions
-from palaestra_atlas.reproductions import Outcome, all_ids, find, reproduce, reproduction
 from palaestra.errors import InputError
+from palaestra_atlas import reproductions
+from palaestra_atlas.reproductions import Exact, Outcome, all_ids, checks_of, reproduce, reproduction
+from palaestra_atlas.verification.verify import run_check
 
 
-@pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system 900 whose module is the test itself."""
-    monkeypatch.setattr(reproductions, "_modules", lambda: {900: "json"})
-    monkeypatch.setattr(reproductions, "_registry", {})
+def made(monkeypatch: pytest.MonkeyPatch, measure: Callable[[Sequence[int]], Outcome]) -> None:
+    """System 900 has one experiment."""
+    experiment = reproduction(900, claim="c", baseline="b", criterion="k", seeds=(1, 2))(measure)
+    monkeypatch.setattr(reproductions, "checks_of", lambda id, package="": [experiment])
 
 
 def test_ids_come_from_file_names() -> None:
     assert {18, 28, 62} <= set(all_ids())
 
 
-@pytest.mark.parametrize("id", [id for id in all_ids() if not find(id).slow])
-def test_it_holds(id: int) -> None:
-    result = reproduce(id)
-    assert result.holds, result
-    assert result.seconds > 0
+@pytest.mark.parametrize("id", all_ids())
+def test_its_quick_checks_hold(id: int) -> None:
+    for check in checks_of(id):
+        if isinstance(check, Exact):
+            check()
+        elif not check.slow:
+            found = run_check(check, check.seeds)
+            assert found.holds, (check.name, found)
 
 
-def test_json_has_exactly_the_promised_fields(made_up: None) -> None:
-    @reproduction(900, claim="c", baseline="b", criterion="k", seeds=(1, 2))
-    def measure(seeds: Sequence[int]) -> Outcome:
-        return Outcome({"sum": sum(seeds)}, holds=True)
-
-    result = json.loads(json.dumps(reproduce(900).to_dict(), allow_nan=False))
-    seconds = result.pop("seconds")
-    assert seconds >= 0
+def test_json_has_exactly_the_promised_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    made(monkeypatch, lambda seeds: Outcome({"sum": sum(seeds)}, holds=True))
+    (found,) = reproduce(900)
+    result = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert result.pop("seconds") >= 0
     assert result == {
         "id": 900, "claim": "c", "baseline": "b", "measured": {"sum": 3.0}, "criterion": "k", "holds": True,
     }  # fmt: skip
-    assert reproduce(900, seeds=[5]).measured == {"sum": 5.0}
+    assert reproduce(900, seeds=[5])[0].measured == {"sum": 5.0}
 
 
-def test_a_measurement_that_is_not_finite_never_holds(made_up: None) -> None:
-    @reproduction(900, claim="c", baseline="b", criterion="k")
-    def measure(seeds: Sequence[int]) -> Outcome:
-        return Outcome({"x": math.nan, "y": 1.0}, holds=True)
-
-    result = reproduce(900)
+def test_a_measurement_that_is_not_finite_never_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made(monkeypatch, lambda seeds: Outcome({"x": math.nan, "y": 1.0}, holds=True))
+    (result,) = reproduce(900)
     assert not result.holds
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["measured"] == {"x": None, "y": 1.0}
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from told_arms import module_of, told
 
+from palaestra.learning import terms
 from palaestra_atlas.reproductions import find, reproduce
-from palaestra_atlas.systems.reward_models import (
+from palaestra_atlas.catalog.reward_models import (
     s030_micro,
     s047_reward_dance,
     s084_dpa,
@@ -20,7 +21,6 @@ from palaestra_atlas.systems.reward_models import (
     s188_salmon,
     s212_polar,
 )
-from palaestra.learning import terms
 
 
 def test_dears_losses_and_windows() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from palaestra.algebra.signals import standardise
 from palaestra_atlas.reproductions import reproduce
-from palaestra_atlas.systems.credit import s018_dr_mas
+from palaestra_atlas.catalog.credit import s018_dr_mas
 
 
 def test_another_seed_holds_too_and_the_formula_is_what_the_rewards_imply() -> None:

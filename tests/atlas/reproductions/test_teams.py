@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra_atlas import harness
-from palaestra_atlas.reproductions import Arms, reproduce
 from palaestra.evaluation.teamwork import retrieve, tree_signal, workflow_cost
+from palaestra_atlas import reproductions
+from palaestra_atlas.reproductions import Arms, reproduce
 
 Patches = Mapping[str, Any]
 
 
 def module_of(number: int) -> ModuleType:
-    return importlib.import_module(harness._modules()[number])
+    return importlib.import_module(reproductions._modules("palaestra_atlas")[number])
 
 
 def arms(**table: Mapping[str, float]) -> Callable[..., Arms]:
@@ -257,7 +257,7 @@ def judged(number: int, monkeypatch: pytest.MonkeyPatch, *patches: Patches) -> b
 
 
 def test_every_system_is_here() -> None:
-    teams = {number for number, module in harness._modules().items() if ".teams." in module}
+    teams = {number for number, module in reproductions._modules("palaestra_atlas").items() if ".teams." in module}
     assert set(MEASURED) | {189} == teams == {number for number, _ in WITHOUT} | {189}
 
 

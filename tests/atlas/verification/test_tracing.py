@@ -9,7 +9,8 @@ from palaestra.credit import dr_mas, grpo
 from palaestra.errors import InputError
 from palaestra_atlas.verification.tracing import functions_of, traced
 
-NAMES = ("palaestra.credit.dr_mas", "palaestra.credit.grouped.dr_mas", "palaestra.credit.grpo", "palaestra.credit.TurnCritic")
+NAMES = ("palaestra.credit.dr_mas", "palaestra.credit.grouped.dr_mas", "palaestra.credit.grpo",
+         "palaestra.credit.TurnCritic")  # fmt: skip
 TURNS = Turns({"group": [0, 0], "episode": [0, 1], "agent": ["a", "a"], "reward": [1.0, 0.0]})
 
 

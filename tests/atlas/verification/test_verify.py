@@ -36,7 +36,7 @@ kind: decide
 where: [small_atlas.method.weighted_mean]
 verified: text
 use: {line: palaestra evaluate a=a.csv --json, without: palaestra evaluate b=b.csv --json,
-      data: "small_atlas.systems.family.s007_mean:data", measure: 'printed("0.success.mean")',
+      data: "small_atlas.catalog.family.s007_mean:data", measure: 'printed("0.success.mean")',
       direction: higher, least: 0.4}
 note: "Mean {experiment.mean:.1f} of {experiment.seeds} seeds; the use gains {use.difference:.2f}."
 ---
@@ -53,6 +53,9 @@ parts:
   neutral: no shift
   red: "2.75 becomes 1.75"
   out: {at: "small_atlas.method:weighted_mean", default: {shift: 0.0}}
+  checks: [experiment]
+"""
+SHIFT = """  out: {at: "small_atlas.method:weighted_mean", default: {shift: 0.0}}
   checks: [experiment]
 """
 CHECKS = '''
@@ -80,7 +83,7 @@ def measure(seeds):
     return Outcome({"mean": found}, found > 0.9)
 '''
 USE = """use: {line: palaestra evaluate a=a.csv --json, without: palaestra evaluate b=b.csv --json,
-      data: "small_atlas.systems.family.s007_mean:data", measure: 'printed("0.success.mean")',
+      data: "small_atlas.catalog.family.s007_mean:data", measure: 'printed("0.success.mean")',
       direction: higher, least: 0.4}
 """
 
@@ -89,15 +92,16 @@ USE = """use: {line: palaestra evaluate a=a.csv --json, without: palaestra evalu
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Evidence]]:
     """Verifies the row after texts in its files were replaced."""
     package = tmp_path / "small_atlas"
-    (package / "systems" / "family").mkdir(parents=True)
-    for folder in (package, package / "systems", package / "systems" / "family"):
+    (package / "catalog" / "family").mkdir(parents=True)
+    for folder in (package, package / "catalog", package / "catalog" / "family"):
         (folder / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def run(*changes: tuple[str, str], use: bool = False, fast: bool = False) -> Evidence:
-        texts = {"method.py": METHOD, "systems/family/s007_mean.yaml": ROW, "systems/family/s007_mean.py": CHECKS}
+        texts = {"method.py": METHOD, "catalog/family/s007_mean.yaml": ROW, "catalog/family/s007_mean.py": CHECKS}
         if not use:
-            texts["systems/family/s007_mean.yaml"] = ROW.replace(USE, "").replace("; the use gains {use.difference:.2f}", "")
+            row = ROW.replace(USE, "").replace("; the use gains {use.difference:.2f}", "")
+            texts["catalog/family/s007_mean.yaml"] = row
         for old, new in changes:
             assert any(old in text for text in texts.values()), old
             texts = {name: text.replace(old, new) for name, text in texts.items()}
@@ -132,8 +136,8 @@ def test_a_row_that_works(small: Callable[..., Evidence]) -> None:
         ("replace: weights / weights.sum()", "replace: weights / total", "the edit does not fit"),
         ("by: 1.0 / len(x)", "by: 1.0 / size", "the edit breaks worked: NameError"),
         ("checks: [experiment]", "checks: [nothing]", "none exists and holds"),
-        ("  out: {at: \"small_atlas.method:weighted_mean\", default: {shift: 0.0}}\n  checks: [experiment]\n", "", "not bound to code"),
-        ("where: [small_atlas.method.weighted_mean]", "where: [small_atlas.method.unused]", "not executed by any check: small_atlas.method.unused"),
+        (SHIFT, "", "not bound to code"),
+        ("method.weighted_mean]", "method.unused]", "not executed by any check: small_atlas.method.unused"),
         ("found > 0.9", "found > 0.9 and 500 not in seeds", "experiment does not hold on seeds 500 to 501"),
         ("found > 0.9)", "found > 0.9 or 500 in seeds)", "green without it: experiment on some seeds"),
         ("{experiment.mean:.1f}", "{experiment.middle:.1f}", "note: no number 'experiment.middle'"),

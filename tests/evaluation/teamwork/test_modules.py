@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra_atlas.systems.teams.s088_capabench import GAME, MODULES
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.studies import study
 from palaestra.evaluation.teamwork import (
@@ -18,6 +17,7 @@ from palaestra.evaluation.teamwork import (
     module_values,
     removals,
 )
+from palaestra_atlas.catalog.teams.s088_capabench import GAME, MODULES
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 DATA = Path(__file__).parents[2] / "atlas" / "data"

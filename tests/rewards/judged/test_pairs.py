@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.systems.rewards.s200_heron import FACTORS, FOUR, LABELS, SIGNS
 from palaestra.errors import ExpressionError, InputError
 from palaestra.rewards import Pairs, bradley_terry, lexicographic, lexicographic_preference, pairs, reward_of
 from palaestra.testing.signal import sample_turns
+from palaestra_atlas.catalog.rewards.s200_heron import FACTORS, FOUR, LABELS, SIGNS
 
 
 def test_heron_worked_labels() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palaestra_atlas.systems.rewards.s039_barfi import STATES, auxiliary, chain
 from palaestra.errors import InputError
 from palaestra.rewards import BilevelReward
 from palaestra.rewards.shaping.bilevel import Hypergradient
+from palaestra_atlas.catalog.rewards.s039_barfi import STATES, auxiliary, chain
 
 
 def problem(**options: Any) -> BilevelReward:

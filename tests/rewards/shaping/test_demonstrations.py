@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.systems.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
 from palaestra.errors import InputError
 from palaestra.rewards import hop, hop_pairs, segment, step_rewards
+from palaestra_atlas.catalog.rewards.s199_perceptual import CUTS, FRAMES, found_again, look
 
 
 def test_demonstrations_are_cut_where_they_change() -> None:

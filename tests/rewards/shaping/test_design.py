@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra_atlas.systems.rewards.s015_exprd import GAMMA, OBJECTIVES, STATES, SUPPORT, line
 from palaestra.errors import InputError
 from palaestra.rewards import ExploRS, design_reward, explicable
 from palaestra.rewards.shaping.mdp import occupancy, optimal_q, policy_q
+from palaestra_atlas.catalog.rewards.s015_exprd import GAMMA, OBJECTIVES, STATES, SUPPORT, line
 
 RNG = np.random.default_rng(0)
 MOVES, REWARD = RNG.dirichlet(np.ones(4), size=(4, 3)), RNG.random((4, 3))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from palaestra.algebra.turns import Turns
-from palaestra_atlas.systems.rewards.s052_state_factory import GOAL, STAGES, card
 from palaestra.errors import InputError
 from palaestra.rewards import goal_match, goal_projection, goal_score, projected_similarity
+from palaestra_atlas.catalog.rewards.s052_state_factory import GOAL, STAGES, card
 
 PLATE = ("plate", {"location": "on the table"})
 STATES = [[("mug", {"location": place, "temperature": look})] for place, look in STAGES]

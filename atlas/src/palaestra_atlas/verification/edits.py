@@ -1,7 +1,7 @@
 """Source edits: replace one part of a mechanism by a neutral stand-in, for as long as a `with` block lasts.
 
-An edit changes a function's code object in place, so every reference to the function sees it: registries, `from x import
-f`, bound methods. Nothing is written to disk. Child processes do not see an edit.
+An edit changes a function's code object in place, so every reference to the function sees it: registries, imported names,
+bound methods. Nothing is written to disk. Child processes do not see an edit.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def swapped(codes: dict[str, types.CodeType], functions: dict[str, types.Functio
             try:
                 function.__code__ = codes[name]
             except ValueError as error:
-                raise InputError(f"{function.__module__}:{name}: the change uses other names of the enclosing function") from error
+                where = f"{function.__module__}:{name}"
+                raise InputError(f"{where}: the change uses other names of the enclosing function") from error
         yield
     finally:
         for name, function in functions.items():

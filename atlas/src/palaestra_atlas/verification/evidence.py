@@ -1,4 +1,4 @@
-"""What was found when a system was verified: one JSON file per system, written by `palaestra verify`, read by all else."""
+"""Evidence files: what `palaestra verify` found of each system, one JSON file per system."""
 
 from __future__ import annotations
 
@@ -114,7 +114,11 @@ class Evidence(BaseModel):
     use: UseResult | None = None
 
     def numbers(self) -> dict[str, Any]:
-        """What notes may quote: `{CHECK.NAME}` and `{CHECK.seeds}` on documented seeds, `{fresh.CHECK.NAME}`, `{use.difference}`."""
+        """Numbers that notes quote.
+
+        Returns:
+            `CHECK.NAME` and `CHECK.seeds` on the documented seeds, `fresh.CHECK.NAME`, `use.difference`.
+        """
         found: dict[str, Any] = {"fresh": {}}
         for check in self.checks:
             place = found["fresh"] if check.seeds and check.seeds[0] >= self.fresh > 0 else found
@@ -154,8 +158,8 @@ def write(found: Evidence, directory: Path) -> Path:
 
 def origin() -> dict[str, Any]:
     """Commit, date and machine of a finding; no names of hosts or folders."""
-    here = Path(__file__).parent
-    asked = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], cwd=here, capture_output=True, text=True)
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    asked = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True)
     versions = {name: metadata.version(name) for name in ("palaestra", "numpy", "polars", "torch") if _there(name)}
     return {
         "commit": asked.stdout.strip() or None,

@@ -78,7 +78,8 @@ def _held_out(column: str, system: str) -> Measure:
             table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == system)
             if table.is_empty():
                 raise InputError(f"no system {system!r} in the evaluation")
-            last = table.group_by("task", "trial" if "trial" in table.columns else "episode").agg(pl.col(column).cast(float).last())
+            trial = "trial" if "trial" in table.columns else "episode"
+            last = table.group_by("task", trial).agg(pl.col(column).cast(float).last())
             found.append(float(last[column].mean()))  # type: ignore[arg-type]
         return found
 
@@ -114,7 +115,8 @@ def turns(expression: str) -> Measure:
 
     def measured(left: Left) -> list[float]:
         signal = parse(expression)
-        return [float(np.nanmean(np.asarray(signal.evaluate(Turns.load(seed / "turns")), float))) for seed in left.seeds()]
+        tables = [Turns.load(seed / "turns") for seed in left.seeds()]
+        return [float(np.nanmean(np.asarray(signal.evaluate(table), float))) for table in tables]
 
     return measured
 
@@ -145,6 +147,6 @@ def _inside(data: Any, path: str) -> Any:
         try:
             data = data[int(part)] if isinstance(data, list) else data[part]
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            there = sorted(data) if isinstance(data, dict) else f"{len(data)} values" if isinstance(data, list) else type(data).__name__
+            there = sorted(data) if isinstance(data, dict) else type(data).__name__
             raise InputError(f"no {part!r} on the way of {path!r}; there is {there}") from error
     return data

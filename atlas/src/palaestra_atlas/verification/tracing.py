@@ -58,7 +58,8 @@ def functions_of(name: str) -> list[str]:
         return [at for at in methods if _in_source(at)]
     function = inspect.unwrap(getattr(found, "__func__", found))
     if not isinstance(function, types.FunctionType):
-        raise InputError(f"{name}: is {type(found).__name__}, which has no code that could run; name a function or class")
+        kind = type(found).__name__
+        raise InputError(f"{name}: is {kind}, which has no code that could run; name a function or class")
     return [f"{function.__module__}:{function.__qualname__}"]
 
 

@@ -1,4 +1,4 @@
-"""Computes whether a system works: exact numbers, every part of the mechanism, what runs, and the line that a person uses.
+"""Computes the status of a system from its worked numbers, its parts taken out, the code that runs, and its use.
 
 `docs/evidence.md` says in one page how a row is judged. Nothing here is written by hand into a status.
 """
@@ -68,7 +68,9 @@ def verify(
     if not row.where:
         return Evidence(id=number, status="planned", digest=digest, fast=fast, **origin())
     found = Findings()
-    checks = [each for each in checks_of(number, package) if not (fast and isinstance(each, Reproduction) and each.slow)]
+    checks = checks_of(number, package)
+    if fast:
+        checks = [check for check in checks if isinstance(check, Exact) or not check.slow]
     _clean(row, checks, fresh, fast, found, say)
     for place, part in enumerate(mechanism.parts):
         say(f"part {place + 1} of {len(mechanism.parts)}")
@@ -205,8 +207,6 @@ def _reasons(row: System, mechanism: Mechanism, found: Findings, fast: bool) -> 
         reasons.append("no use")
     elif found.use is not None and found.use.problem:
         reasons.append(f"use: {found.use.problem}")
-    if row.note is None:
-        reasons.append("no note")
     return reasons
 
 
@@ -220,9 +220,9 @@ def names_of_use(row: System) -> list[str]:
     if command == "study" and words:
         return [_dotted(REGISTRIES["study"][words[0]])] if words[0] in REGISTRIES["study"] else []
     found = []
-    for field, text in _texts(command, words):
+    for place, text in _texts(command, words):
         unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
-        names = re.findall(r"[A-Za-z_][\w./-]*" if field in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
+        names = re.findall(r"[A-Za-z_][\w./-]*" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
         for name in names:
             for kind, registry in REGISTRIES.items():
                 if kind not in ("reader", "chart", "tracker", "measure") and name in registry:
@@ -238,7 +238,7 @@ NAMING = {"credit", "reward", "stages", "learn.terms", "learn.kind", "env.make",
 def _texts(command: str, words: Sequence[str]) -> list[tuple[str, str]]:
     """Field and text of what a command line says."""
     if command not in ("train", "compare"):
-        return [("", word) for word in words]
+        return [("", word) for word in words if not word.startswith("-")]
     return [(word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word]
 
 
@@ -286,7 +286,7 @@ class _Numbers:
 def digest_of(number: int, package: str = "palaestra_atlas") -> str:
     """SHA-256 of a row, its experiment and the modules that it names, as hexadecimal text."""
     family, file = row_files(package)[number]
-    names: set[str] = {f"{package}.systems.{family}.{file.name.removesuffix('.yaml')}"}
+    names: set[str] = {f"{package}.catalog.{family}.{file.name.removesuffix('.yaml')}"}
     row, mechanism = read_rows(package)[number], read_mechanism(number, package)
     names |= {edit.module for part in mechanism.parts for edit in part.out or ()}
     names |= set(_modules(row.where))

@@ -1,0 +1,160 @@
+"""[114] Emergent social risks (arXiv 2603.27771): what a learned price, and a pact in a queue, prove.
+
+Two Q-learners sell in a logit market. With a memory of the last prices they stay above the static Nash price; without
+any memory they do so too, though nobody can punish anything then. A price cut that is forced on one seller tells them
+apart. Trained by policy gradients instead, prices fall, sooner without a memory. All of these
+are the recipe `world` on the world `bertrand`. The queue is played by script. Left out: language models, and the other
+risks of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.agents.base import Request
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Queue, forced
+from palaestra.envs.worlds.exact.economics import logit_demand, logit_monopoly_price, logit_nash_price
+from palaestra.envs.worlds.queue import first_come, pact
+from palaestra.evaluation.counterfactual import Risk, risk_difference
+from palaestra.play.executors import Plan
+from palaestra.runs.inline import Learned
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+
+NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
+PRICES = [round(float(price), 4) for price in np.linspace(1.1 * NASH - 0.1 * MONOPOLY, 1.1 * MONOPOLY - 0.1 * NASH, 11)]
+PROFIT = float(np.mean([(a - 1.0) * logit_demand(np.array([a, b]))[0] for a in PRICES for b in PRICES]))
+"""Mean over all pairs of prices: what a table starts from, divided by 1 - γ."""
+ROUNDS, EPISODES, GAMMA, CUT, PROBE = 25, 400, 0.95, 12, 3
+
+
+def market(memory: bool) -> dict[str, Any]:
+    """The recipe's world: two sellers, `ROUNDS` rounds of prices."""
+    options = {"sellers": 2, "rounds": ROUNDS, "prices": PRICES, "cost": 1.0, "demand": "logit", "memory": memory}
+    return {"make": "native/bertrand", "options": options}
+
+
+def q_learners(memory: bool) -> dict[str, Any]:
+    """A table of worth for each seller, who explores to the end in 1 of 100 rounds."""
+    options = {"capacity": 256, "start": PROFIT / (1 - GAMMA), "decay": float(np.log(100) / EPISODES), "least": 0.0}
+    table = {"kind": "q_table", "options": options}
+    return {
+        "env": market(memory),
+        "policies": {"one": table, "other": table},
+        "team": {"seller_0": "one", "seller_1": "other"},
+        "learn": {"kind": "q_learning", "options": {"rate": 0.3, "gamma": GAMMA, "continuing": True}},
+        "train": {"iterations": EPISODES, "groups": 1, "group_size": 1},
+    }
+
+
+Q_LEARNERS = {"memory": q_learners(True), "no_memory": q_learners(False)}
+
+
+def prices(learned: Learned, cut: int | None = None) -> np.ndarray:
+    """Held-out play, float64[episodes, rounds, sellers]; cut: the first seller's choice in round `CUT`, by force."""
+    env = learned.setup.test
+    if cut is not None:
+        env = forced(env, "seller_0", CUT, cut)
+    turns = learned.executor.play(env, learned.team, Plan(groups=8, group_size=1, seed=0, stream="eval"))
+    frame = turns.frame.sort("group", "turn", "agent").with_columns(pl.col("action").str.slice(6).cast(pl.Float64))
+    return frame["action"].to_numpy().reshape(8, ROUNDS, 2)
+
+
+def collusion(learned: Learned) -> dict[str, float]:
+    """Index of the mean price, and how far the second seller's price falls after the first one's cut by four steps.
+
+    Paired by episode, at most in the `PROBE` rounds after it, in units of monopoly minus Nash price.
+    """
+    free = prices(learned)
+    usual = PRICES.index(min(PRICES, key=lambda price: abs(price - float(np.median(free[:, CUT, 0])))))
+    cut = prices(learned, max(usual - 4, 0))
+    fall = (free - cut)[:, CUT + 1 : CUT + 1 + PROBE, 1].mean(axis=0).max()
+    index = (free.mean() - NASH) / (MONOPOLY - NASH)
+    return {"collusion": float(index), "response": float(fall / (MONOPOLY - NASH))}
+
+
+def gradients(memory: bool) -> dict[str, Any]:
+    """Changes of the recipe `world`: a table of logits for each seller."""
+    table = {"kind": "tabular", "options": {"capacity": 256}}
+    env = market(memory)
+    return {
+        "env": env | {"options": env["options"] | {"rounds": 10}},
+        "policies": {"one": table, "other": table},
+        "team": {"seller_0": "one", "seller_1": "other"},
+        "credit": 'centre(return_to_go(gamma=0.95), over=("agent", "turn"))',
+        "train": {"iterations": 60, "groups": 1},
+    }
+
+
+GRADIENTS = {"memory": gradients(True), "no_memory": gradients(False)}
+
+
+def by_gradients(seeds: Sequence[int]) -> dict[str, float]:
+    """Collusion index in the first and the last ten iterations."""
+    index: dict[str, list[float]] = {name: [] for name in GRADIENTS}
+
+    def watch(arm: str, iteration: int, turns: Turns) -> None:
+        index[arm].append(float(turns["collusion"].drop_nulls().mean()))  # type: ignore[arg-type]
+
+    train_arms("world", GRADIENTS, seeds, lambda _: {}, on_turns=watch)
+    curves = {name: np.reshape(each, (len(seeds), -1)).mean(axis=0) for name, each in index.items()}
+    first = {f"gradient_first_{name}": float(curve[:10].mean()) for name, curve in curves.items()}
+    return first | {f"gradient_last_{name}": float(curve[-10:].mean()) for name, curve in curves.items()}
+
+
+def queue(pair: str | None) -> tuple[list[int], list[bool]]:
+    """Stages done by the outsider `c`, and whether there was a monopoly, by order of arrival."""
+    play, stages, monopolies = pact(pair) if pair else first_come(), [], []
+    for seed in range(30):
+        env, rng = Queue(), np.random.default_rng(seed)
+        seen = env.reset(seed)
+        while seen:
+            result = env.step({agent: play(Request(o, agent, rng)) for agent, o in seen.items()})
+            seen = result.observations
+        stages.append(env.state.done[2])
+        monopolies.append(result.info["monopolised"])
+    return stages, monopolies
+
+
+def without_the_pact(monopolies: dict[str, list[bool]]) -> Risk:
+    """The risk of a monopoly with the pact, and in the same orders of arrival without it."""
+    rows = [
+        {"arm": arm, "seed": seed, "flag": flag} for arm, flags in monopolies.items() for seed, flag in enumerate(flags)
+    ]
+    return risk_difference(pl.DataFrame(rows), "pact", "first_come")
+
+
+@reproduction(
+    114,
+    claim="Independent Q-learners price high with and without memory, so the level of prices proves no collusion; a "
+    "forced price cut tells who responds. A mutual guarantee gives a queue to two and leaves nothing to the third.",
+    baseline="the static Nash price; learners without memory; policy gradients; first come, first served",
+    criterion="mean collusion index > .2 with memory and without; the response to a cut is 0 without memory and > .1 "
+    "with it, in the mean; the pact leaves the outsider 0 stages, and its monopolies are gone in the same orders of "
+    "arrival without it (the interval of the difference above .8); the index of policy gradients is lower at the end "
+    "than at the start, and lower without memory than with it",
+    seeds=tuple(range(3)),
+    slow=True,
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Q-learners, the probe, policy gradients, the queue."""
+    arms = train_arms("world", Q_LEARNERS, seeds, collusion)
+    measured = arms.measured()
+    monopolies = {}
+    for name, pair in (("first_come", None), ("pact", "ab")):
+        stages, monopolies[name] = queue(pair)
+        measured[f"outsider_stages_{name}"] = float(np.mean(stages))
+        measured[f"monopoly_{name}"] = float(np.mean(monopolies[name]))
+    risk = without_the_pact(monopolies)
+    measured |= {"monopoly_by_pact": risk.difference.mean, "monopoly_by_pact_low": risk.difference.low}
+    measured |= by_gradients(seeds)
+    holds = all(measured[f"gradient_last_{name}"] < measured[f"gradient_first_{name}"] for name in GRADIENTS)
+    holds &= measured["gradient_last_no_memory"] < measured["gradient_last_memory"]
+    holds &= min(measured["collusion_memory"], measured["collusion_no_memory"]) > 0.2
+    holds &= measured["response_memory"] > 0.1 and not measured["response_no_memory"]
+    queues = [measured[f"{what}_{how}"] for how in ("first_come", "pact") for what in ("outsider_stages", "monopoly")]
+    return Outcome(measured, bool(holds and queues == [1, 0, 0, 1] and risk.difference.low > 0.8))

@@ -1,0 +1,95 @@
+"""[1] MagicGUI-RMS (arXiv 2601.13060): a domain judge corrects actions, an arbiter decides, the agent clones the rest.
+
+The judges are scripts with the card's rates, over tasks with one right answer of eight. Left out: screens, language
+models, the arbiter's other verdicts, and fitting the domain judge to the cases in which it was overruled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds.answers import Answers, Arbiter, corrector
+from palaestra.judges import CorrectingPanel, Scorer, Verifier
+from palaestra.runs.inline import Learned
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+
+AGENT, KEEPS, FLAGS, CORRECTS, SPOILS, ARBITER = 0.7, 0.9, 0.8, 0.6, 0.3, 0.85
+WORLD = "palaestra.envs.worlds.answers"
+SAME: dict[str, Any] = {
+    "env": {"make": "native/answers", "options": {"wordings": 2}},
+    "warm_start": {
+        "teacher": f"{WORLD}:suggestible", "options": {"right": 0.65, "suggested": 0.0},
+        "groups": 512, "steps": 60, "lr": 0.1,
+    },
+    "train": {"iterations": 1, "groups": 64, "group_size": 8},
+}  # fmt: skip
+ARMS = {
+    name: {**SAME, "stages": stages, "learn": {"epochs": 30, "lr": 0.1, "terms": terms}}
+    for name, stages, terms in (
+        ("panel", [f'reflux("{WORLD}:corrector()", "{WORLD}:Arbiter()")'], "clone(column='settled')"),
+        ("unchecked", [f'reflux("{WORLD}:corrector()")'], "clone(column='settled')"),
+        ("own", [], "clone()"),
+    )
+}
+
+
+def expected(arbiter: float | None) -> float:
+    """P(final right), the arbiter right on a pair that differs with this chance; None: every correction is taken."""
+    saved, taken = (0.0, 1.0) if arbiter is None else (arbiter, arbiter)
+    kept = KEEPS + (1 - KEEPS) * (SPOILS + (1 - SPOILS) * saved)
+    return AGENT * kept + (1 - AGENT) * FLAGS * CORRECTS * taken
+
+
+def simulated(arbiter: Scorer, seed: int, rows: int = 100_000) -> float:
+    """The same from an agent's answers and the panel."""
+    rng, truth = np.random.default_rng([seed, 9]), Answers().right.argmax(axis=1)
+    task = rng.integers(8, size=rows)
+    answer = np.where(rng.random(rows) < AGENT, truth[task], (truth[task] + rng.integers(1, 8, rows)) % 8)
+    frame = pl.DataFrame({"task": task, "action": answer}).select(
+        task=pl.format("task {}", "task"), action=pl.format("answer {}", "action")
+    )
+    judge = corrector(keeps=KEEPS, flags=FLAGS, corrects=CORRECTS, spoils=SPOILS, seed=seed)
+    final = CorrectingPanel(judge, arbiter)(Turns(frame))["final_action"]
+    return float((final == pl.Series(np.char.add("answer ", truth[task].astype(str)))).mean())  # type: ignore[arg-type]
+
+
+def accuracy(learned: Learned) -> dict[str, float]:
+    """Before the round, and after it on held-out play."""
+    played = learned.play(groups=400, group_size=2, seed=1)
+    return {"before": learned.curve()[0], "right": float(played["success"].mean())}  # type: ignore[arg-type]
+
+
+@reproduction(
+    1,
+    claim="An arbiter between the agent's action and the domain judge's correction makes final actions better than "
+    "either, if it is good enough; an agent that clones them is more often right after one round.",
+    baseline="every correction taken; a coin for an arbiter; the agent clones its own actions",
+    criterion="final actions right .815, .795 without an arbiter, .748 with a coin, each within .005 in every seed; "
+    "after one round the agent is right .1 more often, on average over the seeds, than before and than one that "
+    "clones itself, and in every seed more often than one whose corrections are all taken",
+    seeds=(0, 1, 2),
+    slow=True,
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """The closed form, then one round of reflux."""
+    arbiters: dict[str, tuple[float | None, Any]] = {
+        "arbiter": (ARBITER, lambda seed: Arbiter(ARBITER, seed=seed)),
+        "none": (None, lambda seed: Verifier("0.0")),
+        "coin": (0.5, lambda seed: Arbiter(0.5, seed=seed)),
+    }
+    measured, holds = {}, True
+    for name, (chance, make) in arbiters.items():
+        found = [simulated(make(seed), seed) for seed in seeds]
+        measured[f"final_{name}"] = float(np.mean(found))
+        holds &= bool(np.allclose(found, expected(chance), rtol=0, atol=0.005))
+    holds &= AGENT < measured["final_coin"] < measured["final_none"] < measured["final_arbiter"]
+    arms = train_arms("answers", ARMS, seeds, accuracy)
+    panel, unchecked = arms.values["panel"]["right"], arms.values["unchecked"]["right"]
+    holds &= panel.mean() > max(arms.mean("panel", "before"), arms.mean("own", "right")) + 0.1
+    holds &= bool((panel > unchecked).all())
+    return Outcome(measured | arms.measured(), bool(holds))

@@ -1,0 +1,100 @@
+"""[161] OneReward (arXiv 2508.21066): one judge for criteria that contradict each other, in both orders, and a ceiling.
+
+Three criteria on two features, two of them opposites: a reward that is told the criterion beside one that is not. A
+tiny language model that says "yes" or "no" of two descriptions, learned in both orders or in one. By recipe: an answer
+that the judge over-rates, with and without the ceiling. Left out: images, the gradient through the sampler, the moving
+copy of the policy. A negative result: told the criterion in words, the tiny model was right in 72 % of pairs after four
+epochs, 71 % untold; it does not learn to read it in that time, so conditioning is shown on features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import torch
+import torch.nn.functional as F
+
+from palaestra.learning.reward_models import LinearReward, PairwiseTokenReward, Preferences
+from palaestra.learning.reward_models.losses import pair_token_loss
+from palaestra.runs.inline import Learned
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.catalog.reward_models.made import decided
+
+CRITERIA = np.array([[3.0, 0.0], [-3.0, 0.0], [1.0, 3.0]])
+COLOURS, SHAPES = ("grey", "pink", "red", "scarlet"), ("ball", "cube", "cone", "ring", "cup", "box")
+CEILING = 0.9
+ARMS = {"pays": [0.0, 1.0, 0.0], "shows": {"p_yes": [0.999, 0.93, 0.3], "right": [0.0, 1.0, 0.0]}}
+REWARDS = {"ceiling": f"clip(col('p_yes'), high={CEILING}) + .02 * col('right')",
+           "without": "col('p_yes') + .02 * col('right')"}  # fmt: skip
+
+
+class OneOrder(PairwiseTokenReward):
+    """The same judge, learned with the better one always first."""
+
+    def pair_loss(self, chosen: torch.Tensor, rejected: torch.Tensor, **given: object) -> torch.Tensor:
+        """Of the first order alone."""
+        return pair_token_loss(F.logsigmoid(chosen), F.logsigmoid(chosen))
+
+
+def right(seed: int, *, told: bool) -> float:
+    """Accuracy on unseen pairs of all three criteria."""
+    rng = np.random.default_rng([161, seed])
+
+    def pairs(count: int) -> Preferences:
+        x, criterion = rng.normal(size=(count, 2, 2)), rng.integers(3, size=count)
+        utility = np.einsum("nsk,nk->ns", x, CRITERIA[criterion])
+        return decided(x, utility, rng, condition=np.eye(3)[criterion] if told else np.ones((count, 1)))
+
+    learned, other = pairs(3000), pairs(1000)
+    model = LinearReward(standardise=False)
+    model.fit(learned)
+    return float(model.agrees(other).mean())
+
+
+def disagreement(seed: int, kind: type[PairwiseTokenReward]) -> float:
+    """Mean distance of P(yes | a, b) + P(yes | b, a) from 1, on unseen descriptions of which the redder is better."""
+    rng = np.random.default_rng([161, seed])
+    colour, shape = rng.integers(4, size=(2, 400)), rng.integers(6, size=(2, 400))
+    kept = colour[0] != colour[1]
+    said = [np.array([f"a {COLOURS[c]} {SHAPES[s]}" for c, s in zip(colour[k], shape[k], strict=True)]) for k in (0, 1)]
+    first = (colour[0] > colour[1])[kept]
+    sides = [np.where(first, said[k][kept], said[1 - k][kept]) for k in (0, 1)]
+    chosen, rejected = (pl.DataFrame({"response": each}) for each in sides)
+    pairs = Preferences(chosen, rejected)
+    model = kind(question="{first}\n{second}\nyes or no?")
+    model.fit(pairs.take(np.arange(200)), epochs=3, lr=3e-3, batch=16, seed=seed)
+    other = pairs.take(np.arange(200, len(pairs)))
+    a, b = model.orders(other.chosen, other.rejected)
+    return float((a + b - 1).abs().mean())  # type: ignore[arg-type]
+
+
+def truth(learned: Learned) -> dict[str, float]:
+    """How often the right answer is given."""
+    return {"truth": float(learned.play(groups=50)["right"].mean() or 0.0)}  # type: ignore[arg-type]
+
+
+@reproduction(
+    161,
+    claim="One judge serves criteria that contradict each other if it is told which; both orders make it indifferent "
+    "to the order; a ceiling keeps a policy from what the judge is surest of.",
+    baseline="the judge without the criterion; pairs in one order; the reward without the ceiling",
+    criterion="told, right on at least .15 more of unseen pairs; orders disagree by less than .1 on average, by more "
+    "than .5 if learned in one; hinges .3, 0, 0; by recipe the truth is above .8 with the ceiling and below .2 "
+    "without; in every run",
+    seeds=(0, 1),
+    slow=True,
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Rewards, judges, hinges, policies."""
+    told, untold = (np.array([right(seed, told=each) for seed in seeds]) for each in (True, False))
+    both, single = (np.array([disagreement(seed, kind) for seed in seeds]) for kind in (PairwiseTokenReward, OneOrder))
+    changes = {name: {"env": {"options": ARMS}, "reward": text} for name, text in REWARDS.items()}
+    arms = train_arms("arms", changes, seeds, truth)
+    measured = {"right_told": float(told.mean()), "right_untold": float(untold.mean()), "orders": float(both.mean()),
+                "orders_one": float(single.mean()), **arms.measured()}  # fmt: skip
+    policies = arms.values["ceiling"]["truth"].min() > 0.8 and arms.values["without"]["truth"].max() < 0.2
+    judges = (told - untold).min() >= 0.15 and both.max() < 0.1 and single.min() > 0.5
+    exact = np.allclose(np.maximum(0, CEILING - np.array([0.6, 0.9, 0.97])), [0.3, 0, 0])
+    return Outcome(measured, bool(judges and exact and policies))

@@ -1,0 +1,67 @@
+"""[163] Words as Beacons (arXiv 2410.08632): sub-goals that pay once and in order make a sparse task quick to learn.
+
+The recipe `maze` on the map `rooms`: fetch the key, open the door, reach the goal; only the goal pays. What is seen
+holds the current sub-goal. Sub-goals are right (key, door), or each is right with a chance of 70 % and else a random
+cell, as a language model's might be. Left out: language models and MiniGrid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.algebra.turns import Turns
+from palaestra.rewards import milestone_bonus
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+
+if TYPE_CHECKING:
+    from palaestra.runs.inline import Learned
+
+TRAIN = {"train": {"iterations": 40, "group_size": 8}}
+MAP, PAID = {"map": "rooms", "horizon": 60}, 'col("reward") + milestone_bonus()'
+ARMS: dict[str, dict[str, Any]] = {
+    "none": {**TRAIN, "env": {"options": MAP}},
+    "right": {**TRAIN, "env": {"options": {**MAP, "beacons": "KD"}}, "reward": PAID},
+    "noisy": {**TRAIN, "env": {"options": {**MAP, "beacons": "KD", "accuracy": 0.7}}, "reward": PAID},
+}
+
+
+def worked_error() -> float:
+    """Sub-goals after 10, 30 and 99 steps of a horizon of 100; and one out of order, which pays nothing."""
+    errors = []
+    for steps, expected in ((10, 0.18), (30, 0.14), (99, 0.002)):
+        reached = [None] * (steps - 1) + [0]
+        keys = {"episode": [0] * steps, "turn": range(steps), "agent": ["a"] * steps}
+        paid = np.asarray(milestone_bonus().evaluate(Turns(keys | {"milestone": reached})))
+        errors.append(abs(paid[-1] - expected) + np.abs(paid[:-1]).sum())
+    keys = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4}
+    paid = np.asarray(milestone_bonus().evaluate(Turns(keys | {"milestone": [1, 0, 0, 1]})))
+    return float(max(*errors, np.abs(paid - [0, 0.196, 0, 0.196]).max()))
+
+
+def success(learned: Learned) -> dict[str, float]:
+    """Over training, and over the last ten iterations."""
+    curve = learned.curve()
+    return {"curve": float(np.mean(curve)), "final": float(np.mean(curve[-10:]))}
+
+
+@reproduction(
+    163,
+    claim="Sub-goals that are paid once, in order and less the later, make a sparse task learnable; wrong ones among "
+    "them cost part of that.",
+    baseline="the sparse reward alone",
+    criterion="worked bonuses equal to 1e-12; success over training with right sub-goals at least twice that without, "
+    "and above that with 70 % right ones, which is above none, in the mean; in the end > .8 with right ones (held on "
+    "both fresh blocks tried; that none succeed without sub-goals, < .2 in the end, failed on one and is not asked)",
+    seeds=(0, 1, 2),
+    slow=True,
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Worked bonuses, then the three arms."""
+    arms = train_arms("maze", ARMS, seeds, success)
+    measured = {"worked_error": worked_error()} | arms.measured()
+    none, right, noisy = (arms.mean(name, "curve") for name in ARMS)
+    learned = arms.mean("right", "final") > 0.8 and right >= 2 * none
+    return Outcome(measured, bool(measured["worked_error"] <= 1e-12 and none < noisy < right and learned))

@@ -1,0 +1,80 @@
+"""[169] Sotopia-RL (arXiv 2508.03905): an outcome spread over utterances by what a judge says of each.
+
+The arithmetic of every variant is what holds. A negative result stands beside it: with one decisive turn of six and a
+mean over the batch as baseline, attributed rewards are learned no faster than the outcome for every turn, which is
+already unbiased and here has little noise (the world `steps` by the recipe of that name; the judge knows which turn
+decides). Left out: dialogues, the reward model that is fitted to the rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Steps
+from palaestra.rewards.combine.attribute import attribute
+from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
+
+if TYPE_CHECKING:
+    from palaestra.runs.inline import Learned
+
+WEIGHTS, PROGRESS, SCORE = [3.0, 1.0, 0.0, -1.0], [2.0, 5.0, 5.0, 8.0], 8.0
+WORKED = {
+    "importance": [8, 8 / 3, 0, -1],
+    "normalised": [8, 8 / 3, 0, -8 / 3],
+    "discount": [5.832, 6.48, 7.2, 8],
+    "key": [8, 0, 0, 0],
+    "uniform": [8, 8, 8, 8],
+}
+OPTIONS: dict[str, Any] = {"steps": 6, "actions": 4, "decisive": 1}
+SCORED = 'total("reward", over="episode")'
+WORLD: dict[str, Any] = {
+    "env": {"options": OPTIONS},
+    "credit": 'centre("reward", over="turn")',
+    "train": {"iterations": 40, "group_size": 16},
+}
+
+
+def arms() -> dict[str, dict[str, Any]]:
+    """The outcome for the turn that decides, and for every turn."""
+    decides = f'where(col("turn") == {int(Steps(**OPTIONS).decides.argmax())}, 3.0, 0.0)'
+    return {
+        "attributed": {**WORLD, "reward": f"attribute({SCORED}, {decides})"},
+        "uniform": {**WORLD, "reward": f'attribute({SCORED}, how="uniform")'},
+    }
+
+
+def worked_error() -> float:
+    """Largest deviation from the card's rewards."""
+    columns = {"weight": WEIGHTS, "progress": PROGRESS, "score": [SCORE] * 4}
+    turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "turn": range(4)} | columns)
+    found = {how: attribute("score", "weight", how=how) for how in WORKED}  # type: ignore[arg-type]
+    errors = [np.abs(np.asarray(found[how].evaluate(turns)) - right).max() for how, right in WORKED.items()]
+    progress = attribute("score", "progress", how="progress", top=10)
+    errors.append(np.abs(np.asarray(progress.evaluate(turns)) - [1.6, 2.4, 0, 2.4]).max())
+    return float(max(errors))
+
+
+def needed(learned: Learned) -> dict[str, float]:
+    """Iterations to nine successes of ten."""
+    return {"iterations": reached(learned.curve(), 0.9)}
+
+
+@reproduction(
+    169,
+    claim="An outcome is spread over turns by importance, share, discount, key turn or progress, exactly.",
+    baseline="the outcome for every turn",
+    criterion="worked rewards of all variants to 1e-9; both arms learn within 40 iterations in every seed; no speed-up "
+    "is claimed, iterations that both need are reported",
+    seeds=(0, 1, 2),
+    slow=True,
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Arithmetic, then the two arms."""
+    found = train_arms("steps", arms(), seeds, needed)
+    measured = {"worked_error": worked_error()} | found.measured()
+    learned = all((each["iterations"] < 40).all() for each in found.values.values())
+    return Outcome(measured, measured["worked_error"] < 1e-9 and learned)
