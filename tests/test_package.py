@@ -130,7 +130,7 @@ def test_the_page_on_the_architecture_names_every_floor_in_the_order_of_imports(
     assert rows == [layer.removeprefix("palaestra.") for layer in contracts[0]["layers"]]
     source = Path(palaestra.__file__).parent
     packages = {path.stem for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert packages - {"__init__", "__main__"} == set(rows)
+    assert packages - {"__init__", "__main__"} == set(rows) - {"palaestra_atlas"}
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])

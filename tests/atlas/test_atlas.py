@@ -15,9 +15,11 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra_atlas import FAMILIES, System, reproductions, system, systems
 from palaestra_atlas.render import plain
-from palaestra_atlas.rows import read_mechanism
+from palaestra_atlas.reproductions import Exact
+from palaestra_atlas.rows import Part, read_mechanism
 from palaestra_atlas.verification import evidence
 from palaestra_atlas.verification.edits import applied
+from palaestra_atlas.verification.verify import run_check
 
 CLAIMING = [entry for entry in systems() if entry.where]
 
@@ -70,6 +72,26 @@ def test_the_parts_of_a_mechanism_name_checks_that_exist(entry: System) -> None:
         assert set(part.checks) <= names, part.part
         with applied(part.out or ()):
             pass
+
+
+BOUND = [
+    pytest.param(entry.id, part, id=f"{entry.id} {part.part[:40]}")
+    for entry in CLAIMING
+    for part in read_mechanism(entry.id).parts
+    if part.out
+]
+
+
+@pytest.mark.parametrize(("number", "part"), BOUND)
+def test_a_worked_number_turns_red_without_the_part(number: int, part: Part) -> None:
+    checks = [check for check in reproductions.checks_of(number) if check.name in part.checks]
+    quick = [check for check in checks if isinstance(check, Exact)]
+    if not quick:
+        pytest.skip("shown by an experiment; `palaestra verify` takes the part out of it")
+    with applied(part.out or ()):
+        found = [run_check(check) for check in quick]
+    assert any(not each.holds for each in found)
+    assert all(each.holds or str(each.error).startswith("AssertionError") for each in found), found
 
 
 NUMBER = re.compile(r"\d\.\d|(?<![\w.])\.\d|\d ?%|±|\d+ of \d+")

@@ -1,7 +1,7 @@
 """One row per published system: the paper, where it lives here, how a person uses it, and the parts of its mechanism.
 
 A row is a YAML file of two documents beside the system's experiment, `catalog/FAMILY/sNNN_name.yaml`. The first says
-what stands here. The second lists the parts of the mechanism, as the paper has them, each with the edit that removes it.
+what stands here. The second lists the parts of the mechanism, each with the edit that takes it out.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ def test_it_fails_if_the_arms_come_out_alike_and_holds_if_not(number: int, monke
     module = module_of(number)
     monkeypatch.setattr(module, "RUNS", 12, raising=False)
     monkeypatch.setattr(module, "train_arms", told(NUMBERS[number], 0.0))
-    assert not reproduce(number).holds
+    assert not reproduce(number)[0].holds
     monkeypatch.setattr(module, "train_arms", told(NUMBERS[number], 0.2, BEST.get(number)))
-    assert reproduce(number).holds
+    assert reproduce(number)[0].holds
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_it_fails_without_the_method(number: int, name: str, replacement: Any, m
     if number in NUMBERS:
         monkeypatch.setattr(module, "train_arms", told(NUMBERS[number], 0.2))
     monkeypatch.setattr(module, name, replacement)
-    assert not reproduce(number).holds
+    assert not reproduce(number)[0].holds
 
 
 def test_windows_without_their_bootstrap_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_of(59), "tppo", lambda **options: gae(bootstrap=0, **options))
-    assert not reproduce(59, seeds=[0]).holds
+    assert not reproduce(59, seeds=[0])[0].holds
 
 
 def test_equal_credit_on_equal_steps_must_be_salt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def test_equal_credit_on_equal_steps_must_be_salt(monkeypatch: pytest.MonkeyPatc
         return told(("curve",), 0.0)(recipe, arms, seeds)
 
     monkeypatch.setattr(module, "train_arms", shown)
-    assert reproduce(78).holds
+    assert reproduce(78)[0].holds
     monkeypatch.setattr(module, "salt", lambda **options: grpo())
-    assert not reproduce(78).holds
+    assert not reproduce(78)[0].holds
 
 
 def test_mars_must_mind_distinct_values() -> None:
@@ -130,10 +130,10 @@ def test_alignment_must_pay_and_must_not_be_naive(monkeypatch: pytest.MonkeyPatc
 
     for payoff, trusts, holds in ((2.8, 0.1, True), (1.0, 0.1, False), (2.8, 0.9, False)):
         monkeypatch.setattr(module, "train_arms", found(payoff, trusts))
-        assert reproduce(50).holds is holds
+        assert reproduce(50)[0].holds is holds
     monkeypatch.setattr(module, "train_arms", found(2.8, 0.1))
     monkeypatch.setattr(module, "advantage_alignment", lambda **o: credit.advantage_alignment(**(o | {"beta": 0.0})))
-    assert not reproduce(50).holds
+    assert not reproduce(50)[0].holds
 
 
 def test_agreement_is_that_of_the_credit_given() -> None:
@@ -198,16 +198,16 @@ def test_factors_must_be_decoded_by_what_can(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "in_a_run", lambda seeds: run)
     for network, holds in ((0.95, True), (0.014, False)):
         monkeypatch.setattr(module, "decoded", lambda seed, network=network: (network, 0.014))
-        assert reproduce(51, seeds=[0]).holds is holds
+        assert reproduce(51, seeds=[0])[0].holds is holds
     monkeypatch.setattr(module, "decoded", lambda seed: (0.95, 0.014))
     monkeypatch.setitem(run, "run_correlation_factors", 0.3)
-    assert not reproduce(51, seeds=[0]).holds
+    assert not reproduce(51, seeds=[0])[0].holds
     monkeypatch.setitem(run, "run_correlation_factors", 0.97)
     monkeypatch.setitem(found, "factors", 0.5)
-    assert not reproduce(51, seeds=[0]).holds
+    assert not reproduce(51, seeds=[0])[0].holds
     monkeypatch.setitem(found, "factors", 0.995)
     monkeypatch.setattr(module, "PROGRAM", module.PROGRAM.replace("abs(observation[2])", "observation[2]"))
-    assert not reproduce(51, seeds=[0]).holds
+    assert not reproduce(51, seeds=[0])[0].holds
 
 
 class _Equal:
@@ -247,7 +247,7 @@ def test_segment_values_must_be_better_than_the_outcome(monkeypatch: pytest.Monk
     for noise, holds in (({"k2": 0.4, "k4": 0.2, "k9": 0.1}, True), ({"k2": 0.1, "k4": 0.2, "k9": 0.4}, False),
                          ({"k2": 9.0, "k4": 6.0, "k9": 3.0}, False)):  # fmt: skip
         monkeypatch.setattr(module, "train_arms", playing(noise))
-        assert reproduce(69).holds is holds
+        assert reproduce(69)[0].holds is holds
     monkeypatch.setattr(module, "train_arms", playing({"k2": 0.4, "k4": 0.2, "k9": 0.1}))
     monkeypatch.setattr(module, "spo_chain", lambda: credit.agent_return())
     assert module.worked_error() > 0.1
@@ -257,7 +257,7 @@ def test_budgets_must_be_predicted_from_history(monkeypatch: pytest.MonkeyPatch)
     """[98] A value model that says the same of every task captures none of the oracle's gain."""
     module = module_of(98)
     monkeypatch.setattr(module, "train_arms", lambda *rest, **options: None)
-    assert reproduce(98, seeds=[0, 1]).holds
+    assert reproduce(98, seeds=[0, 1])[0].holds
 
     class Mean:
         def __init__(self, **options: Any) -> None:
@@ -272,6 +272,6 @@ def test_budgets_must_be_predicted_from_history(monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "ValueAtStart", Mean)
-        assert not reproduce(98, seeds=[0, 1]).holds
+        assert not reproduce(98, seeds=[0, 1])[0].holds
     monkeypatch.setattr(module, "allocate_budget", lambda chances, total: np.full(len(chances), total // len(chances)))
-    assert not reproduce(98, seeds=[0, 1]).holds
+    assert not reproduce(98, seeds=[0, 1])[0].holds

@@ -11,7 +11,6 @@ import pytest
 from told_arms import module_of, told
 
 from palaestra.learning import terms
-from palaestra_atlas.reproductions import find, reproduce
 from palaestra_atlas.catalog.reward_models import (
     s030_micro,
     s047_reward_dance,
@@ -21,6 +20,7 @@ from palaestra_atlas.catalog.reward_models import (
     s188_salmon,
     s212_polar,
 )
+from palaestra_atlas.reproductions import find, reproduce
 
 
 def test_dears_losses_and_windows() -> None:
@@ -141,7 +141,7 @@ WITHOUT: dict[int, dict[str, dict[str, str]]] = {
 
 def replaced(number: int, found: Numbers) -> dict[str, Any]:
     """What of a reproduction's module measures, answering with these numbers."""
-    seeds = find(number).seeds
+    seeds = find(number)[0].seeds
 
     def of(name: str, seed: int) -> float:
         value = found[name]
@@ -188,7 +188,7 @@ def replaced(number: int, found: Numbers) -> dict[str, Any]:
 def holds(number: int, found: Numbers, patch: pytest.MonkeyPatch) -> bool:
     for name, stand_in in replaced(number, found).items():
         patch.setattr(module_of(number), name, stand_in)
-    return reproduce(number).holds
+    return reproduce(number)[0].holds
 
 
 @pytest.mark.parametrize("number", MEASURED)
@@ -217,7 +217,7 @@ def test_its_worked_numbers_are_those_of_the_method(
     for each, measured in replaced(number, MEASURED[number]).items():
         monkeypatch.setattr(module_of(number), each, measured)
     monkeypatch.setattr(module_of(number), name, stand_in)
-    assert not reproduce(number).holds
+    assert not reproduce(number)[0].holds
 
 
 class Pointwise:

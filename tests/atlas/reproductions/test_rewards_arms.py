@@ -82,13 +82,13 @@ def alike(number: int) -> list[Table]:
 @pytest.mark.parametrize("number", HOLDS)
 def test_it_holds_with_what_was_measured(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_of(number), "train_arms", told(HOLDS[number]))
-    assert reproduce(number).holds
+    assert reproduce(number)[0].holds
 
 
 @pytest.mark.parametrize("number", [number for number, baseline in ALIKE.items() if baseline])
 def test_it_fails_if_the_arms_come_out_alike(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_of(number), "train_arms", told(alike(number)))
-    assert not reproduce(number).holds
+    assert not reproduce(number)[0].holds
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_it_fails_without_the_method(number: int, name: str, replacement: Any, m
     module = module_of(number)
     monkeypatch.setattr(module, "train_arms", told(HOLDS[number]))
     monkeypatch.setattr(module, name, replacement)
-    assert not reproduce(number).holds
+    assert not reproduce(number)[0].holds
 
 
 def test_the_break_even_is_that_of_the_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
     module = module_of(180)
     monkeypatch.setattr(module, "train_arms", told(HOLDS[180]))
     monkeypatch.setitem(module.REWARDS, "published", module.REWARDS["equal"])
-    assert not reproduce(180).holds
+    assert not reproduce(180)[0].holds
 
 
 @pytest.mark.parametrize(("sooner", "holds"), [(5, True), (0, False)])
@@ -135,9 +135,9 @@ def test_clicks_must_come_near_sooner(sooner: int, holds: bool, monkeypatch: pyt
         return Arms({name: {"to_hit": np.full(len(seeds), 30.0)} for name in arms})
 
     monkeypatch.setattr(module, "train_arms", arms_of)
-    assert reproduce(193).holds is holds
+    assert reproduce(193)[0].holds is holds
     monkeypatch.setattr(module, "stepwise_point", lambda point, gold: stepwise_point(point, gold, far=11.0))
-    assert not reproduce(193).holds
+    assert not reproduce(193)[0].holds
 
 
 @pytest.mark.parametrize(("learned", "holds"), [(True, True), (False, False)])
@@ -154,9 +154,9 @@ def test_users_must_be_pleased(learned: bool, holds: bool, monkeypatch: pytest.M
         return Arms({name: {} for name in arms})
 
     monkeypatch.setattr(module, "train_arms", arms_of)
-    assert reproduce(194).holds is holds
+    assert reproduce(194)[0].holds is holds
     monkeypatch.setattr(module, "rlver_reward", lambda delta: rlver_reward(delta, start=50))
-    assert not reproduce(194).holds
+    assert not reproduce(194)[0].holds
 
 
 @pytest.mark.parametrize("number", [5, 14, 15, 34, 41, 46, 55, 152, 156, 163, 173, 184, 203, 204, 206, 208])
@@ -185,7 +185,7 @@ def test_little_is_submitted(rows: float, strict: float, holds: bool, monkeypatc
     found = {"published": {"rows": rows, "shown": 0.1, "precision": 0.8}}
     found["every_piece"] = {"rows": 1.0, "shown": 0.1, "precision": strict}
     monkeypatch.setattr(module_of(152), "train_arms", shown([ended, ended], found))
-    assert reproduce(152).holds is holds
+    assert reproduce(152)[0].holds is holds
 
 
 def test_parts_must_give_a_signal_and_teach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_parts_must_give_a_signal_and_teach(monkeypatch: pytest.MonkeyPatch) -> 
         ([flat, signal, signal], {**hard, "staged": hard["parts"]}, False),
     ):
         monkeypatch.setattr(module_of(204), "train_arms", shown(turns, told_))
-        assert reproduce(204).holds is holds
+        assert reproduce(204)[0].holds is holds
 
 
 @pytest.mark.parametrize(("cost", "price", "holds"), [(0.18, 0.54, True), (0.3, 0.54, False), (0.18, 0.8, False)])
@@ -214,7 +214,7 @@ def test_the_limit_must_be_met(cost: float, price: float, holds: bool, monkeypat
 
     ends = [bandit(share, price) for share in shares.values()]
     monkeypatch.setattr(module_of(41), "train_arms", shown(ends, {name: {} for name in shares}))
-    assert reproduce(41).holds is holds
+    assert reproduce(41)[0].holds is holds
 
 
 @pytest.mark.parametrize(("difference", "holds"), [(0.72, True), (0.6, False), (0.3, False)])
@@ -223,14 +223,14 @@ def test_a_section_must_be_given_up(difference: float, holds: bool, monkeypatch:
     monkeypatch.setattr(
         module_of(208), "train_arms", shown(ends, {name: {} for name in ("local", "global", "difference")})
     )
-    assert reproduce(208).holds is holds
+    assert reproduce(208)[0].holds is holds
 
 
 @pytest.mark.parametrize(("naive", "holds"), [(0.05, True), (1.0, False)])
 def test_who_is_paid_for_waiting_waits(naive: float, holds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"sparse": {"tries": 1.0}, "shaped": {"tries": 1.0}, "naive": {"tries": naive}}
     monkeypatch.setattr(module_of(14), "train_arms", told([table]))
-    assert reproduce(14).holds is holds
+    assert reproduce(14)[0].holds is holds
 
 
 @pytest.mark.parametrize(("drops", "opened", "holds"), [(0.0, 1.0, True), (0.5, 1.0, False), (0.0, 0.9, False)])
@@ -240,7 +240,7 @@ def test_what_was_fed_back_must_be_kept(
     first, _, expert = HOLDS[216]
     tables = [first, {"program": {"opened": opened, "drops": drops}}, expert]
     monkeypatch.setattr(module_of(216), "train_arms", told(tables))
-    assert reproduce(216).holds is holds
+    assert reproduce(216)[0].holds is holds
 
 
 def test_reached_is_the_first_window() -> None:

@@ -1,7 +1,7 @@
 """Source edits: replace one part of a mechanism by a neutral stand-in, for as long as a `with` block lasts.
 
-An edit changes a function's code object in place, so every reference to the function sees it: registries, imported names,
-bound methods. Nothing is written to disk. Child processes do not see an edit.
+An edit changes a function's code object in place, so every reference to the function sees it, registries
+and bound methods too. Nothing is written to disk. Child processes do not see an edit.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ class _Marker(ast.NodeTransformer):
         self.wanted, self.prefix = wanted, ""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._inside(node, f"{self.prefix}{node.name}.")
+        self._inside(node, f"{self.prefix}{node.name}.")
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         name = self.wanted.get(f"{self.prefix}{node.name}")
@@ -132,8 +133,7 @@ class _Marker(ast.NodeTransformer):
 
     visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
-    def _inside(self, node: Any, prefix: str) -> Any:
+    def _inside(self, node: ast.AST, prefix: str) -> None:
         outer, self.prefix = self.prefix, prefix
         self.generic_visit(node)
         self.prefix = outer
-        return node

@@ -58,7 +58,7 @@ def team(seed: int) -> tuple[Turns, np.ndarray]:
 def agent_rows() -> None:
     """The card's advantages of both agents, to four decimals."""
     turns, own, _ = worked()
-    np.testing.assert_allclose(dr_mas("reward", penalty=0.1).evaluate(turns), own, atol=5e-5)
+    np.testing.assert_allclose(np.asarray(dr_mas("reward", penalty=0.1).evaluate(turns)), own, atol=5e-5)
 
 
 @exact
@@ -85,7 +85,7 @@ def _error(signal: Signal, turns: Turns, expected: np.ndarray) -> float:
 
 
 def moment_ratio() -> Measure:
-    """Largest over smallest ratio, among agents, of the second moment of the saved credit to that of `dr_mas`, per seed."""
+    """Largest over smallest ratio, among agents, of the saved credit's second moment to that of `dr_mas`, per seed."""
 
     def measured(left: Left) -> list[float]:
         found = []

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.evaluation import pass_at_k, pass_hat_k, run_spread, runs_needed
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.evaluation import coverage
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 TASKS, RUNS, DRAWS = 500, 10, 2000
 SHAPE = (0.5, 0.5)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.evaluation import gated_score, k_estimate
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.evaluation.coverage import table
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 TASKS, CALLS, TRIALS, RATE = 1000, 6, 3, 0.25
 

@@ -21,8 +21,8 @@ from palaestra.evaluation import (
     resource_consistency,
     sequence_similarity,
 )
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.evaluation.coverage import table
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 TASKS, TRIALS = 2000, 10
 PRICES = pl.DataFrame(

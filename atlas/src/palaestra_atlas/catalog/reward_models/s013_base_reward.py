@@ -12,8 +12,8 @@ import numpy as np
 
 from palaestra.learning.reward_models import HeadReward, Preferences
 from palaestra.runs.inline import Learned
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 from palaestra_atlas.catalog.reward_models.made import decided
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 HEADS = {"linear": {"layers": 1}, "silu": {}, "centred": {}}
 MODEL = "1 / (1 + exp(-col('score')))"

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from palaestra.learning.reward_models import LinearReward, MixtureReward, Preferences
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.reward_models.made import decided
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 
 def people(count: int, rng: np.random.Generator, *, only: int | None = None) -> Preferences:

@@ -13,8 +13,8 @@ import numpy as np
 
 from palaestra.learning.reward_models import Against, LinearReward
 from palaestra.runs.inline import Learned
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 SCORE = "(col('helpful') + col('offset'))"
 SETTINGS = {

@@ -15,8 +15,8 @@ import polars as pl
 from palaestra.learning.reward_models import Labels, VectorReward, unit
 from palaestra.learning.reward_models.proof import explained
 from palaestra.runs.inline import Learned
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 SETTINGS: dict[str, Any] = {"train": {"iterations": 120, "groups": 10, "group_size": 16}}
 ARMS = {"directed": SETTINGS, "one": SETTINGS | {"reward": "col('helpful')"}}

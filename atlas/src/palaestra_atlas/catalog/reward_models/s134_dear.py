@@ -16,8 +16,8 @@ from palaestra.credit import ndcg
 from palaestra.judges.search import listwise
 from palaestra.learning.reward_models import HeadReward, Labels
 from palaestra.learning.reward_models.losses import distill, distill_rank_loss, rank_loss
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 ALPHAS = (0.0, 0.1, 0.5, 1.0)
 ITEMS, FEATURES = 8, 16

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from palaestra.learning.reward_models import LinearReward, PairwiseTokenReward, Preferences
 from palaestra.learning.reward_models.losses import pair_token_loss
 from palaestra.runs.inline import Learned
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 from palaestra_atlas.catalog.reward_models.made import decided
+from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 CRITERIA = np.array([[3.0, 0.0], [-3.0, 0.0], [1.0, 3.0]])
 COLOURS, SHAPES = ("grey", "pink", "red", "scarlet"), ("ball", "cube", "cone", "ring", "cup", "box")

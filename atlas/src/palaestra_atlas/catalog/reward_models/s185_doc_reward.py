@@ -15,8 +15,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.judges.position import position_bias_test
 from palaestra.judges.pairs import pairs
 from palaestra.learning.reward_models import LinearReward, Preferences
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 DOCUMENTS, RENDERINGS = 100, 4
 MATCHED = ("document",)

@@ -14,8 +14,8 @@ import numpy as np
 from palaestra.judges.aggregate import swap_consistent
 from palaestra.judges.matched import principle_pairs, principle_scores
 from palaestra.learning.reward_models import LinearReward, Preferences
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 PRINCIPLES = 4
 

@@ -14,8 +14,8 @@ import polars as pl
 
 from palaestra.judges.matched import policy_pairs
 from palaestra.learning.reward_models import Preferences, ReferenceReward
-from palaestra_atlas.reproductions import Outcome, reproduction
 from palaestra_atlas.catalog.reward_models.made import rows
+from palaestra_atlas.reproductions import Outcome, reproduction
 
 SYMBOLS, LENGTH, SAID = 8, 12, 10
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
