@@ -217,3 +217,26 @@ def test_a_run_is_read_again_without_running_its_code(tmp_path: Path, trained: A
     )
     assert "names code (env.make 'signalling:Signalling'" in resumed.stderr
     assert QUICK["env"]["make"] in resumed.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "answers", "train.iterations=1", "seeds=2", "evaluation.tasks=4", "--jobs", "2"),
+        ("train", "answers", "train.iterations=1", "seeds=1", "evaluation.tasks=4", "play.executor=processes(workers=1)"),
+    ],
+)  # fmt: skip
+def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Python's own way of starting them puts that folder first; modules of the standard library stand for all."""
+    command = tmp_path / "bin" / "palaestra"
+    command.parent.mkdir()
+    command.write_text("from palaestra.interface.cli import main\n\nif __name__ == '__main__':\n    main()\n")
+    (tmp_path / "here").mkdir()
+    for name in ("random", "tempfile", "signal", "threading"):
+        (tmp_path / "here" / f"{name}.py").write_text(f"open('{name} went off', 'a')\nraise ImportError\n")
+    done = subprocess.run(
+        [sys.executable, str(command), *words], capture_output=True, text=True, cwd=tmp_path / "here", timeout=120,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"} | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert not list((tmp_path / "here").glob("* went off"))
+    assert done.returncode in (0, 1), done.stderr

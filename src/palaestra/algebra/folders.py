@@ -32,6 +32,7 @@ from palaestra.algebra.kernels import KERNELS
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
 from palaestra.algebra.progress import Report, reporting
+from palaestra.algebra.safe_path import keep_children_off_the_current_folder
 from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
 from palaestra.algebra.tree import Signal, Value, evaluate, walk
 from palaestra.algebra.turns import Ragged, Turns
@@ -345,6 +346,7 @@ def _each(plan: _Plan, batches: list[list[Path]], workers: int) -> Iterator[tupl
         _start(plan, modules)
         yield from map(_do, batches)
         return
+    keep_children_off_the_current_folder()
     context = get_context("spawn")  # polars has threads, which a fork would lose
     with ProcessPoolExecutor(workers, context, _start_worker, (plan, modules)) as pool:
         try:

@@ -268,7 +268,7 @@ def _dies(name: str) -> str | None:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRIAL, name], capture_output=True, text=True, errors="replace", timeout=60
+            [sys.executable, "-P", "-c", _TRIAL, name], capture_output=True, text=True, errors="replace", timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -21,6 +21,8 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 
+from palaestra.algebra.safe_path import keep_children_off_the_current_folder
+
 TORCH = ("torch", "torch._dynamo")
 """What every learner needs; the second is what the first step of an optimiser imports."""
 
@@ -32,6 +34,7 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
     """How processes are started here; modules: what they will import. Only those of the first call count."""
+    keep_children_off_the_current_folder()
     short = len(os.fsencode(tempfile.gettempdir())) < 70  # the server's socket is there, and its path has 107 bytes
     if sys.platform != "linux" or not short or any(map(os.path.exists, _ACCELERATORS)):
         return multiprocessing.get_context("spawn")

@@ -67,7 +67,7 @@ class Child:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
         found = (
-            subprocess.run([python, "-c", _FIND], capture_output=True, text=True) if os.path.exists(python) else None
+            subprocess.run([python, "-I", "-c", _FIND], capture_output=True, text=True) if os.path.exists(python) else None
         )
         if found is None or found.returncode:
             raise InputError(
@@ -92,10 +92,10 @@ class Child:
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
-        env |= {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        env |= {**os.environ, "PYTHONSAFEPATH": "1", "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-c", _KEEPER, *command], env=env, start_new_session=True,
+                [sys.executable, "-P", "-c", _KEEPER, *command], env=env, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
             )  # fmt: skip
         assert self._keeper.stdout is not None

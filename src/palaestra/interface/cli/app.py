@@ -22,6 +22,7 @@ from rich.text import Text
 
 from palaestra import __version__
 from palaestra.algebra.registry import load_plugins
+from palaestra.algebra.safe_path import keep_children_off_the_current_folder
 from palaestra.errors import InputError, PalaestraError
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def _command(count: int) -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns errors into one line and an exit code."""
+    keep_children_off_the_current_folder()
     _write_for(sys.stdout, sys.stderr)
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments

@@ -1,0 +1,14 @@
+"""Keeps the current folder off the import path of child processes."""
+
+from __future__ import annotations
+
+import os
+
+
+def keep_children_off_the_current_folder() -> None:
+    """Set `PYTHONSAFEPATH` for all Python processes that this one starts from now on.
+
+    `python -c`, with which `multiprocessing` starts its children, puts the current folder first on the import path: a
+    `random.py` there would run in place of the standard library's. The parent's own path is sent to children as it is.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
