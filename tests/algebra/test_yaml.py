@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import yaml
 
@@ -23,6 +25,21 @@ def test_keys_stand_once(text: str, key: str, lines: tuple[int, int], fast: bool
         read(text, fast=fast)
     assert caught.value.problem == f"key {key} stands twice, in lines {lines[0]} and {lines[1]}; keep one"
     assert caught.value.problem_mark.line == lines[1] - 1
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize(
+    ("text", "problem"), [(BOMB, "stand for more than 100,000 nodes"), ("a: &a [1, *a]", "an alias contains itself")]
+)
+def test_a_small_text_is_not_blown_up(text: str, problem: str, fast: bool) -> None:
+    with pytest.raises(yaml.YAMLError) as caught:
+        read(text, fast=fast)
+    assert problem in caught.value.problem
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from palaestra.errors import InputError, RecipeError
-from palaestra.interface.library import compare
+from palaestra.interface.library import compare, train
 from palaestra.runs import budget
+from palaestra.runs.inline import learn
 from palaestra.runs.recipe import load
 
 SMALL = [
@@ -89,3 +90,18 @@ def test_a_budget_that_cannot_be_kept_is_named_before_anything_is_spent(tmp_path
                        r" 4 x 4 episodes takes at least 16"):  # fmt: skip
         compare("answers", SMALL, vary="train.group_size=2,4", seeds=1, budget="turns=10", directory=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_training_in_memory_keeps_its_budget() -> None:
+    learned = learn("answers", {"train": {"iterations": 9, "groups": 4, "group_size": 2, "budget": {"turns": 30}}})
+    assert 1 <= len(learned.lines) < 9
+    assert budget.spent({"turns": 30}, learned.lines) <= 30
+
+
+def test_overrides_of_a_recipe_object_count(tmp_path: Path) -> None:
+    recipe = load("answers", SMALL)
+    with pytest.raises(RecipeError, match=r"train\.iteration: unknown field"):
+        train(recipe, tmp_path, overrides=["train.iteration=1"])
+    train(recipe, tmp_path, overrides=["train.iterations=1", "seeds=1"], jobs=1)
+    assert [path.name for path in tmp_path.glob("seed-*")] == ["seed-0"]
+    assert len((tmp_path / "seed-0" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -54,6 +54,10 @@ PLACES: dict[str, Any] = {
     "term": {"learn": {"terms": "surrogate(), boom:make(.1)"}},
     "learner": {"learn": {"kind": BOOM}},
     "option of a learner": {"learn": {"options": {"critic": {"net": BOOM}}}},
+    "modules of an executor": {"play": {"executor": "processes(workers=1, imports=['boom'])"}},
+    "modules of an executor, by position": {"play": {"executor": "processes(1, 4, 3.0, 9, 60.0, 0, 99, ['boom'])"}},
+    "modules of a cluster's workers": {"play": {"executor": "ray(imports='boom')"}},
+    "modules, deep in a stage": {"stages": ["judge('x', asker=some(imports=['boom']))"]},
     "executor": {"play": {"executor": "boom:make(workers=2)"}},
     "metric": {"evaluation": {"metrics": [BOOM], "measure": BOOM}},
     "control's policy": {"evaluation": {"controls": {"c": {"policies": {"one": {"kind": BOOM}}}}}},
@@ -101,6 +105,14 @@ def test_nothing_that_a_file_names_runs_by_itself(place: str, boom: Path, tmp_pa
     Recipe.model_validate(data | {"evaluation": {}} if "metric" in place else data)
     assert not boom.exists()
     assert "boom" not in sys.modules
+
+
+@pytest.mark.parametrize("executor", ["ray(address='ray://host:10001')", "ray(2, 'host:6379')"])
+def test_a_foreign_cluster_is_asked_for(executor: str) -> None:
+    """Its answers are unpickled here."""
+    with pytest.raises(RecipeError, match=r"names code \(play\.executor '\S*host:\d+'\), .* then add --trust"):
+        validate(PLAIN | {"play": {"executor": executor}})
+    assert not code_in({"play": {"executor": "ray(address='auto')"}})
 
 
 @pytest.mark.parametrize("place", ["imports", "stage", "term", "env"])
@@ -240,3 +252,14 @@ def test_children_import_nothing_from_the_current_folder(words: tuple[str, ...],
     )  # fmt: skip
     assert not list((tmp_path / "here").glob("* went off"))
     assert done.returncode in (0, 1), done.stderr
+
+
+def test_a_module_of_the_current_folder_is_found_with_trust(tmp_path: Path) -> None:
+    (tmp_path / "paper.py").write_text("from pathlib import Path\nPath('was imported').touch()\n")
+    words = ("train", "answers", "imports=[paper]", "train.iterations=1", "learn.lr=-1")
+    refused = say(*words, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "paper lies in this folder" in refused.stderr
+    assert "add --trust" in refused.stderr
+    say(*words, "--trust", cwd=tmp_path)
+    assert (tmp_path / "was imported").exists()

@@ -1,4 +1,4 @@
-"""YAML in which a key that stands twice is an error, not a silent loss of what the first one said."""
+"""Reads YAML safely: a key that stands twice is an error, and aliases cannot blow a small text up."""
 
 from __future__ import annotations
 
@@ -37,13 +37,50 @@ class _Fast(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: igno
     pass
 
 
+_MOST_COPIES = 100_000
+"""Nodes that aliases may add to a document."""
+
+
+def _refuse_blown_up(root: yaml.Node) -> None:
+    """Refuse a document whose aliases stand for more nodes than `_MOST_COPIES`, or contain themselves.
+
+    Raises:
+        yaml.YAMLError: names the line of the node.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in sizes:
+            if not sizes[id(node)]:
+                raise yaml.constructor.ConstructorError(None, None, "an alias contains itself", node.start_mark)
+            return sizes[id(node)]
+        sizes[id(node)] = 0
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        inner = [each for part in parts for each in (part if isinstance(part, tuple) else (part,))]
+        sizes[id(node)] = 1 + sum(map(size, inner))
+        return sizes[id(node)]
+
+    if size(root) - len(sizes) > _MOST_COPIES:
+        problem = f"its aliases stand for more than {_MOST_COPIES:,} nodes; write out what is meant"
+        raise yaml.constructor.ConstructorError(None, None, problem, root.start_mark)
+
+
 def read(text: str, *, fast: bool = False) -> Any:
     """Plain data from a YAML text. fast: by libyaml where it is there; for long files of our own.
 
     Raises:
-        yaml.YAMLError: it is not YAML, makes objects, or has a key twice; names the line.
+        yaml.YAMLError: it is not YAML, makes objects, has a key twice, or has aliases that contain themselves or
+            stand for more than 100,000 nodes; names the line.
 
     >>> read("a: 1\\nb: {c: 2}")
     {'a': 1, 'b': {'c': 2}}
     """
-    return yaml.load(text, Loader=_Fast if fast else _Strict)
+    loader = (_Fast if fast else _Strict)(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_blown_up(node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()

@@ -12,7 +12,7 @@ from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.interface.report import write_comparison, write_report
 from palaestra.learning import need_torch
-from palaestra.runs.recipe import Recipe, load
+from palaestra.runs.recipe import Recipe, load, override, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def train(
     """Train a team on every seed, compare it with its start, write `summary.json` and `report.html`.
 
     recipe: a shipped recipe by name, a file, or a `Recipe`. directory: default runs/NAME. jobs: seeds at once.
+    overrides: fields such as "train.iterations=20".
     ranks: processes that learn together in each seed, see `learn.devices` and docs/scale.md.
     trust: run the code that a recipe file names; see docs/security.md.
 
@@ -50,7 +51,10 @@ def train(
     need_torch()
     from palaestra.runs import jobs as runs
 
-    made = recipe if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
+    if isinstance(recipe, Recipe):
+        made = override(recipe, typed(overrides))
+    else:
+        made = load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
     write_report(folder)

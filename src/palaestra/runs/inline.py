@@ -9,10 +9,11 @@ from typing import Any
 
 from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
-from palaestra.learning import Trainer, demonstrations, supervised_warm_start
+from palaestra.learning import demonstrations, supervised_warm_start
 from palaestra.play.executors import Executor, Plan
 from palaestra.runs.build import Setup, check_columns, resolve, scripted_play
 from palaestra.runs.recipe import Recipe, load, override, validate
+from palaestra.runs.trainers import trainer_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def learn(
     )
     made = validate(dict(recipe), trust=trust) if made is None else made  # type: ignore[arg-type]
     setup = resolve(override(made, dict(changes)) if changes else made)
-    executor, part, training = setup.executor(), setup.warm_start, setup.training
+    executor, part = setup.executor(), setup.warm_start
     played, corpus = scripted_play(setup, executor, seed, groups=16)
     team = setup.team(seed, corpus)
     if part is not None and part.steps:
@@ -72,23 +73,7 @@ def learn(
         )
     learner = setup.learner(team)
     check_columns(setup, learner)
-    trainer = Trainer(
-        setup.train,
-        team,
-        credit=setup.credit,
-        reward=setup.reward,
-        stages=setup.stages,
-        advisers=setup.advisers(seed, corpus),
-        learner=learner,
-        executor=executor,
-        iterations=training.iterations,
-        groups=training.groups,
-        group_size=training.group_size,
-        seed=seed,
-        after_iteration=after_iteration,
-        on_turns=on_turns,
-        incomplete=training.incomplete,
-        lag=training.lag,
-        run=str(seed),
+    trainer = trainer_of(
+        setup, team, learner, executor, seed=seed, corpus=corpus, after_iteration=after_iteration, on_turns=on_turns
     )
     return Learned(team, trainer.run(), setup, executor)

@@ -189,7 +189,7 @@ def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = Fal
     """
     data, where, shipped = _data(source, overrides)
     if not (trust or shipped):
-        refuse(data, where, typed=_typed(overrides))
+        refuse(data, where, typed=typed(overrides))
     return validate(data, where, trust=True)
 
 
@@ -238,7 +238,12 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
     return data, where, shipped
 
 
-def _typed(overrides: Sequence[str]) -> dict[str, Any]:
+def typed(overrides: Sequence[str]) -> dict[str, Any]:
+    """Overrides such as `train.iterations=20` as plain data.
+
+    Raises:
+        RecipeError: one is not FIELD=VALUE, or its value is not YAML.
+    """
     typed: dict[str, Any] = {}
     for override in overrides:
         _override(typed, override)
@@ -251,7 +256,16 @@ def import_modules(modules: Iterable[Any]) -> None:
         try:
             importlib.import_module(str(module))
         except Exception as error:  # whatever a module does
-            raise RecipeError(f"imports: cannot import {module!r} ({type(error).__name__}: {error})") from error
+            why = f"imports: cannot import {module!r} ({type(error).__name__}: {error}){_in_this_folder(error)}"
+            raise RecipeError(why) from error
+
+
+def _in_this_folder(error: Exception) -> str:
+    """The cure for a module that is not found although it lies in the current folder."""
+    name = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if Path(f"{name}.py").is_file() or (name and Path(name, "__init__.py").is_file()):
+        return f"; {name} lies in this folder, which is on Python's path with --trust only: read it, then add --trust"
+    return ""
 
 
 def override(recipe: Recipe, changes: dict[str, Any], where: str = "") -> Recipe:

@@ -24,7 +24,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_proof, success_interval, trials
-from palaestra.learning import Trainer, checkpoints, demonstrations, seal, supervised_warm_start
+from palaestra.learning import checkpoints, demonstrations, seal, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
@@ -42,6 +42,7 @@ from palaestra.runs.recipe import Recipe, import_modules
 from palaestra.runs.scoring import Scoring
 from palaestra.runs.searching import searching
 from palaestra.runs.trained import keep
+from palaestra.runs.trainers import trainer_of
 
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
@@ -252,31 +253,22 @@ class Training:
         if not (self.resume and self._look(0).exists()):
             self._look_at(self.start, 0)
             self._fits()
-        trainer = Trainer(
-            self.train,
+        trainer = trainer_of(
+            self.setup,
             self.team,
-            credit=self.setup.credit,
-            reward=self.setup.reward,
-            stages=self.setup.stages,
-            advisers=self.setup.advisers(self.seed, self.corpus),
-            learner=learner,
-            executor=self.executor,
-            iterations=part.iterations,
-            groups=part.groups,
-            group_size=part.group_size,
+            learner,
+            self.executor,
             seed=self.seed,
+            corpus=self.corpus,
+            env=self.train,
             evaluate=self._look_at,
             evaluate_every=part.evaluate_every,
             after_iteration=self._measure,
             on_turns=self._meet,
-            enough=budgets.stopper(part.budget),
             directory=self.directory,
             checkpoint_every=part.checkpoint_every,
             files=SEALED,
             save_turns=part.save_turns,
-            incomplete=part.incomplete,
-            lag=part.lag,
-            run=str(self.seed),
             track=self._trackers,
             progress=self.progress,
         )

@@ -10,15 +10,21 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from palaestra.algebra.registry import read_call, split_calls
-from palaestra.errors import ExpressionError, RecipeError
+from palaestra.errors import ExpressionError, PalaestraError, RecipeError
+from palaestra.play.executors import EXECUTORS
 
 OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|overlap)|envs\.worlds\.\w+)")
 """Modules of this package whose functions recipes may name without asking: scripted play, and features of answers."""
+
+OWN_CLUSTER = ("auto", "local")
+"""Addresses of a Ray cluster that runs on this machine; any other may answer with what runs code here."""
 
 _CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
 """`module:name`; also Gymnasium's `module:Env-v0`, which Gymnasium imports."""
@@ -71,6 +77,8 @@ def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Named]:
     elif isinstance(value, str):
         if path[-1:] == ("imports",):
             yield Named(field, value, value)
+        if path[-1:] == ("address",) and value not in OWN_CLUSTER:
+            yield Named(field, value, f"who runs the cluster at {value}")
         yield from (Named(field, text, module) for text, module in _said(value))
     elif isinstance(value, Iterable):
         values = list(value)
@@ -88,26 +96,39 @@ def _said(text: str) -> Iterator[tuple[str, str]]:
         try:
             name, values, options = read_call(part)
         except ExpressionError:
-            yield from ((named.text, named.module) for inner in _inside(part) for named in _walk(inner, ("argument",)))
+            for key, inner in _inside(part):
+                yield from ((named.text, named.module) for named in _walk(inner, ("argument", key)))
             continue
         if ":" in name:
             yield name, name.partition(":")[0]
-        given = [*values, *options.values()]
-        if name == "tournament":  # its judge may be policy:NAME, of the team
-            given = [each for each in given if not str(each).startswith("policy:")]
-        for each in given:
-            yield from ((named.text, named.module) for named in _walk(each, ("argument",)))
+        for key, each in _arguments(name, values, options):
+            if name == "tournament" and str(each).startswith("policy:"):  # its judge, of the team
+                continue
+            yield from ((named.text, named.module) for named in _walk(each, ("argument", key)))
 
 
-def _inside(text: str) -> Iterator[str]:
-    """Every text in a call in which calls stand, as scorers do inside of scorers."""
+def _arguments(name: str, values: Iterable[Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Arguments of a call with their names; executors take theirs by position, too."""
+    yield from options.items()
+    try:
+        names = list(inspect.signature(EXECUTORS[name]).parameters) if name in EXECUTORS else []
+    except (PalaestraError, ValueError):
+        names = []
+    yield from ((key or "", value) for key, value in zip_longest(names[: len(list(values))], values))
+
+
+def _inside(text: str) -> Iterator[tuple[str, str]]:
+    """Every text in a call in which calls stand, as scorers do inside of scorers, with the argument that holds it."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     if isinstance(call, ast.Call):
-        each = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant))
-        yield from (value for value in each if isinstance(value, str) and value != text)
+        named = {id(node): part.arg or "" for part in ast.walk(call) if isinstance(part, ast.keyword)
+                 for node in ast.walk(part.value)}  # fmt: skip
+        for node in ast.walk(call):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != text:
+                yield named.get(id(node), ""), node.value
 
 
 def _without_words(part: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
