@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from palaestra.errors import PalaestraError
+from palaestra.judges.asking import AnswerCache
+from palaestra.judges.ledger import Ledger
 from palaestra.learning import Trainer
+from palaestra.learning.journal import Journal
 from palaestra.runs import jobs as run
 from palaestra.runs.proof import evaluate
 from palaestra.runs.recipe import Recipe, validate
@@ -160,3 +164,21 @@ def test_time_that_is_lost_is_said(runs: Path, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run.train(kuhn(), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "answers.jsonl", "ledger.sqlite"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_no_file_of_a_run_is_written_through_a_link(name: str, hard: bool, tmp_path: Path) -> None:
+    thesis, folder = tmp_path / "thesis.txt", tmp_path / "run"
+    thesis.write_text("years of work\n")
+    folder.mkdir()
+    os.link(thesis, folder / name) if hard else (folder / name).symlink_to(thesis)
+    writes: dict[str, Callable[[], Any]] = {
+        ".lock": lambda: run.train(kuhn(), folder, jobs=1),
+        "metrics.jsonl": lambda: Journal(folder / name).append({"iteration": 1}),
+        "answers.jsonl": lambda: AnswerCache(folder / name).add({"question": 1.0}),
+        "ledger.sqlite": lambda: Ledger(folder / name),
+    }
+    with pytest.raises(PalaestraError, match="link"):
+        writes[name]()
+    assert thesis.read_text() == "years of work\n"

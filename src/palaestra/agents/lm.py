@@ -24,7 +24,7 @@ from palaestra.agents.backends import loading
 from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.base import Decision, Request, Scored
-from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.files import read_object, refuse_links, write_json
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, nearest
 
@@ -142,6 +142,7 @@ class LMPolicy:
     def save(self, path: str | Path) -> None:
         """Write model (safetensors; adapters only for LoRA), tokenizer and settings into a folder."""
         folder = Path(path)
+        refuse_links(folder)  # transformers writes through them
         with _quietly():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)

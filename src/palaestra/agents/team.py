@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from palaestra.agents.base import Learnable, Policy
-from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.files import read_object, whole_folder, write_json
 from palaestra.algebra.registry import load_object
 from palaestra.errors import DamagedFileError, InputError, nearest
 
@@ -138,10 +137,8 @@ class Team(Mapping[str, Policy]):
                 parts[name] = dict(others[name]) if name in others else None
                 continue
             place = folder_name(name)
-            shutil.rmtree(folder / f".{place}.tmp", ignore_errors=True)
-            save(folder / f".{place}.tmp")
-            shutil.rmtree(folder / place, ignore_errors=True)
-            (folder / f".{place}.tmp").rename(folder / place)
+            with whole_folder(folder / place) as temporary:
+                save(temporary)
             parts[name] = {"folder": place}
         agents = {agent: policy.name for agent, policy in self.items()}
         write_json(folder / _LIST, {"agents": agents, "policies": parts})

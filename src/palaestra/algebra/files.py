@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read with errors that name them."""
+"""Files that are written whole or not at all, never through a link, and read with errors that name them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import json
 import math
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,6 +28,7 @@ def whole(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # it may be a link
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
@@ -33,6 +36,83 @@ def whole(path: str | Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def refuse_link(path: str | Path) -> None:
+    """Check that writing to `path` changes no file elsewhere: it is neither a symbolic nor a hard link.
+
+    Raises:
+        StorageError: it is one; names it and the cure.
+    """
+    path = Path(path)
+    try:
+        found = path.lstat()
+    except OSError:  # whoever opens it finds out why
+        return
+    kind = None
+    if stat.S_ISLNK(found.st_mode):
+        kind = f"a symbolic link to {os.readlink(path)}"
+    elif stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        kind = "a hard link: the same file has another name"
+    if kind:
+        raise StorageError(
+            f"cannot write {path}: it is {kind}, and writing would change that file; "
+            "remove the link, or put a copy of the file in its place"
+        )
+
+
+def refuse_links(folder: str | Path) -> None:
+    """Check a folder that other libraries write into: no file in it, at any depth, is a link.
+
+    Raises:
+        StorageError: one is; names it and the cure.
+    """
+    for path in (Path(folder), *Path(folder).rglob("*")):
+        refuse_link(path)
+
+
+def open_to_append(path: str | Path) -> IO[str]:
+    """Open a text file, made if it is not there, to read it and to append to it; a link is not followed.
+
+    Raises:
+        OSError: it cannot be opened.
+        StorageError: it is a link.
+    """
+    refuse_link(path)
+    return open(path, "a+", encoding="utf-8", errors="replace", newline="\n", opener=_not_through_a_link)
+
+
+def _not_through_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """A new folder beside `path` that takes its place at the end, or leaves no trace.
+
+    Raises:
+        StorageError: it cannot be written; what is there stays.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        remove(temporary)
+        temporary.mkdir(parents=True)
+        yield temporary
+        remove(path)
+        temporary.rename(path)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder and what is in it, or a file or link, but not what a link leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

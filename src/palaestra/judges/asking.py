@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palaestra.agents.base import Policy, Request
+from palaestra.algebra.files import open_to_append
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, StorageError
 
@@ -62,7 +63,7 @@ class AnswerCache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             torn = self.path.exists() and self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
-            with self.path.open("a", encoding="utf-8") as file:
+            with open_to_append(self.path) as file:
                 file.write("\n" * torn)
                 file.writelines(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in entries.items())
         except OSError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from palaestra.algebra.files import refuse_link
 from palaestra.errors import DamagedFileError, StorageError
 from palaestra.judges.asking import Reply
 
@@ -45,7 +46,7 @@ class Ledger:
 
     Raises:
         DamagedFileError: the file is something else.
-        StorageError: it cannot be written, or another process has it.
+        StorageError: it cannot be written, it is a link, or another process has it.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -53,6 +54,8 @@ class Ledger:
         try:
             if path is not None:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
+                for end in ("", "-wal", "-shm", "-journal"):  # SQLite writes to these
+                    refuse_link(f"{path}{end}")
             self._base = sqlite3.connect(str(path or ":memory:"), isolation_level=None, timeout=1.0)
             self._base.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._base.execute("PRAGMA journal_mode=WAL")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import plain, write_text
+from palaestra.algebra.files import open_to_append, plain, write_text
 from palaestra.errors import StorageError
 
 
@@ -27,7 +27,7 @@ class Journal:
         self.lines.append(line)
         if self.path is not None:
             try:
-                with self.path.open("a", encoding="utf-8", errors="replace") as file:
+                with open_to_append(self.path) as file:
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")
             except OSError as error:
                 raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error

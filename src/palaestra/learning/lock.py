@@ -1,7 +1,7 @@
 """A run directory belongs to one process at a time: a lock of the operating system, which dies with its process.
 
 Where files cannot be locked (some network drives) the run goes on with a warning. Left out: locks between machines
-beyond what the file system offers.
+beyond what the file system offers; the package filelock, which empties the file that says who holds it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
+from palaestra.algebra.files import open_to_append, remove
 from palaestra.errors import InputError, StorageError
 
 NAME = ".lock"
@@ -32,7 +33,7 @@ def locked(directory: Path) -> Iterator[None]:
 
     Raises:
         InputError: another process, or another thread of this one, does; names both.
-        StorageError: nothing can be written there.
+        StorageError: nothing can be written there, or the lock is a link or another file.
     """
     path = directory.resolve() / NAME
     if path in _held.get():
@@ -40,7 +41,7 @@ def locked(directory: Path) -> Iterator[None]:
         return
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
+        file = open_to_append(path)
     except OSError as error:
         raise StorageError(
             f"cannot write to {directory}: {error.strerror or error}; choose another directory or make room"
@@ -49,13 +50,14 @@ def locked(directory: Path) -> Iterator[None]:
         try:
             _wait_for(file)
         except BlockingIOError:
-            file.seek(0)
-            owner = file.read().strip() or "another process"
+            owner = _owner(file) or "another process"
             raise InputError(
                 f"{directory} is in use by {owner}: wait until it ends, stop it, or choose another directory"
             ) from None
         except OSError as error:
             warnings.warn(f"{directory} cannot be locked ({error}): let nobody else write to it", stacklevel=3)
+        if not re.fullmatch(r"(process .*)?", _owner(file)):
+            raise StorageError(f"{path}: not a lock of Palaestra, so it is left as it is; choose another directory")
         with contextlib.suppress(OSError):  # a full disk: what is in the lock is only for people
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -68,12 +70,19 @@ def locked(directory: Path) -> Iterator[None]:
             _held.reset(token)
 
 
+def _owner(file: IO[str]) -> str:
+    """What the lock says about who holds it."""
+    file.seek(0)
+    return file.read(1000).strip()
+
+
 def _sweep(directory: Path) -> None:
     """What a killed process was writing when it was killed (see `algebra.files.whole`); nobody writes there now."""
-    for path in (*directory.glob(".*.tmp"), *directory.glob("turns/.*.tmp")):
-        if re.fullmatch(r"\..+\.\d+\.tmp", path.name) and path.is_file():
-            with contextlib.suppress(OSError):
-                path.unlink()
+    for pattern in (".*.tmp", "turns/.*.tmp", "messages/.*.tmp", "policies/.*.tmp"):
+        for path in directory.glob(pattern):
+            if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
+                with contextlib.suppress(OSError):
+                    remove(path)
 
 
 def _wait_for(file: IO[str]) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from palaestra.algebra.files import refuse_link
 from palaestra.algebra.registry import Registry, read_call
 from palaestra.errors import InputError, missing_extra
 
@@ -113,7 +114,10 @@ class MLflow:
     def __init__(self, run: Tracked, *, uri: str | None = None, experiment: str | None = None) -> None:
         import mlflow
 
-        place = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.directory.resolve() / 'mlflow.db'}"
+        place = uri or os.environ.get("MLFLOW_TRACKING_URI")
+        if not place:
+            refuse_link(run.directory / "mlflow.db")
+            place = f"sqlite:///{run.directory.resolve() / 'mlflow.db'}"
         self._client = mlflow.MlflowClient(tracking_uri=place)
         name = experiment or run.group
         found = self._client.get_experiment_by_name(name)

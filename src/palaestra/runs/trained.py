@@ -14,7 +14,7 @@ from typing import Any
 
 from palaestra.agents import Team
 from palaestra.agents.team import folder_name
-from palaestra.algebra.files import read_text
+from palaestra.algebra.files import read_text, whole_folder
 from palaestra.errors import InputError, MissingExtraError, StorageError, nearest
 from palaestra.learning import checkpoints
 from palaestra.runs.build import Setup, resolve, scripted_play
@@ -68,7 +68,8 @@ def export(
         if policy not in stored:
             raise InputError(f"{run}: no policy {policy!r} with parameters{nearest(policy, stored)}")
         folder = (out or directory / "policies") / folder_name(policy)
-        stored[policy].save(folder)  # type: ignore[attr-defined]
+        with whole_folder(folder) as temporary:
+            stored[policy].save(temporary)  # type: ignore[attr-defined]
         return {policy: folder}
     folder = keep(recipe, seed, team, out or directory / "policies")
     return {name: folder / folder_name(name) for name in stored}

@@ -7,6 +7,7 @@ standard input closes, which happens however this process ends, or when the serv
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -66,9 +67,9 @@ class Child:
     ) -> None:
         check_options(options or {})
         python = os.environ.get(PYTHON, sys.executable)
-        found = (
-            subprocess.run([python, "-I", "-c", _FIND], capture_output=True, text=True) if os.path.exists(python) else None
-        )
+        safe = {**os.environ, "PYTHONSAFEPATH": "1"}
+        ask = functools.partial(subprocess.run, [python, "-c", _FIND], capture_output=True, text=True, env=safe)
+        found = ask() if os.path.exists(python) else None
         if found is None or found.returncode:
             raise InputError(
                 f"ServedPolicy: server 'vllm' needs a Python that has vLLM, {python} has none: set {PYTHON} to one, "
@@ -92,7 +93,7 @@ class Child:
             flag = "--" + name.replace("_", "-")
             command += [flag.replace("--", "--no-", 1)] if value is False else [flag] * (value is True)
             command += [] if isinstance(value, bool) else [flag, str(value)]
-        env |= {**os.environ, "PYTHONSAFEPATH": "1", "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+        env |= {**safe, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-P", "-c", _KEEPER, *command], env=env, start_new_session=True,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import read_object, write_json
+from palaestra.algebra.files import read_object, refuse_links, write_json
 from palaestra.algebra.progress import Report
 from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError, nearest
@@ -63,6 +63,7 @@ class RewardModel:
         """
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)  # safetensors and transformers write through them
         self.write(folder)
         write_json(folder / SETTINGS, {"kind": self.kind, "options": self.options})
 
