@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml atlas/pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip==26.3
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable ./atlas
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,games,dev]' --editable ./atlas
 	$(BIN)/python -m pip install --quiet --no-deps momaland==0.2.0
 	touch $@
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 import tomllib
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import palaestra
 from palaestra_atlas import systems
@@ -145,3 +148,39 @@ def test_the_guide_for_contributors_has_a_row_for_every_registry() -> None:
     registries = set(re.findall(r"^([A-Z_]+)(?:: Registry\[.*\])? = Registry\b", source, flags=re.MULTILINE))
     named = set(re.findall(r"`@([A-Z_]+)\.register", (ROOT / "CONTRIBUTING.md").read_text()))
     assert named == registries - {"REGISTRY", "STAGES"}, "signals and stages have a decorator of their own"
+
+
+def test_no_extra_brings_a_gpl_licence_unasked() -> None:
+    """`all` installs nothing under the GPL (the LGPL is no obstacle), as the metadata of what is installed say."""
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted, seen = [*expanded(there, "all")], set()
+    gpl = []
+    while wanted:
+        requirement = Requirement(wanted.pop())
+        key = (requirement.name, *sorted(requirement.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        with contextlib.suppress(PackageNotFoundError):
+            found = distribution(requirement.name)
+            said = [found.metadata.get(field) or "" for field in ("License-Expression", "License")]
+            said = [each.split("\n")[0] for each in [*said, *found.metadata.get_all("Classifier", [])]]
+            if any(re.search(r"\bA?GPL|GNU (Affero )?General Public", each) for each in said):
+                gpl.append(requirement.name)
+            for each in map(Requirement, found.requires or ()):
+                environments = [{"extra": extra} for extra in (*requirement.extras, "")]
+                if each.marker is None or any(map(each.marker.evaluate, environments)):
+                    wanted.append(str(each))
+    assert len(seen) > 30
+    assert gpl == []
+    assert {"textarena", "pettingzoo"} <= {Requirement(each).name for each in expanded(there, "games")}
+
+
+def expanded(extras: dict[str, list[str]], name: str) -> list[str]:
+    """Requirements of an extra, with those of the extras that it names."""
+    found = []
+    for each in extras[name]:
+        requirement = Requirement(each)
+        own = requirement.name == "palaestra"
+        found += [part for extra in requirement.extras for part in expanded(extras, extra)] if own else [each]
+    return found

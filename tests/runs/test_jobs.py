@@ -414,3 +414,16 @@ def test_wrong_variants_are_refused_before_anything_runs(tmp_path: Path, quiet: 
 
     assert "credit: 'grop': unknown name 'grop'" in refused("credit=grpo,grop")
     assert "learn.lrr: unknown field; did you mean 'lr'" in refused("learn.lrr=1,2")
+
+
+def test_another_version_is_said_and_the_old_one_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run._keep_environment(tmp_path) == ""
+    first = json.loads((tmp_path / "environment.json").read_text())
+    assert run._keep_environment(tmp_path) == "", "nothing changed"
+    assert not (tmp_path / "environments.jsonl").exists()
+    monkeypatch.setattr(run.build, "versions", lambda: first | {"torch": "9.9"})
+    assert run._keep_environment(tmp_path) == f"torch {first['torch']} → 9.9"
+    assert [json.loads(line) for line in (tmp_path / "environments.jsonl").read_text().splitlines()] == [first]
+    assert json.loads((tmp_path / "environment.json").read_text())["torch"] == "9.9"

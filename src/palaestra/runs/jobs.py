@@ -19,11 +19,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palaestra.algebra.files import plain, write_json, write_text
+from palaestra.algebra.files import plain, read_object, write_json, write_text
 from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.evaluation import trials
 from palaestra.learning import checkpoints
+from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.ranks import by_itself, world
 from palaestra.play import children
@@ -87,7 +88,9 @@ def train(
         there = [finished(recipe, job.seed, job.directory) for job in seeds] if resume else []
         results = [result for result in there if result is not None]
         if len(results) < len(seeds):
-            write_json(directory / "environment.json", build.versions())
+            if changed := _keep_environment(directory):
+                said = f"this run goes on with other versions: {changed}; the earlier ones are in environments.jsonl"
+                Bars(console).say(said, "yellow")
             with on_one_cluster(seeds, jobs, ranks) as placed:
                 results = run_jobs(placed, resume=resume, jobs=jobs, console=console, clock=clock, ranks=ranks)
             clock.keep()
@@ -102,6 +105,19 @@ def train(
                 "yellow",
             )
         return summary
+
+
+def _keep_environment(directory: Path) -> str:
+    """Note the versions of what runs now; what differs from those that the run had last, in words.
+
+    A result depends on all versions that a run had, so earlier ones are kept as lines of environments.jsonl.
+    """
+    now, before = build.versions(), read_object(directory / "environment.json") or {}
+    names = [name for name in {**before, **now} if before and before.get(name) != now.get(name)]
+    if names:
+        Journal(directory / "environments.jsonl").append(before)
+    write_json(directory / "environment.json", now)
+    return ", ".join(f"{name} {before.get(name, 'none')} → {now.get(name, 'none')}" for name in names)
 
 
 def _check(recipe: Recipe) -> None:
