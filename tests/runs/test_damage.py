@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from palaestra.agents import Team
 from palaestra.errors import PalaestraError
+from palaestra.interface.report.load import load_run
 from palaestra.judges.asking import AnswerCache
 from palaestra.judges.ledger import Ledger
 from palaestra.learning import Trainer
@@ -20,8 +23,9 @@ from palaestra.learning.journal import Journal
 from palaestra.runs import jobs as run
 from palaestra.runs.proof import evaluate
 from palaestra.runs.recipe import Recipe, validate
+from palaestra.runs.trained import export
 
-TIMES = ("wall_seconds", "cpu_seconds", "seconds_to_proof", "train_cpu_seconds")
+TIMES = ("checksum", "wall_seconds", "cpu_seconds", "seconds_to_proof", "train_cpu_seconds")
 
 
 def kuhn(learning_rate: float = 0.3, measure: str = "average_exploitability") -> Recipe:
@@ -182,3 +186,33 @@ def test_no_file_of_a_run_is_written_through_a_link(name: str, hard: bool, tmp_p
     with pytest.raises(PalaestraError, match="link"):
         writes[name]()
     assert thesis.read_text() == "years of work\n"
+
+
+@pytest.mark.parametrize("name", ["summary.json", "seed-0/metrics.jsonl"])
+def test_a_page_is_not_made_from_what_was_edited(name: str, runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "finished", tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_text(re.sub(r"0\.\d", "0.9", path.read_text(), count=1))
+    with pytest.raises(PalaestraError, match=rf"{name} was changed"):
+        load_run(tmp_path / "run")
+
+
+def test_weights_that_were_damaged_are_not_loaded(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "finished", tmp_path / "run")
+    assert Team.load(tmp_path / "run")
+    (path,) = (tmp_path / "run" / "seed-0" / "policies").rglob("*.safetensors")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0x80
+    path.write_bytes(data)
+    with pytest.raises(PalaestraError, match=rf"{path.name} was changed, team\.json was made with it"):
+        Team.load(tmp_path / "run")
+
+
+def test_no_earlier_checkpoint_is_exported_for_a_damaged_one(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "finished", tmp_path / "run")
+    last = max((tmp_path / "run" / "seed-0" / "checkpoints").glob("iteration-*"))
+    tensors = last / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1])
+    with pytest.raises(PalaestraError, match=rf"{last.name}: tensors\.safetensors has .* bytes"):
+        export(tmp_path / "run", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from palaestra.agents.base import Learnable, Policy
+from palaestra.algebra import checksums
 from palaestra.algebra.files import read_object, whole_folder, write_json
 from palaestra.algebra.registry import load_object
 from palaestra.errors import DamagedFileError, InputError, nearest
@@ -141,7 +143,9 @@ class Team(Mapping[str, Policy]):
                 save(temporary)
             parts[name] = {"folder": place}
         agents = {agent: policy.name for agent, policy in self.items()}
-        write_json(folder / _LIST, {"agents": agents, "policies": parts})
+        places = [part["folder"] for part in parts.values() if part and "folder" in part]
+        files = checksums.checksums(folder, [f"{glob.escape(place)}/**/*" for place in places])
+        write_json(folder / _LIST, {"agents": agents, "policies": parts, "files": files})
         return folder
 
     @classmethod
@@ -161,6 +165,7 @@ class Team(Mapping[str, Policy]):
 
         Raises:
             InputError: there is no such team; or a policy could not be stored and is not given.
+            StorageError: a file of a policy is gone or was changed since `save`; names it.
         """
         folder = _team_folder(Path(path), seed)
         stored = read_object(folder / _LIST) or {}
@@ -172,6 +177,11 @@ class Team(Mapping[str, Policy]):
         if missing:
             raise DamagedFileError(f"{folder / _LIST}: no policy {missing[0]!r}{nearest(missing[0], parts)}")
         given = dict(policies or {})
+        asked = [part for name, part in parts.items() if name not in given]
+        own = tuple(f"{part['folder']}/" for part in asked if part and "folder" in part)
+        files = {name: part for name, part in dict(stored.get("files") or {}).items() if name.startswith(own)}
+        fix = f"export it again (`palaestra export`); to take it as it is, delete \"files\" in {folder / _LIST}"
+        checksums.check(folder, files, _LIST, fix)
         made: dict[str, Policy] = {}
         for name, part in parts.items():
             if name in given:

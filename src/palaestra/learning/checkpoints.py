@@ -109,6 +109,11 @@ def latest(directory: Path) -> Path | None:
     return None
 
 
+def newest(directory: Path) -> Path | None:
+    """The newest checkpoint, whole or damaged; None if there is none."""
+    return next(reversed(list(_stored(directory))), None)
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is whole."""
     try:

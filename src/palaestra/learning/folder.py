@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from palaestra.algebra import checksums
 from palaestra.algebra.files import whole
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning import checkpoints, seal
+from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 
 
@@ -69,7 +70,7 @@ class RunFolder:
                     f"{self.path}: the run was made with {name}={made.get(name)!r}, not {value!r}; "
                     "resume it with the same settings, or choose another directory"
                 )
-        seal.check(self.path, state.get("files", {}), found.name, f"delete {self.path} to begin it again")
+        checksums.check(self.path, state.get("files", {}), found.name, f"delete {self.path} to begin it again")
         return state
 
     def start(self) -> dict[str, Any] | None:
@@ -79,7 +80,7 @@ class RunFolder:
 
     def write_checkpoint(self, iteration: int, state: dict[str, Any]) -> None:
         """Keep a state, sealing what it was made with, and remove older ones."""
-        sealed = seal.seal(self.path, ("metrics.jsonl", *self.files))
+        sealed = checksums.checksums(self.path, ("metrics.jsonl", *self.files))
         checkpoints.save(self.checkpoints, iteration, state | {"files": sealed})
         checkpoints.prune(self.checkpoints, self.keep)
 

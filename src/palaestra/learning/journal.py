@@ -36,7 +36,7 @@ class Journal:
         """Read the file and forget, there too, what came after `iteration`.
 
         A last line that a killed process left half-written goes as well. That what is left is whole is for whoever
-        sealed it to say; see `learning.seal`.
+        sealed it to say; see `algebra.checksums`.
 
         Raises:
             StorageError: the file cannot be read or written, or a line that should stay is none of ours.

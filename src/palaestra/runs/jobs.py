@@ -19,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from palaestra.algebra.checksums import signed
 from palaestra.algebra.files import plain, read_object, write_json, write_text
 from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
@@ -139,9 +140,10 @@ def _open(recipe: Recipe, directory: Path) -> None:
 def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     versions = results[-1]["versions"]
     write_json(directory / "environment.json", versions)
-    summary = plain(summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions})
+    found = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions}
+    summary = signed(plain(found))
     write_json(directory / "summary.json", summary)
-    return summary  # type: ignore[no-any-return]
+    return summary
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 import scipy
 
+from palaestra.algebra import checksums
 from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError, nearest
 from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
 from palaestra.evaluation.teamwork import economy
-from palaestra.learning import seal
 from palaestra.runs.budget import Budget, cost, total, unit
 from palaestra.runs.measures import lower_is_better
 from palaestra.runs.parts import EvaluationPart
@@ -330,7 +330,7 @@ def check_result(seed: Path, result: Mapping[str, Any]) -> None:
     if lacking:
         raise StorageError(f"{path}: damaged: {min(lacking)!r} is missing; delete it, and --resume writes it again")
     fix = f"delete {seed} and let --resume train it again (for evaluation.parquet, deleting result.json is enough)"
-    seal.check(seed, result.get("files", {}), path.name, fix)
+    checksums.check(seed, result.get("files", {}), path.name, fix)
 
 
 # -- any table --------------------------------------------------------------------------------------------------------

@@ -18,13 +18,14 @@ from typing import Any
 import polars as pl
 
 from palaestra.agents import Team
+from palaestra.algebra.checksums import checksums
 from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
 from palaestra.envs.base import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_proof, success_interval, trials
-from palaestra.learning import checkpoints, demonstrations, seal, supervised_warm_start
+from palaestra.learning import checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
@@ -120,7 +121,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         **clock.read(),
         "versions": versions(),
         "recipe": digest(recipe),
-        "files": seal.seal(directory, (*SEALED, *RESULTS)),
+        "files": checksums(directory, (*SEALED, *RESULTS)),
     }
     write_json(directory / "result.json", result)
     return result

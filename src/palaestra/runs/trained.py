@@ -46,16 +46,22 @@ def export(
     were kept, the one whose look at held-out tasks was best, not the last. trust: code that the recipe names may run.
 
     Raises:
-        InputError: there is no such run, seed or policy, or no checkpoint that is whole.
+        InputError: there is no such run, seed or policy, or no checkpoint.
+        StorageError: the last checkpoint is damaged; names it.
     """
     recipe, seeds = load_run(run, trust=trust)
     seed = seeds[0] if seed is None else seed
     if seed not in seeds:
         raise InputError(f"{run}: no seed {seed} there; its seeds: {', '.join(map(str, seeds))}")
     directory = run / f"seed-{seed}"
-    found = checkpoints.latest(directory / "checkpoints")
+    found = checkpoints.newest(directory / "checkpoints")
     if found is None:
-        raise InputError(f"{directory}: no checkpoint that is whole; go on with `palaestra train … --resume`")
+        raise InputError(f"{directory}: no checkpoint there; go on with `palaestra train … --resume`")
+    if fault := checkpoints.damage(found):
+        raise StorageError(
+            f"{found}: {fault}; restore it from a backup, delete it to export the one before, or train it again with "
+            "`palaestra train … --resume`"
+        )
     if best:
         found = _best(directory, recipe.evaluation.measure) or found
     team = _untrained(resolve(alone(recipe)), seed, directory, trust)

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from palaestra.algebra.checksums import check, check_signed
 from palaestra.algebra.files import parse_object, read_object, read_text
 from palaestra.errors import InputError, StorageError
 
@@ -95,16 +96,23 @@ def load_run(path: Path) -> Run:
     )  # seed-10 after seed-9
     if not folders and not any((path / name).exists() for name in ("recipe.yaml", "summary.json")):
         raise InputError(f"{path}: not a run directory: it has neither recipe.yaml nor summary.json nor seed-*")
+    summary = read_object(path / "summary.json")
+    if summary is not None:
+        check_signed(summary, path / "summary.json", "let `palaestra train … --resume` write it again")
+        summary.pop("checksum", None)
     return Run(
         path=path,
         recipe=read_text(path / "recipe.yaml"),
         environment=read_object(path / "environment.json") or {},
-        summary=read_object(path / "summary.json"),
+        summary=summary,
         seeds=tuple(_load_seed(folder) for folder in folders),
     )
 
 
 def _load_seed(folder: Path) -> Seed:
+    result = read_object(folder / "result.json") or {}
+    if isinstance(files := result.get("files"), dict):
+        check(folder, files, "result.json", f"delete {folder} and let --resume train it again")
     metrics, torn = load_metrics(folder / "metrics.jsonl")
     newest = max(folder.glob("turns/iteration-*.parquet"), key=lambda p: (len(p.name), p.name), default=None)
     shares = read_object(folder / "contributions.json") or {}

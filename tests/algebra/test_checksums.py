@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from palaestra.algebra.checksums import check, checksums
 from palaestra.errors import StorageError
-from palaestra.learning.seal import check, seal
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def sealed(tmp_path: Path) -> dict[str, dict[str, object]]:
     (tmp_path / "metrics.jsonl").write_bytes(b"one\ntwo\n")
     (tmp_path / "start").mkdir()
     (tmp_path / "start" / "manifest.json").write_bytes(b"{}")
-    found = seal(tmp_path, ("metrics.jsonl", "look-*.parquet", "start/*.json", "absent.json"))
+    found = checksums(tmp_path, ("metrics.jsonl", "look-*.parquet", "start/*.json", "absent.json"))
     assert {name: part["size"] for name, part in found.items()} == {
         "look-1.parquet": 4, "metrics.jsonl": 8, "start/manifest.json": 2,
     }  # fmt: skip

@@ -1,11 +1,13 @@
-"""Sizes and checksums of the files that a result is read from, so that none of them changes unnoticed.
+"""Checksums of the files that a result is read from, so that none of them changes unnoticed.
 
-A checkpoint seals the journals and looks that were there when it was made; `result.json` seals what the summary reads.
+A checkpoint has those of the journals and periodic evaluations that were there when it was made, `result.json` those of
+what the summary reads, `team.json` those of the policies, and `summary.json` its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,26 +15,29 @@ from typing import Any
 
 from palaestra.errors import StorageError
 
-Sealed = dict[str, dict[str, Any]]
+Checksums = dict[str, dict[str, Any]]
 """File (relative to the directory) -> {"size", "sha256"}."""
 
 _BLOCK = 2**20
 
 
-def seal(directory: Path, patterns: Iterable[str]) -> Sealed:
+def checksums(directory: Path, patterns: Iterable[str]) -> Checksums:
     """Size and SHA-256 of the files in `directory` that match, once they are on disk.
 
     Raises:
         StorageError: one of them cannot be read.
     """
-    found = {path for pattern in patterns for path in directory.glob(pattern)}
+    found = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
     return {path.relative_to(directory).as_posix(): _measured(path, sync=True) for path in sorted(found)}
 
 
 def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix: str) -> None:
-    """Every file is as it was when it was sealed; a journal (.jsonl) may have grown since.
+    """Check that every file is as it was; a journal (.jsonl) may have grown since.
 
-    by: what was made with them. fix: what to do.
+    Args:
+        directory: that the names are relative to.
+        sealed: what `checksums` returned.
+        by: what was made with the files. fix: what to do.
 
     Raises:
         StorageError: names the file and what is wrong with it.
@@ -42,6 +47,26 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
         fault = _fault(path, was["size"], was["sha256"])
         if fault:
             raise StorageError(f"{path} {fault}, {by} was made with it as it was: restore it from a backup, or {fix}")
+
+
+def signed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with its own checksum, under "checksum"."""
+    return {**data, "checksum": _digest(data)}
+
+
+def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
+    """Check an object that `signed` made; one without a checksum was not made by it, and passes.
+
+    Raises:
+        StorageError: it was changed; names the file and the fix.
+    """
+    if "checksum" in data and data["checksum"] != _digest(data):
+        raise StorageError(f"{path} was changed after it was written: restore it from a backup, or {fix}")
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in data.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode(errors="replace")).hexdigest()
 
 
 def _fault(path: Path, size: int, digest: str) -> str | None:
