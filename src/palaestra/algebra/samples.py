@@ -189,7 +189,10 @@ def _quantile(samples: Samples, q: float) -> np.ndarray:
 
 
 def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray:
-    """Rank of each value in its key from 1, as scipy.stats.rankdata; NaN where `keep` is False."""
+    """Rank of each value in its key from 1, as scipy.stats.rankdata; NaN where `keep` is False.
+
+    Values that differ by rounding only are equal; see `differ`.
+    """
     rows = np.flatnonzero(keep)
     order = rows[np.lexsort((x[rows], codes.ids[rows]))]
     keys, values = codes.ids[order], x[order]
@@ -197,8 +200,10 @@ def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray
     starts = (np.cumsum(counts) - counts)[keys]
     position = np.arange(len(order)) - starts + 1.0
     new = np.ones(len(order), bool)
-    new[1:] = (keys[1:] != keys[:-1]) | (values[1:] != values[:-1])
+    new[1:] = (keys[1:] != keys[:-1]) | differ(values[1:], values[:-1])
     run = np.cumsum(new) - 1
+    if ties == "ordinal":  # equal ones in the order of the table
+        order = order[np.lexsort((order, run))]
     first = position[new][run]
     last = first + np.bincount(run)[run] - 1 if len(run) else first
     if ties == "dense":
@@ -209,6 +214,21 @@ def rank(x: np.ndarray, codes: Codes, keep: np.ndarray, ties: str) -> np.ndarray
         ranks = {"average": (first + last) / 2, "min": first, "max": last, "ordinal": position}[ties]
     result = np.full(len(x), np.nan)
     result[order] = ranks
+    return result
+
+
+def differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether numbers differ by more than rounding: .1 + .2 and .3 do not."""
+    return np.asarray((a != b) & ~np.isclose(a, b, rtol=1e-9, atol=1e-12))
+
+
+def without_noise(x: np.ndarray) -> np.ndarray:
+    """The same numbers; of those that differ by rounding only, the smallest in place of each."""
+    order = np.argsort(x)
+    new = np.ones(len(x), bool)
+    new[1:] = differ(x[order][1:], x[order][:-1])
+    result = np.empty(len(x))
+    result[order] = x[order][new][np.cumsum(new) - 1]
     return result
 
 

@@ -270,7 +270,7 @@ def oprl(
     scaled = raw / (highest(absolute(return_to_go(raw)), over=()) + 1e-6)
     steps = leave_one_out(scaled, over="group")
     if flavour == "code":
-        number = count(over="group", unit="episode")
+        number = count(whole, over="group", unit="episode")
         first = mean(scaled, over="group", unit="episode", where=in_first_turn(over="episode"))
         steps = ratio(number, number - 1.0, 1.0) * (scaled - first)
     return whole + weight * steps

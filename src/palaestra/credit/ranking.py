@@ -73,7 +73,8 @@ def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:
     a, b, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     rows = np.flatnonzero((keep == 1) & ~np.isnan(a + b))
     result = np.full(len(a), np.nan)
-    result[rows] = _smaller_in_both(a[rows], b[rows], evaluation.codes(node.options["over"]).ids[rows])
+    a, b = (samples.without_noise(each[rows]) for each in (a, b))
+    result[rows] = _smaller_in_both(a, b, evaluation.codes(node.options["over"]).ids[rows])
     return result
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from palaestra.algebra.codes import Codes, combine
 from palaestra.algebra.kernels import KERNELS, Evaluation
-from palaestra.algebra.keys import joined
+from palaestra.algebra.keys import is_scored, joined
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.returns import agent_return
 from palaestra.algebra.signals import (
@@ -99,7 +99,8 @@ def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -
     """
     if score is not None:
         return potential_difference(value, terminal=score)
-    return potential_difference(as_signal(value) + cumulative("reward", exclusive=True), terminal=agent_return())
+    earned = where(is_scored(agent_return()), fill_missing(cumulative("reward", exclusive=True), 0.0))
+    return potential_difference(as_signal(value) + earned, terminal=agent_return())
 
 
 @register()
