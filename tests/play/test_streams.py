@@ -43,9 +43,15 @@ def test_streams_are_uniform_and_independent_of_their_neighbours() -> None:
 
 @given(seed=small, other=small, group=small, iteration=small)
 def test_training_never_draws_a_seed_of_evaluation(seed: int, other: int, group: int, iteration: int) -> None:
-    assert Streams(seed, iteration).env_seed(group) % 2 == 0
-    assert Streams(other, iteration, "eval").env_seed(group) % 2 == 1
-    assert 0 <= Streams(seed, iteration).env_seed(group) < 2**31
+    assert 0 <= Streams(seed, iteration).env_seed(group) < 2**30
+    assert 2**30 <= Streams(other, iteration, "eval").env_seed(group) < 2**31
+
+
+@pytest.mark.parametrize("stream", ["train", "eval"])
+@pytest.mark.parametrize("sides", [2, 3, 4, 16])
+def test_both_halves_reach_what_an_env_makes_of_a_seed(stream: str, sides: int) -> None:
+    counts = np.bincount([Streams(0, stream=stream).env_seed(group) % sides for group in range(1600)], minlength=sides)
+    assert abs(counts / (1600 / sides) - 1).max() < 0.35
 
 
 def test_groups_rarely_share_a_seed() -> None:

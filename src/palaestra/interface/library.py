@@ -51,8 +51,10 @@ def train(
     need_torch()
     from palaestra.runs import jobs as runs
 
-    given = isinstance(recipe, Recipe)
-    made = override(recipe, typed(overrides)) if given else load(recipe, overrides, trust=trust)
+    if isinstance(recipe, Recipe):
+        made = override(recipe, typed(overrides))
+    else:
+        made = load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
     write_report(folder)

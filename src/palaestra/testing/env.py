@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.base import Action, Env, EnvFactory, Observation
+from palaestra.play.streams import Streams
 from palaestra.testing.step import check_names, check_observations, check_result, short
 
 Play = Callable[[Observation, np.random.Generator], Action]
@@ -48,7 +49,8 @@ def check_env(
         seeds: the episodes to play, at least two for `varied`.
         illegal: also send illegal actions (numbers out of range, masked ones, garbage): they must not raise, and where
             there are `choices` they must be reported as `valid=False`.
-        varied: at least two of the seeds must differ in what is seen; turn it off for games with one start.
+        varied: at least two of the seeds must differ in what is seen, and the seeds of training and those of evaluation
+            must not each have starts of their own; turn it off for games with one start.
         max_steps: steps after which an episode counts as endless.
         play: a legal answer to an observation; needed for free text of which random words are not legal.
 
@@ -78,6 +80,7 @@ def check_env(
     _check_starts(traces)
     if varied:
         _check_varied(env, seeds, player)
+        _check_halves(env)
     if illegal:
         for seed in seeds:
             _check_illegal(factory(), seed, player, len(traces[seed]) - 1)
@@ -217,6 +220,22 @@ def _check_varied(env: Env, seeds: Sequence[int], player: _Player) -> None:
     if len(seeds) > 1 and all(episode == episodes[0] for episode in episodes):
         raise AssertionError(
             f"the seeds {list(seeds)} all give the same episode: is the seed used? (else varied=False)"
+        )
+
+
+def _check_halves(env: Env, count: int = 16) -> None:
+    """Training and evaluation draw their reset seeds from two halves; both must reach the same kinds of starts."""
+    halves = {
+        stream: [repr(_plain(env.reset(Streams(0, stream=stream).env_seed(group)))) for group in range(count)]
+        for stream in ("train", "eval")
+    }
+    train, test = (set(starts) for starts in halves.values())
+    few = max(len(train), len(test)) <= count // 2
+    if len(train | test) > 1 and ((few and not train & test) or min(len(train), len(test)) == 1):
+        raise AssertionError(
+            f"{count} seeds of training give {len(train)} different starts, {count} of evaluation {len(test)}, and "
+            f"{len(train & test)} are in both: the start is chosen by a part of the seed that says which half it is "
+            "of; use np.random.default_rng(seed) or the seed's low bits"
         )
 
 
