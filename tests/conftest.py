@@ -20,7 +20,7 @@ from palaestra.play import children
 from palaestra.play.garbage import set_aside_for_good
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from quick import Trained
 
@@ -50,6 +50,15 @@ collect_ignore = ["plugin"]  # a package of its own: importing it here would reg
 WORLDS = Path(__file__).parent / "worlds"
 if str(WORLDS) not in sys.path:
     sys.path.append(str(WORLDS))  # also that of the processes in which seeds run
+
+
+@pytest.fixture(autouse=True)
+def environment_is_kept() -> Iterator[None]:
+    """The command line sets `PYTHONSAFEPATH` for the children of its process, and here that process is the tests'."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    yield
+    if before is None:
+        os.environ.pop("PYTHONSAFEPATH", None)
 
 
 def train_quick(folder: Path) -> None:

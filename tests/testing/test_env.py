@@ -67,6 +67,14 @@ class IgnoresTheSeed(Race):
         return super().reset(0)
 
 
+class PlaysOtherTasksInEvaluation(Race):
+    def reset(self, seed: int) -> Any:
+        super().reset(seed)
+        self.goal = 3 + seed % 3 + 3 * (seed >> 30 & 1)
+        self.task = f"race:{self.goal}"
+        return self.observe()
+
+
 class DrawsFromNowhere(Race):
     def reset(self, seed):
         return super().reset(int(np.random.default_rng().integers(1000)))
@@ -281,6 +289,7 @@ class HasNoAgents:
 
 
 BROKEN = {
+    PlaysOtherTasksInEvaluation: "none is in both",
     IgnoresTheSeed: r"seeds \[.*\] all give the same episode",
     DrawsFromNowhere: "seed ., played .*: step 0 differs",
     RemembersTheLastGame: "seed ., played twice in one env: step 0 differs",

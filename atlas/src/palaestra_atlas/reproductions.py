@@ -41,6 +41,7 @@ __all__ = [
     "train_arms",
 ]
 
+
 @dataclass(frozen=True)
 class Exact:
     """A check without chance that takes milliseconds: worked numbers, an identity.

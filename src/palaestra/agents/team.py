@@ -180,7 +180,7 @@ class Team(Mapping[str, Policy]):
         asked = [part for name, part in parts.items() if name not in given]
         own = tuple(f"{part['folder']}/" for part in asked if part and "folder" in part)
         files = {name: part for name, part in dict(stored.get("files") or {}).items() if name.startswith(own)}
-        fix = f"export it again (`palaestra export`); to take it as it is, delete \"files\" in {folder / _LIST}"
+        fix = f'export it again (`palaestra export`); to take it as it is, delete "files" in {folder / _LIST}'
         checksums.check(folder, files, _LIST, fix)
         made: dict[str, Policy] = {}
         for name, part in parts.items():

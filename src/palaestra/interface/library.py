@@ -51,10 +51,7 @@ def train(
     need_torch()
     from palaestra.runs import jobs as runs
 
-    if isinstance(recipe, Recipe):
-        made = override(recipe, typed(overrides))
-    else:
-        made = load(recipe, overrides, trust=trust)
+    made = override(recipe, typed(overrides)) if isinstance(recipe, Recipe) else load(recipe, overrides, trust=trust)
     folder = Path("runs") / made.name if directory is None else Path(directory)
     summary = runs.train(made, folder, resume=resume, jobs=jobs, ranks=ranks, console=console)
     write_report(folder)

@@ -11,6 +11,7 @@ import textwrap
 import types
 from collections.abc import Iterable, Sequence
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -194,9 +195,14 @@ def load(source: str | Path, overrides: Sequence[str] = (), *, trust: bool = Fal
 
 
 def look(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe to be read, not run: nothing that it names is imported, so names from its own modules stay unchecked."""
+    """A recipe to be read, not run: nothing of its own is imported.
+
+    Names are checked where that takes no code but this package's: not those from a file's own modules, and none without
+    torch.
+    """
     data, where, shipped = _data(source, overrides)
-    return _validated(data, where, only_read=not shipped and bool(code_in(data)))
+    unchecked = not shipped and bool(code_in(data))
+    return _validated(data, where, only_read=unchecked or find_spec("torch") is None)
 
 
 def validate(data: dict[str, Any], where: str = "recipe", *, trust: bool = False) -> Recipe:

@@ -58,7 +58,7 @@ parts:
 SHIFT = """  out: {at: "small_atlas.method:weighted_mean", default: {shift: 0.0}}
   checks: [experiment]
 """
-CHECKS = '''
+CHECKS = """
 import numpy as np
 
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -81,7 +81,7 @@ def measure(seeds):
     draws = [np.random.default_rng(seed).normal(size=1000) for seed in seeds]
     found = float(np.mean([weighted_mean(x, np.ones(1000)) for x in draws]))
     return Outcome({"mean": found}, found > 0.9)
-'''
+"""
 USE = """use: {line: palaestra evaluate a=a.csv --json, without: palaestra evaluate b=b.csv --json,
       data: "small_atlas.catalog.family.s007_mean:data", measure: 'printed("0.success.mean")',
       direction: higher, least: 0.4}

@@ -35,7 +35,7 @@ class Lottery:
         self.array, self.broken, self.task = array, broken, ""
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
-        number = seed // 2 % len(GOOD)
+        number = seed % len(GOOD)
         if number == self.broken:
             raise RuntimeError("lost")
         self.right, self.task = GOOD[number], f"task {number}"

@@ -21,12 +21,8 @@ def test_the_second_bit_of_every_seed_says_whether_it_has_come():
 
 
 def test_a_bandit_finds_its_way_after_it():
-    def success(discount):
-        learned = learn("routing", {"policies": {"route": {"options": {"discount": discount}}},
-                                    "stages": ["shock(at_step=40)"], "train": {"iterations": 80}}, seed=0)  # fmt: skip
-        return np.array(learned.curve())
-
-    forgets = success(0.99)
+    changes = {"stages": ["shock(at_step=40)"], "train": {"iterations": 80}}
+    forgets = np.mean([learn("routing", changes, seed=seed).curve() for seed in range(4)], axis=0)
     assert forgets[30:39].mean() > 0.7
-    assert forgets[39:43].mean() < forgets[30:39].mean()
+    assert forgets[39:43].mean() < forgets[30:39].mean() - 0.1
     assert forgets[60:].mean() > 0.65

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from palaestra.algebra.registry import REGISTRIES
-from palaestra.errors import InputError, nearest
-from palaestra.interface.cli.app import Json, app, out, show
+from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.interface.cli.app import Json, app, err, out, show
 
 HOMES = (
     "palaestra.algebra.tree",
@@ -37,19 +37,48 @@ HOMES = (
 def listed(kind: str | None = None) -> dict[str, dict[str, str]]:
     """One line of doc for each name, by kind; `reward` are the signals of the package of rewards and of plugins'.
 
+    Without torch, kinds of which the module needs it are left out, with a line on standard error.
+
     Raises:
         InputError: there is no such kind.
+        MissingExtraError: nothing is listed because the module of this kind needs torch.
     """
-    for home in HOMES:
-        importlib.import_module(home)
-    found = {name: {each: registry.doc(each) for each in registry} for name, registry in REGISTRIES.items()}
+    without = _import_homes()
+    found = {}
+    for name, registry in REGISTRIES.items():
+        try:
+            found[name] = {each: registry.doc(each) for each in registry}
+        except ModuleNotFoundError as error:
+            without.append(_torch_only(error, name))
     signals = REGISTRIES["signal"]
     found["reward"] = {name: text for name, text in found["signal"].items() if ".rewards" in signals[name].__module__}
     if kind is None:
+        if without:
+            err.print(f"not listed without torch: {', '.join(without)} (pip install 'palaestra[train]')")
         return found
+    if kind not in found and without:
+        raise missing_extra("torch", "train")
     if kind not in found:
         raise InputError(f"names: there is no kind {kind!r}{nearest(kind, found)} (`palaestra names` lists all)")
     return {kind: found[kind]}
+
+
+def _import_homes() -> list[str]:
+    """Import the modules of all kinds; return those that cannot be imported because torch is missing."""
+    without = []
+    for home in HOMES:
+        try:
+            importlib.import_module(home)
+        except ModuleNotFoundError as error:
+            without.append(_torch_only(error, home))
+    return without
+
+
+def _torch_only(error: ModuleNotFoundError, what: str) -> str:
+    """`what`, if torch is all that is missing; else the error is raised."""
+    if error.name != "torch":
+        raise error
+    return what
 
 
 @app.command(short_help="What recipes and expressions may name.")

@@ -73,8 +73,8 @@ def played(seed: int) -> pl.DataFrame:
     criterion="worked values (.12, .22, .27, -.02) and interaction .13 exact, where removals add up to .81 instead of "
     ".59; of independent runs the error at 50, 200, 1000 tasks is .037, .018, .008 (within .002) and reflection is "
     "below 0 in .80 to .95; played on 100 tasks, values are within 3 standard errors of the exact ones, and their "
-    "error is below that of 200 independent ones, in every seed (held on a fresh block of two)",
-    seeds=(0, 1),
+    "error is below that of 200 independent ones, in every seed (of seeds 0 to 29, 29 had all values within 3)",
+    seeds=(30, 31),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Worked, drawn, played."""

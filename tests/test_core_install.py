@@ -1,0 +1,109 @@
+"""The commands that the README promises of the core install, in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def requirements(name: str, found: dict[str, None]) -> dict[str, None]:
+    """Distributions that `name` requires without extras, itself left out."""
+    for line in distribution(name).requires or ():
+        required = re.match(r"[\w.-]+", line)
+        if required and "extra ==" not in line and "sys_platform ==" not in line and required[0] not in found:
+            found[required[0]] = None
+            requirements(required[0], found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def palaestra(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command in a virtual environment of links to what the core requires, and to nothing else."""
+    home = tmp_path_factory.mktemp("core")
+    venv.create(home, symlinks=True)
+    site = next(home.glob("lib/python*/site-packages"))
+    for name in requirements("palaestra", {}):
+        found = distribution(name)
+        for top in {Path(str(file)).parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(found.locate_file(top))))
+    (site / "palaestra.pth").write_text(str(ROOT / "src"))
+    script = home / "bin" / "palaestra"
+    script.write_text(f"#!{home}/bin/python\nfrom palaestra.interface.cli import main\nmain()\n")
+    script.chmod(0o755)
+    return script
+
+
+def told(command: Path, *arguments: str, cwd: Path) -> tuple[int, str, str]:
+    done = subprocess.run([command, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_environment_has_no_torch(palaestra: Path, tmp_path: Path) -> None:
+    for absent in ("torch", "transformers", "openai", "palaestra_atlas", "inspect_ai"):
+        done = subprocess.run([palaestra.parent / "python", "-c", f"import {absent}"], capture_output=True, text=True)
+        assert f"No module named '{absent}'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["recipes"], "kuhn-selfplay"),
+        (["recipes", "cups"], "warm_start"),
+        (["recipes", "cups", "--explain"], "independent trainings"),
+        (["recipes", "--schema"], "properties"),
+        (["names"], "grpo"),
+        (["names", "signal"], "grpo"),
+        (["names", "env"], "cups"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_lists_works(palaestra: Path, tmp_path: Path, arguments: list[str], expected: str) -> None:
+    code, out, err = told(palaestra, *arguments, cwd=tmp_path)
+    assert code == 0, err
+    assert expected in out
+    assert "Traceback" not in err
+
+
+def test_every_command_has_help(palaestra: Path, tmp_path: Path) -> None:
+    _, out, _ = told(palaestra, "--help", cwd=tmp_path)
+    commands = re.findall(r"^  ([a-z][a-z-]+)  ", out, flags=re.MULTILINE)
+    assert len(commands) >= 12
+    for command in commands:
+        code, out, err = told(palaestra, command, "--help", cwd=tmp_path)
+        assert code == 0, err
+        assert "--help" in out
+
+
+def test_logs_are_evaluated_ranked_sorted_and_audited(palaestra: Path, tmp_path: Path) -> None:
+    rows = [
+        {"task": f"t{task}", "system": system, "success": (task + number) % 3 == 0, "score": (task % 5) / 5}
+        for number, system in enumerate(("a", "b"))
+        for task in range(30)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "log.csv")
+    code, out, err = told(palaestra, "evaluate", "log.csv", "--report", "page.html", cwd=tmp_path)
+    assert code == 0, err
+    assert "success" in out
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+    games = "".join(f"{one},{two},{result}\n" for one, two, result in (("x", "y", 1), ("y", "z", 1), ("x", "z", 0.5)))
+    (tmp_path / "games.csv").write_text("a,b,score\n" + games)
+    code, out, err = told(palaestra, "rank", "games.csv", cwd=tmp_path)
+    assert code == 0, err
+    code, out, err = told(palaestra, "triage", "log.csv", "--budget", "5", cwd=tmp_path)
+    assert code == 0, err
+
+
+def test_what_needs_torch_names_the_extra(palaestra: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"prompt": "p", "chosen": "a b", "rejected": "c"}\n' * 20)
+    for arguments in (["train", "cups"], ["fit-reward", "pairs.jsonl", "--out", "model"], ["names", "term"]):
+        code, _, err = told(palaestra, *arguments, cwd=tmp_path)
+        assert (code, "pip install 'palaestra[train]'" in err) == (2, True), err
