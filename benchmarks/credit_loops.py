@@ -130,6 +130,16 @@ def verl_grpo(rewards: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return group_loop(scores, keys).numpy()
 
 
+def verl_vectorised(rewards: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """verl's vectorised GRPO. keys: texts, as its trainer makes them, or integers."""
+    import torch
+    from verl.trainer.ppo.core_algos import compute_grpo_vectorized_outcome_advantage
+
+    scores = torch.from_numpy(rewards.copy())
+    advantages, _ = compute_grpo_vectorized_outcome_advantage(scores[:, None], torch.ones(len(scores), 1), keys)
+    return advantages[:, 0].numpy()
+
+
 def discounted_returns_loop(rewards: np.ndarray, trajectory: np.ndarray) -> np.ndarray:
     """Returns of each trajectory, then put in place by scanning all trajectory ids for every row: quadratic."""
     by_trajectory = {}
@@ -264,6 +274,32 @@ def side_by_side(console: Console, rng: np.random.Generator) -> list[tuple[str, 
     return [*verdicts, (f"largest difference {largest:.0e}, at most {EQUAL:.0e}", largest <= EQUAL)]
 
 
+def vectorised(console: Console, rng: np.random.Generator) -> list[tuple[str, bool]]:
+    """Both vectorised: ours, cold and warm, and verl's, with keys of text and of integers."""
+    if not HAS_VERL:
+        console.print("verl's vectorised GRPO is not measured: verl is not installed.")
+        return []
+    table = Table(title="Vectorised GRPO, ms")
+    for heading in ("rows", "verl, keys of text", "verl, integer keys", "ours, cold", "ours, warm"):
+        table.add_column(heading, justify="right")
+    verdicts = []
+    for rows in GRPO_ROWS:
+        turns = play(rng, np.ones(rows, np.int64), ("solo",))
+        turns = turns.with_column(reward=np.round(rng.normal(size=rows), 2))
+        rewards, group, signal = turns["reward"].to_numpy(), turns["group"].to_numpy(), grpo(flavour="verl")
+        names = keys_of_strings(group)
+        text = milliseconds(lambda r=rewards, k=names: verl_vectorised(r, k), 31)  # type: ignore[misc]
+        number = milliseconds(lambda r=rewards, k=group: verl_vectorised(r, k), 31)  # type: ignore[misc]
+        first = milliseconds(cold(signal, turns), 31)
+        again = milliseconds(lambda s=signal, t=turns: s.evaluate(t), 31)  # type: ignore[misc]
+        table.add_row(f"{rows:,}", *(f"{each:.2f}" for each in (text, number, first, again)))
+        if rows >= FROM_ROWS:
+            share = f"GRPO of {rows:,} rows, keys of text: {first / text:.2f} of the time of verl's vectorised"
+            verdicts.append((share, first < text))
+    console.print(table)
+    return verdicts
+
+
 def main() -> int:
     """Measure, print, and say whether the criteria hold: 0 if they all do."""
     console = Console(width=120)
@@ -276,6 +312,7 @@ def main() -> int:
 
         torch.set_num_threads(1)
         verdicts += side_by_side(console, rng)
+        verdicts += vectorised(console, rng)
     else:
         console.print("The loops of trainers are not measured: torch is not installed.")
     for text, holds in verdicts:

@@ -55,12 +55,11 @@ def code_array(values: pa.Array | pa.ChunkedArray | np.ndarray) -> Codes:
     return Codes(pl.Series(encoded.indices).to_numpy().astype(np.int64), len(encoded.dictionary))
 
 
-def densify(values: np.ndarray) -> Codes:
-    """Codes of int64 values: by counting if their range is small, else by sorting."""
+def densify(values: np.ndarray, size: int | None = None) -> Codes:
+    """Codes of int64 values: by counting if their range is small, else by sorting. size: they are in [0, size)."""
     if not len(values):
         return Codes(values, 0)
-    low = int(values.min())
-    span = int(values.max()) - low + 1
+    low, span = (0, size) if size is not None else _range(values)
     if span > 4 * len(values) + 1024:
         return _by_sorting(values - low, span) if span < 2**63 else _by_sorting(values, span)
     shifted = values - low
@@ -68,6 +67,12 @@ def densify(values: np.ndarray) -> Codes:
     used[shifted] = True
     size = int(used.sum())
     return Codes(shifted if size == span else (np.cumsum(used) - 1)[shifted], size)
+
+
+def _range(values: np.ndarray) -> tuple[int, int]:
+    """The least value, and how many integers there are from it to the largest; Python's integers do not overflow."""
+    low = int(values.min())
+    return low, int(values.max()) - low + 1
 
 
 def _by_sorting(values: np.ndarray, span: int) -> Codes:
@@ -95,11 +100,13 @@ def combine(*parts: Codes) -> Codes:
     """Codes of several keys together: one pass over the rows, unless the product of their sizes is too large."""
     parts = tuple(part for part in parts if part.size > 1) or parts[:1]
     together = parts[0]
+    if together.size == len(together.ids):
+        return together  # a key of its own for every row: no further key can divide it
     for part in parts[1:]:
         if together.size * part.size >= 2**62 >> len(part.ids).bit_length():  # leaves room for sorting, below
             together = densify(together.ids)
         together = Codes(together.ids * part.size + part.ids, together.size * part.size)
-    return together if len(parts) == 1 else densify(together.ids)
+    return together if len(parts) == 1 else densify(together.ids, together.size)
 
 
 def order_rows(codes: Codes, turn: np.ndarray | None, seat: Callable[[], np.ndarray] | None = None) -> Segments:

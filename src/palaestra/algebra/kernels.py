@@ -194,6 +194,9 @@ class Evaluation:
 
     def _statistic(self, node: Signal) -> Value:
         x, codes, keep, lengths = self._inputs(node)
+        alone = lengths is None and codes.size == len(x) and keep.all()
+        if alone and node.op in ("mean", "total") and node.options["unit"] == "row":
+            return x  # every row has a key of its own, as in episodes of one turn
         if node.op == "rank":
             result = rank(x, codes, keep, node.options["ties"])
         else:
@@ -245,6 +248,8 @@ class Evaluation:
                 pair = Codes(np.repeat(pair.ids, lengths), pair.size)
         else:
             pair = distinct(x, codes)
+        if taken is None and lengths is None and pair.size == len(x):
+            return Samples(x, codes.ids, codes.size), x
         means = reduce(x, pair, taken).means
         key = np.zeros(pair.size, np.int64)
         key[pair.ids] = codes.ids
