@@ -487,7 +487,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert farmed.value.code == 1
     assert "repeats: ten idle copies" in said
     assert "row 2: episode=0 turn=2" in said
-    assert "repetition, without end\n" in said  # one line each, however narrow the terminal
+    assert "still so after 200\n" in said  # one line each, however narrow the terminal
     late = scored().with_column(episode=[1_234_567] * 4).save(tmp_path / "late.parquet")
     with pytest.raises(SystemExit):
         main(["audit", str(late), "--reward", "score", "--only", "repeats"])
@@ -507,3 +507,69 @@ def test_components_are_numbers_or_flags() -> None:
     turns = walk([[0, 1]], r_share=[0.5, 1.0], r_flag=[True, False], r_word=["a", "b"], other=[1.0, 2.0])
     assert component_columns(turns) == ["r_share", "r_flag"]
     assert component_columns(turns, col("r_flag") + col("other")) == ["r_flag"]
+
+
+# -- failure against success ----------------------------------------------------------------------------------------
+
+
+def played(lengths: list[int], solved: list[bool], **columns: list) -> Turns:
+    """Episodes of one task; the state counts turns, and the last one says what came of it."""
+    success = np.repeat(solved, lengths).tolist()
+    return walk([list(range(n)) for n in lengths], success=success, group=[0] * sum(lengths), **columns)
+
+
+def findings_of(turns: Turns, text: str) -> dict[str, str]:
+    return {finding.audit: finding.verdict for finding in audit(turns, parse(text))}
+
+
+def test_a_bonus_for_giving_up_early_is_found() -> None:
+    turns = played([2, 8, 9, 12], [False, True, True, False])
+    text = "on_last(where('success', 1.0, 0.05 * (20 - col('turn'))))"
+    finding = audit(turns, parse(text), only=("outcome",))[0]
+    assert (finding.verdict, finding.numbers["best_failure"], finding.numbers["worst_success"]) == (
+        "pass",
+        pytest.approx(0.95),
+        1.0,
+    )
+    more = audit(turns, parse(text.replace("1.0", "0.5")), only=("outcome",))[0]
+    assert (more.verdict, more.numbers["best_failure"], more.numbers["median_success"]) == (
+        "fail",
+        pytest.approx(0.95),
+        0.5,
+    )
+    assert more.rows[0]["episode"] == 0
+    assert findings_of(turns, "on_last('success')")["outcome"] == "pass"
+
+
+def test_a_payment_in_every_fifth_turn_is_without_end() -> None:
+    turns = played([12, 12], [True, False])
+    every_fifth = as_signal(pl.when(pl.col("turn") % 5 == 4).then(0.3).otherwise(0.0))
+    for first in (0, 3):
+        assert repeat_insertion(turns.filter(pl.col("turn") >= first), every_fifth).verdict == "fail"
+
+
+def test_a_sum_with_a_bound_is_not_without_end() -> None:
+    turns = played([6, 7, 8], [True, False, True], words=[1.0] * 21)
+    bounded = parse("on_last(clip(total('words', over=('episode', 'agent')) / 60, high=1))")
+    assert repeat_insertion(turns, bounded).verdict == "pass"
+    assert repeat_insertion(turns, parse("on_last(total('words', over=('episode', 'agent')) / 60)")).verdict == "fail"
+
+
+def test_shaping_is_not_warned_of() -> None:
+    states = [[0, 1, 2, 3], [0, 2, 1, 2, 1, 4], [0, 3, 2, 1, 0]]
+    phi = [(state * 7 % 5) / 5 for each in states for state in each]
+    success = [True] * 4 + [False] * 6 + [True] * 5
+    turns = walk(states, success=success, group=[0] * 15, truncated=[False] * 15, phi=phi)
+    verdicts = findings_of(turns, "shape('phi')")
+    assert "warn" not in verdicts.values()
+    assert verdicts["outcome"] == verdicts["order"] == "cannot tell"
+    assert findings_of(turns, "on_last('success') + shape('phi')")["outcome"] == "pass"
+
+
+def test_in_a_game_with_a_winner_each_agent_counts_by_itself() -> None:
+    won = [True, False, False, True]
+    turns = Turns({"episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "agent": ["a", "b"] * 2, "success": won})
+    finding = audit(turns, parse("1.0 * col('success')"), only=("outcome",))[0]
+    assert (finding.verdict, finding.numbers["successes"]) == ("pass", 2)
+    worse = audit(turns, parse("-1.0 * col('success')"), only=("outcome",))[0]
+    assert worse.verdict == "fail"

@@ -27,6 +27,7 @@ from palaestra.evaluation.audits.distance import (
 )
 from palaestra.evaluation.audits.finding import Finding, per_turn, require
 from palaestra.evaluation.audits.order import compare_rewards, order_audit, value_order_correlation
+from palaestra.evaluation.audits.outcome import outcome_audit
 from palaestra.evaluation.audits.repeats import insert_copies, repeat_insertion
 from palaestra.evaluation.audits.telescoping import telescopes
 
@@ -48,6 +49,7 @@ __all__ = [
     "max_mean_cycle",
     "optimal_policy",
     "order_audit",
+    "outcome_audit",
     "paid",
     "regret",
     "repeat_insertion",
@@ -65,13 +67,14 @@ AUDITS: dict[str, Callable[..., Finding]] = {
     "cycles": cycle_gain,
     "scale": scale_sensitivity,
     "order": order_audit,
+    "outcome": outcome_audit,
     "farming": component_farming,
 }
 LOOKED_AT = (
     "run", "iteration", "group", "episode", "turn", "agent", "state", "action", "reward", "success", "truncated",
 )  # fmt: skip
 """Columns that audits look at besides components and what a reward reads."""
-DISCOUNTED = ("telescoping", "repeats", "cycles", "distance")
+DISCOUNTED = ("telescoping", "repeats", "cycles", "order", "outcome", "distance")
 
 
 def audit(

@@ -1,7 +1,8 @@
 """Growth and chance: does what repetition earns go on for ever, and is it more than luck?
 
-A sum over n repetitions is unbounded if the n-th pays no less than about 1/n of the first: between repetition 20 and
-36 such a payment halves at most. 1/√n and a constant can be farmed, 1/n³ and a bonus paid once cannot.
+A sum over n repetitions is unbounded if the n-th pays no less than about 1/n of the first. The 40 repetitions up to the
+200th are compared with the 40 up to the 60th: 40, so that a payment in every fifth or eighth turn counts in both. 1/√n
+and a constant can be farmed; 1/n³, a bonus paid once and a sum with a bound that 160 repetitions reach cannot.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import math
 
 import numpy as np
 
-CHECKS = (16, 24, 32, 40)
-"""Repetitions after which sums are compared: the eight before 24 with the eight before 40."""
-FADES = (20 / 36) ** 1.05
+CHECKS = (20, 60, 160, 200)
+"""Repetitions after which sums are compared."""
+FADES = float((np.arange(161, 201) ** -1.05).sum() / (np.arange(21, 61) ** -1.05).sum())
 """A payment that shrinks faster than this from one to the other has a finite sum."""
 
 

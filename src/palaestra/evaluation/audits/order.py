@@ -8,8 +8,10 @@ import scipy
 
 from palaestra.algebra.signals import Signal, count, evaluate
 from palaestra.algebra.turns import Turns
+from palaestra.evaluation.audits.cycles import place
 from palaestra.evaluation.audits.distance import table_starc
 from palaestra.evaluation.audits.finding import Finding, per_turn, prove, require, scores
+from palaestra.evaluation.audits.outcome import SHAPING, depends_on_start
 from palaestra.rewards.shaping.potential import voc
 
 
@@ -27,15 +29,20 @@ def value_order_correlation(turns: Turns, score: Signal) -> tuple[np.ndarray, np
     return found[first[kept]], kept
 
 
-def order_audit(turns: Turns, reward: Signal, *, least: float = 0.2) -> Finding:
+def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: float = 0.2) -> Finding:
     """Does the score rise with time where play succeeded? For a score of progress, not for a reward paid at the end.
 
     numbers: `voc` (mean over agents' episodes), `low`, `high` (95 %, Student's t), `episodes`. Warns below `least`.
+    Shaping is no score of progress but its difference, so of it nothing is said. gamma: discount of the return.
 
     Raises:
         MissingColumnError: `episode` or `agent` is missing.
     """
     require(turns, "episode", "agent")
+    codes = turns.codes("episode")
+    paid = gamma ** place(turns).astype(float) * per_turn(turns, reward)
+    if np.ptp(paid) and depends_on_start(turns, codes, np.bincount(codes.ids, paid, minlength=codes.size)):
+        return Finding("order", "cannot tell", SHAPING)
     solved = turns
     if "success" in turns.columns and turns["success"].any():
         solved = turns.filter(pl.col("success"))

@@ -98,7 +98,7 @@ def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit:
     numbers = {"slope": float(slopes[worst]), "before": none[worst], "after": many[worst], "tried": float(len(rows))}
     grows = f"ten idle copies of one row take its episode from {none[worst]:.4g} to {many[worst]:.4g}"
     if len(certain):
-        sentence = f"{grows}: {slopes[worst]:.4g} for each repetition, without end"
+        sentence = f"{grows}: {slopes[worst]:.4g} for each repetition, and still so after {CHECKS[-1]}"
         return Finding("repeats", "fail", sentence, numbers, prove(turns, rows[[worst]], values))
     if len(pays):
         sentence = f"{grows}, but rows of its kind pay now more, now less: on average this may be chance"
