@@ -40,8 +40,9 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
     """
     require(turns, "episode", "agent")
     codes = turns.codes("episode")
-    paid = gamma ** place(turns).astype(float) * per_turn(turns, reward)
-    if np.ptp(paid) and depends_on_start(turns, codes, np.bincount(codes.ids, paid, minlength=codes.size)):
+    values = per_turn(turns, reward)
+    earned = np.bincount(codes.ids, gamma ** place(turns).astype(float) * values, minlength=codes.size)
+    if np.ptp(values) and depends_on_start(turns, codes, earned, 1e-6 * float(np.abs(values).max())):
         return Finding("order", "cannot tell", SHAPING)
     solved = turns
     if "success" in turns.columns and turns["success"].any():

@@ -28,7 +28,7 @@ def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance
         turns: needs `episode`, `agent` and `success`; null successes are left out.
         reward: per turn or per token.
         gamma: discount per turn of an agent.
-        tolerance: differences below this share of the largest return are rounding.
+        tolerance: differences below this share of the largest reward are rounding.
 
     Returns:
         `fail` if the best failure earns at least the median success, `warn` if it earns more than the worst one.
@@ -47,7 +47,8 @@ def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance
     if not len(failures) or not len(successes):
         found = f"{len(successes)} successes and {len(failures)} failures"
         return Finding("outcome", "cannot tell", f"it takes both, here are {found}")
-    if depends_on_start(turns, codes, earned):
+    margin = tolerance * float(np.abs(values).max())
+    if depends_on_start(turns, codes, earned, margin):
         return Finding("outcome", "cannot tell", SHAPING)
     best = failures[np.argmax(earned[failures])]
     worst, median = float(earned[successes].min()), float(np.median(earned[successes]))
@@ -62,7 +63,6 @@ def outcome_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, tolerance
         f"the best of {len(failures)} failures earns {earned[best]:.4g}, the median of {len(successes)} successes "
         f"{median:.4g}, the worst {worst:.4g}"
     )
-    margin = tolerance * float(np.abs(earned).max())
     if earned[best] <= worst + margin and earned[best] < median - margin:
         return Finding("outcome", "pass", sentence, numbers)
     rows = np.flatnonzero(codes.ids == best)
@@ -85,8 +85,8 @@ def _plays(turns: Turns) -> tuple[Codes, np.ndarray, np.ndarray]:
     return codes, won > 0, scored > 0
 
 
-def depends_on_start(turns: Turns, codes: Codes, earned: np.ndarray, *, tolerance: float = 1e-6) -> bool:
-    """Whether plays of one start always earn the same, though they differ in length.
+def depends_on_start(turns: Turns, codes: Codes, earned: np.ndarray, margin: float) -> bool:
+    """Whether plays of one start always earn the same (to a margin), though they differ in length.
 
     A start is a `group`, else the first state. Plays that were cut off are left out: shaping pays them differently.
     """
@@ -104,5 +104,4 @@ def depends_on_start(turns: Turns, codes: Codes, earned: np.ndarray, *, toleranc
     starts = frame.group_by("start").agg(
         pl.col("earned").max() - pl.col("earned").min(), compared=pl.col("length").n_unique() > 1
     )
-    largest = float(np.abs(earned).max(initial=0.0))
-    return bool(starts["compared"].any()) and bool((starts["earned"] <= tolerance * largest).all())
+    return bool(starts["compared"].any()) and bool((starts["earned"] <= margin).all())
