@@ -128,3 +128,16 @@ def test_a_column_of_another_kind_is_named_with_its_file(tmp_path: Path) -> None
     pl.DataFrame({"episode": [0], "turn": [0], "agent": ["a"], "score": ["yes"]}).write_parquet(path)
     with pytest.raises(InputError, match=r"turns.parquet: .*'score'"):
         study("flips", path)
+
+
+def test_cost_of_pass_pays_for_failures_and_puts_what_solves_nothing_last(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "system,task,success,cost\ngood,a,1,3\ngood,b,0,1\ncheap,a,0,0.1\ncheap,b,0,0.1\nwasteful,a,1,9\nwasteful,b,0,9\n"
+    )
+    rows = study("cost_of_pass", tmp_path / "a.csv").to_dicts()
+    assert [(row["system"], row["cost_per_success"]) for row in rows] == [
+        ("good", 4),
+        ("wasteful", 18),
+        ("cheap", None),
+    ]
+    assert len(ask('cost_of_pass(by=("model", "n"))', "attempts.csv")) == 4

@@ -22,7 +22,7 @@ import polars as pl
 from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError, StorageError, need_columns
 from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
-from palaestra.evaluation.dominance import frontier
+from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import Budget, read_runs
 
@@ -91,6 +91,21 @@ def agreement(a: str = "a", b: str = "b") -> Study:
         both = table(verdicts, a, b).drop_nulls([a, b])
         same, kappa = rubric.agreement(both[a], both[b])
         return pl.DataFrame({"verdicts": [len(both)], "same": [same], "kappa": [kappa]})
+
+    return answer
+
+
+@STUDIES.register("cost_of_pass")
+def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Study:
+    """Cost per solved task, failures paid for, cheapest first: ATTEMPTS (task, success, cost, and the columns `by`)."""
+    names = [by] if isinstance(by, str) else list(by)
+
+    def answer(attempts: Path) -> pl.DataFrame:
+        found = table(attempts, "task", "success", "cost", *names)
+        system = pl.concat_str([pl.col(name).cast(pl.String) for name in names], separator=", ")
+        return cost_per_success(found.with_columns(system=system), level=level).sort(
+            "cost_per_success", nulls_last=True, maintain_order=True
+        )
 
     return answer
 

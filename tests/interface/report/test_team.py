@@ -80,6 +80,16 @@ def test_its_numbers_are_those_of_the_tables(run: Path) -> None:
     assert by["debater-3"].shapley.mean == 0.3
 
 
+def test_an_answer_that_cannot_be_read_is_not_right(run: Path) -> None:
+    path = run / "seed-0" / "evaluation.parquet"
+    turns = Turns.load(path)
+    unread = (pl.col("agent") == "debater-1") & (pl.col("score") == 0)
+    Turns(turns.frame.with_columns(score=pl.when(unread).then(None).otherwise(pl.col("score")))).save(path)
+    found = team(load_run(run))
+    assert found is not None
+    assert {member.name: member.right for member in found.members}["debater-1"] == 0.5
+
+
 def test_the_page_has_the_graph_and_the_frontier(run: Path) -> None:
     page = write_report(run).read_text()
     assert "<h2>The team</h2>" in page

@@ -1,7 +1,8 @@
 """Decision quality of [144] (arXiv 2511.15755), and whether an answer depends on its question at all.
 
 The score is the released scorer's. What it cannot see is that a system's actions are constants: in the released service
-they are written in the source, and score .692 with no variance. So every system is also asked whether its answers
+they are written in the source, and by the card of [144] their parts give .4 + .3 · .5567 + .3 · .4167 = .692, with no
+variance. So every system is also asked whether its answers
 differ between cases, and what it would score on other cases' truths. Left out: judges.
 """
 

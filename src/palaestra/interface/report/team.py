@@ -29,7 +29,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Member:
-    """What is known of one agent, per episode. overruled: turns that were right where the team was wrong."""
+    """What is known of one agent, per episode.
+
+    Attributes:
+        right: share of its turns that were right; an answer that could not be read is not right.
+        overruled: turns that were right in an episode that failed.
+    """
 
     name: str
     turns: float
@@ -138,7 +143,7 @@ def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) 
         turns=pl.len() / episodes,
         tokens=pl.when(tokens.count() > 0).then(tokens.sum() / episodes),
         importance=pl.col("importance").sum() / episodes,
-        right=right.mean(),
+        right=pl.when(right.count() > 0).then(right.fill_null(False).mean()),
         overruled=pl.when(right.count() > 0).then((right & ~pl.col("success").fill_null(False)).sum()),
     )
     return [Member(shapley=shapley.get(row["agent"]), name=row.pop("agent"), **row) for row in rows.to_dicts()]
