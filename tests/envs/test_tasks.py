@@ -41,7 +41,7 @@ def test_the_answer_is_scored_once(answer, reward, success, valid):
     result = env.step({"solver": answer})
     assert result.rewards == {"solver": reward}
     assert result.terminated
-    assert result.info == {"valid": {"solver": valid}, "success": success}
+    assert result.info == {"valid": {"solver": valid}, "success": success, "expected": "6"}
     with pytest.raises(EnvError, match="agents to act are \\[\\]"):
         env.step({"solver": answer})
 

@@ -60,7 +60,7 @@ def test_the_trained_team_searches_within_the_proof(labels: str, tmp_path: Path)
     one = played.group_by("system").agg((pl.col("action") == "answer 1").mean())
     share = dict(one.rows())
     assert share["judged"] > share["after"]
-    assert "worse" in summary["controls"]["tree"]["note"]  # the trained team against it
+    assert "worse" in summary["controls"]["tree"]["verdict"]  # the trained team against it
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ class Task:
 class TaskEnv(ABC):
     """The agent `solver` answers one question; its reward is the score.
 
-    current: the task that the last `reset` drew. threshold: the least score that counts as success.
+    current: the task that the last `reset` drew. threshold: the least score that counts as success. facts: the column
+    `expected`, a right answer if one is known.
     """
 
     agents: tuple[str, ...] = ("solver",)
     task: str = ""
     threshold: float = 1.0
+    facts: Mapping[str, type] = {"expected": str}
     current: Task
     _asked = False
 
@@ -73,6 +75,8 @@ class TaskEnv(ABC):
         self._asked = False
         score = self.score(read_answer(actions["solver"]))
         info: dict[str, Any] = {"valid": {"solver": score is not None}, "success": self.solved(score)}
+        if self.answer is not None:
+            info["expected"] = self.answer
         return StepResult({}, {"solver": score or 0.0}, terminated=True, info=info)
 
     def score(self, answer: str) -> float | None:

@@ -21,7 +21,7 @@ from palaestra.algebra import checksums
 from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError, nearest
-from palaestra.evaluation import SystemResult, comparison_table, holm, paired_difference, trials, verdict
+from palaestra.evaluation import Estimate, SystemResult, comparison_table, holm, paired_difference, trials, verdict
 from palaestra.evaluation.power import runs_needed
 from palaestra.evaluation.teamwork import economy
 from palaestra.runs.budget import Budget, cost, total, unit
@@ -89,14 +89,12 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
     controls = {}
     for name, part in recipe.evaluation.controls.items():
         against = _against(table, "after", name, value)
-        sentence = f"the trained team against it: {verdict(against)}"
-        note = f"{part.note}; {sentence}" if part.note else sentence
-        controls[name] = {**_estimate(by_name[name], value), "difference": _difference(against), "note": note}
+        compared_with = {"difference": _difference(against), "verdict": verdict(against), "note": part.note or ""}
+        controls[name] = _estimate(by_name[name], value) | compared_with
     spent = _spent(results)
     for name in spent.keys() & controls.keys():
-        controls[name]["note"] += (
-            f"; {spent[name]['tokens']:,} tokens of training, the team {spent['after']['tokens']:,}"
-        )
+        tokens = f"{spent[name]['tokens']:,} tokens of training, the team {spent['after']['tokens']:,}"
+        controls[name]["note"] = "; ".join(filter(None, [controls[name]["note"], tokens]))
     return {
         "recipe": recipe.name,
         "description": recipe.description,
@@ -115,7 +113,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
             [result.get("scorers") or {} for result in results],
         ),
         "spent": spent,
-        "economy": economics(table.filter(pl.col("system") != "before")),
+        "economy": economics(table.filter(pl.col("system") != "before"), rows=rows),
         "shapley": {
             agent: over_seeds(np.array([result["shapley"][agent] for result in results]))
             for agent in results[0].get("shapley") or {}
@@ -247,18 +245,39 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
     return found
 
 
-def economics(table: pl.DataFrame, budget: Budget | None = None) -> list[dict[str, Any]]:
+def economics(
+    table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
+) -> list[dict[str, Any]]:
     """What a held-out trial of each system costs and brings: rows of `evaluation.teamwork.economy`, with their `unit`.
 
-    unit: that of the budget; without one tokens, or turns where nobody counts tokens. Empty without successes, or for
-    one task alone.
+    Args:
+        table: trials of the systems.
+        budget: gives the unit of cost; without one it is tokens, or turns where nobody counts tokens.
+        rows: the comparison of these trials, made here if it is not given. A system's success and its interval are
+            taken from it, so that a page has one number for it.
+
+    Returns:
+        No rows without successes, or for one task alone.
     """
     if table["task"].n_unique() < 2 or table["success"].null_count():
         return []
     counted = table["tokens_out"].null_count() == 0 and table["tokens_in"].null_count() == 0
     named = unit(budget) if budget else "tokens" if counted else "turns"
     spent = cost(budget or {named: 1.0}, {name: table[name].cast(pl.Float64) for name in COUNTED})
-    return [row | {"unit": named} for row in economy(table.with_columns(spent=spent), cost="spent").to_dicts()]
+    known = {row.system: row.success for row in (_compared(table) if rows is None else rows)}
+    found = economy(table.with_columns(spent=spent), cost="spent").to_dicts()
+    return [row | _as_compared(row, known.get(row["system"])) | {"unit": named} for row in found]
+
+
+def _compared(table: pl.DataFrame) -> list[SystemResult]:
+    return comparison_table(table, baseline=str(table["system"][0]), value="success")
+
+
+def _as_compared(row: Mapping[str, Any], success: Estimate | None) -> dict[str, Any]:
+    """Success of an economy's row as the comparison has it, if that is over the same trials."""
+    if success is None or not math.isclose(success.mean, row["value"], abs_tol=1e-9):
+        return {}
+    return {"value_low": success.low, "value_high": success.high}
 
 
 def _pair(a: str, b: str, difference: Any, p: float, said: str, seeds: int, needed: int | None) -> dict[str, Any]:

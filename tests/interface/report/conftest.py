@@ -227,9 +227,15 @@ def make_run(
             "single": {
                 **interval(0.44, 0.022),
                 "difference": interval(0.128, 0.03),
+                "verdict": "better by +10.0 points",
                 "note": "One agent with the token budget of both roles.",
             },
-            "random": {**interval(0.02, 0.006), "difference": interval(-0.292, 0.02), "note": "Random digits."},
+            "random": {
+                **interval(0.02, 0.006),
+                "difference": interval(-0.292, 0.02),
+                "verdict": "better by +52.0 points",
+                "note": "Random digits.",
+            },
         },
         "table": [
             table_row(s, m, tasks, trials)

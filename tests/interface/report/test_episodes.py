@@ -71,6 +71,14 @@ def test_success_may_differ_by_agent(tmp_path: Path) -> None:
     (episode,) = sample(load_run(tmp_path))
     assert episode.outcome == "split"
     assert episode.returns == (("a", 1.0), ("b", -1.0))
+    assert episode.expected == ""
+
+
+def test_the_right_answer_is_shown_where_the_table_has_one(tmp_path: Path) -> None:
+    (tmp_path / "seed-0").mkdir()
+    rows = {"group": 0, "episode": 0, "turn": [0, 1], "agent": ["a", "b"], "success": False, "expected": [None, "42"]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "seed-0" / "evaluation.parquet")
+    assert sample(load_run(tmp_path))[0].expected == "42"
 
 
 def test_long_episodes_are_folded_and_then_cut(tmp_path: Path) -> None:

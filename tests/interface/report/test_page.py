@@ -80,7 +80,10 @@ def test_the_page_says_it_all(page: tuple[str, str]) -> None:
     assert all(part in words for part in OPTIONAL.values())
     assert "random 2.0 %" in words
     assert "+12.8 +9.4 to +16.2" in words
-    assert "One agent with the token budget" in words
+    claim = "Against single (One agent with the token budget of both roles): the trained team is better by +10.0 points"
+    assert claim in words.partition("What was run")[0], "what is claimed stands above everything else"
+    assert words.index("workflow: solver_checker") > words.index("Errors and alarms"), "the recipe comes last"
+    assert set(re.findall('href="#([a-z]+)"', html)) <= set(re.findall('<section[^>]* id="([a-z]+)"', html))
     for plot in (
         "Held-out success",
         "Training reward",
@@ -117,7 +120,7 @@ def test_whatever_a_transcript_or_a_name_contains_is_shown_and_not_run(run_dir: 
     for field in ("recipe", "description", "verdict"):
         summary[field] = evil
     summary["table"][2] |= {"system": evil, "verdict": evil}
-    summary["controls"] = {evil: {"mean": 0.1, "low": 0.0, "high": 0.2, "note": evil}}
+    summary["controls"] = {evil: {"mean": 0.1, "low": 0.0, "high": 0.2, "verdict": evil, "note": evil}}
     summary["metrics"] = {evil: [{"seed": evil, "before": 1, "after": 2}]}
     (run_dir / "summary.json").write_text(json.dumps(summary))
     (run_dir / "recipe.yaml").write_text(evil)

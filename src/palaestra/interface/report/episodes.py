@@ -63,7 +63,8 @@ class Turn:
 class Episode:
     """One play-through, `turns` first and `folded` behind a click; open: shown unfolded.
 
-    outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded).
+    outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded). expected: a
+    right answer, if the table has one (column `expected`).
     """
 
     seed: str
@@ -77,6 +78,7 @@ class Episode:
     folded: tuple[Turn, ...]
     left_out: int
     open: bool = False
+    expected: str = ""
 
     @property
     def length(self) -> int:
@@ -115,7 +117,7 @@ def _table(run: Run) -> pl.DataFrame | None:
     optional = {
         "iteration": pl.Int32, "policy": pl.String, "observation": pl.String, "action": pl.String, "valid": pl.Boolean,
         "reward": pl.Float64, "advantage": pl.Float64, "truncated": pl.Boolean, "error": pl.String,
-        "success": pl.Boolean, "task": pl.String,
+        "success": pl.Boolean, "task": pl.String, "expected": pl.String,
     }  # fmt: skip
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in optional.items() if name not in table.columns]
     return table.with_columns(absent).with_columns(pl.col("advantage", "reward").cast(pl.Float64))
@@ -207,6 +209,7 @@ def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float])
         turns=turns[:OPEN_TURNS],
         folded=turns[OPEN_TURNS:],
         left_out=len(acted) - len(turns),
+        expected=next((str(row["expected"]) for row in rows if row["expected"] is not None), ""),
     )
 
 

@@ -21,7 +21,7 @@ from palaestra.errors import InputError, StorageError
 
 TURN_COLUMNS = (
     "system", "iteration", "group", "episode", "turn", "agent", "policy", "observation", "action", "valid", "reward",
-    "terminated", "truncated", "error", "success", "task", "state", "advantage",
+    "terminated", "truncated", "error", "success", "task", "expected", "state", "advantage",
 )  # fmt: skip
 """What is read of a table of turns, and whatever begins with `r_`: the components of the reward."""
 

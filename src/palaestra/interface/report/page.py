@@ -8,7 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yaml import YAMLError
+
 from palaestra.algebra.files import write_text
+from palaestra.algebra.yaml import read as read_yaml
 from palaestra.interface.report import formatting
 from palaestra.interface.report.episodes import sample
 from palaestra.interface.report.formatting import told
@@ -66,6 +69,7 @@ def write_report(run_dir: Path) -> Path:
         look=None if outcome else _last_look(run),
         facts=facts(run),
         versions=versions(run),
+        looks=_looks(run),
         progress=[*progress([("all seeds", run.seeds)]), *charts(run)],
         policies=by_policy(run.seeds, POLICY_PANELS),
         optimiser=by_policy(run.seeds, OPTIMISER_PANELS),
@@ -115,6 +119,15 @@ def write_page(path: Path, text: str) -> Path:
     """
     write_text(path, text)
     return path
+
+
+def _looks(run: Run) -> str:
+    """How much a periodic evaluation plays, if the recipe says so: "40 tasks × 1 trials"."""
+    try:
+        part = read_yaml(run.recipe or "")["evaluation"]
+        return f"{part['look_tasks']} tasks × {part['look_trials']} trials"
+    except (YAMLError, ValueError, TypeError, KeyError):  # an older recipe, or one that somebody edited
+        return ""
 
 
 def _comparison_panels(outcome: Result) -> list[Panel]:

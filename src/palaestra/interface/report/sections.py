@@ -25,11 +25,20 @@ class Result:
     after: Interval | None
     difference: Interval | None
     controls: dict[str, Interval]
-    notes: dict[str, str]
+    claims: list[Claim]
     rows: list[Row]
     per_seed: list[tuple[str, Interval | None, Interval | None, Interval | None]]
     games: dict[str, list[tuple[str, float, float]]]
     scores: dict[str, dict[str, Interval]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The trained team against one control: the verdict, and what the control is."""
+
+    control: str
+    verdict: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -83,11 +92,11 @@ def result(run: Run) -> Result | None:
         after=interval(summary.get("after"), "after"),
         difference=interval(summary.get("difference"), "difference"),
         controls={name: read for name, value in controls.items() if (read := interval(value, f"controls.{name}"))},
-        notes={
-            name: str(value["note"])
+        claims=[
+            Claim(name, str(value["verdict"]), str(value.get("note") or ""))
             for name, value in controls.items()
-            if isinstance(value, Mapping) and value.get("note")
-        },
+            if isinstance(value, Mapping) and value.get("verdict")
+        ],
         rows=[row_of(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
         per_seed=[
             (
