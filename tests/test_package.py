@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tools.lock import LEFT_OUT, closure, pins
 
 import palaestra
 from palaestra_atlas import systems
@@ -65,6 +67,15 @@ def test_an_extra_that_an_error_names_can_be_installed() -> None:
     named = {*re.findall(r'missing_extra\([^)]*, "([\w-]+)"\)', sources)}
     assert len(named) > 10
     assert named <= there.keys()
+
+
+def test_the_lock_has_a_hash_for_every_pin_that_all_installs() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+) ", lock, flags=re.MULTILINE))
+    locked = {canonicalize_name(name): version for name, version in locked.items()}
+    assert {name: pins()[name].split("==")[1] for name in locked} == locked
+    assert closure("palaestra", ("all",), {}).keys() - set(LEFT_OUT) == locked.keys()
+    assert all("--hash=sha256:" in part for part in re.split(r"^(?=[\w.-]+==)", lock, flags=re.MULTILINE)[1:])
 
 
 def test_what_needs_torch_says_so_when_it_is_not_there() -> None:
