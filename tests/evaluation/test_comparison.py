@@ -224,3 +224,15 @@ def test_what_makes_an_interval_doubtful_is_said(make_trials: Maker) -> None:
     assert "heavy tails" in verdict(comparison_table(make_trials(values), value="score")[1])
     few = {name: x[:6] for name, x in values.items()}
     assert "6 tasks: intervals of so few are rough" in verdict(comparison_table(make_trials(few), value="score")[1])
+
+
+def test_no_difference_larger_than_the_scale_is_promised(make_trials: Maker) -> None:
+    """Two tasks that disagree: Student's t with one degree of freedom asks for hundreds of points."""
+    tasks = np.arange(2)[:, None]
+    row = comparison_table(make_trials({"before": tasks < 1, "after": tasks < 0}))[1]
+    assert row.difference is not None
+    assert row.difference.detectable > row.difference.possible == 1.0
+    said = verdict(row)
+    assert "no difference that the scale allows would be found 4 times out of 5" in said
+    assert "points would be found" not in said
+    assert "only" not in said

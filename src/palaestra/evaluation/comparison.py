@@ -230,8 +230,11 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     answer = f"cannot tell: {reason}: {found}"
     if not math.isfinite(d.detectable):  # every task differs by the same
         return f"{answer}{gone}{doubt}"
+    few = d.detectable > d.possible
     now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
-    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
+    now = "no difference that the scale allows would be found 4 times out of 5" if few else now
+    only = now if few else f"only {now}"
+    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; {only}"
     return f"{more}{gone}{doubt}"
 
 

@@ -40,6 +40,7 @@ class Difference(Estimate):
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
     detectable: the true difference that this design finds with 80 % power at `alpha`; NaN: unknown.
+    possible: the largest difference that the scale of the values allows, 1 for success; infinite: no known scale.
     sd: of one cell's difference.
     tasks: in common. more_tasks, more_runs: how many more of either would find a difference of this size with that
     power; -1: no number. Where tasks come in families, more_tasks counts families, as `clusters` does.
@@ -52,6 +53,7 @@ class Difference(Estimate):
     tasks: int
     more_tasks: int = -1
     more_runs: int = -1
+    possible: float = math.inf
 
 
 def paired_difference(
@@ -149,7 +151,7 @@ def paired_difference(
     said = "" if share else caution(values, groups)
     return Difference(
         mean, settle(low, scale), settle(high, scale), n, clusters, runs, method,
-        p, dropped, detectable, sd, tasks, *more, caution=said,
+        p, dropped, detectable, sd, tasks, *more, 1.0 if share else math.inf, caution=said,
     )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class Row:
     difference: Interval | None
     p: Any
     detectable: Any
+    possible: Any
     errors: int
     verdict: str
     pass_at: dict[str, Interval] = field(default_factory=dict)
@@ -125,6 +126,7 @@ def row_of(row: Mapping[str, Any], where: str) -> Row:
         difference=Interval.read(difference, f"{where}.difference"),
         p=row.get("p", apart.get("p")),
         detectable=row.get("detectable", apart.get("detectable")),
+        possible=apart.get("possible"),
         errors=sum(errors.values()) if isinstance(errors, Mapping) else int(errors),
         verdict=str(row.get("verdict") or ""),
         pass_at=_by_k(_object(row, "pass_at_k", where), where),
