@@ -248,14 +248,16 @@ def test_nothing_that_differs_is_no_power(make_trials: Maker) -> None:
     assert np.isnan([same.low, same.high, same.detectable]).all(), "how far such scores can differ is not known"
 
 
-def test_detectable_and_needed_are_at_alpha(make_trials: Maker) -> None:
+def test_intervals_detectable_and_needed_share_the_level(make_trials: Maker) -> None:
     rng = np.random.default_rng(0)
     frame = make_trials({"a": rng.random((50, 1)), "b": rng.random((50, 1)) + 0.1})
-    one, five = (paired_difference(frame, "b", "a", value="score", alpha=alpha) for alpha in (0.05, 0.01))
+    one, five = (paired_difference(frame, "b", "a", value="score", comparisons=m) for m in (1, 5))
     factor = [stats.t.ppf(1 - alpha / 2, 49) + stats.t.ppf(0.8, 49) for alpha in (0.05, 0.01)]
     assert five.detectable / one.detectable == pytest.approx(factor[1] / factor[0])
     assert five.more_tasks > one.more_tasks
-    assert (five.low, five.p) == (one.low, one.p)
+    alone = paired_difference(frame, "b", "a", value="score", level=0.99)
+    assert (five.low, five.high, five.p) == (alone.low, alone.high, one.p), "all five hold together"
+    assert five.low < one.low < one.high < five.high
 
 
 def test_equal_gains_do_not_make_an_interval_of_no_width(make_trials: Maker) -> None:

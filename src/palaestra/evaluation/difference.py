@@ -16,10 +16,12 @@ from palaestra.errors import InputError, nearest
 from palaestra.evaluation.intervals import (
     RESAMPLES,
     Estimate,
+    Scale,
     binary,
     caution,
     cells,
     clustered_variance,
+    cut_off,
     families,
     gather,
     matrix,
@@ -39,7 +41,8 @@ class Difference(Estimate):
     """`mean` = mean over cells (run, task) of system minus baseline; n = trials of the system in those cells.
 
     p: two-sided, see `paired_difference`. dropped: cells that only one of the two systems has a value for.
-    detectable: the true difference that this design finds with 80 % power at `alpha`; NaN: unknown.
+    comparisons: how many differences share the level; their intervals hold all together, not one by one.
+    detectable: the true difference that this design finds with 80 % power, as one of `comparisons`; NaN: unknown.
     possible: the largest difference that the scale of the values allows, 1 for success; infinite: no known scale.
     sd: of one cell's difference.
     tasks: in common. more_tasks, more_runs: how many more of either would find a difference of this size with that
@@ -54,6 +57,7 @@ class Difference(Estimate):
     more_tasks: int = -1
     more_runs: int = -1
     possible: float = math.inf
+    comparisons: int = 1
 
 
 def paired_difference(
@@ -62,8 +66,9 @@ def paired_difference(
     b: str,
     *,
     value: str = "success",
+    scale: Scale | None = None,
     level: float = 0.95,
-    alpha: float = 0.05,
+    comparisons: int = 1,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
@@ -85,14 +90,17 @@ def paired_difference(
 
     Where trials have a column `cluster`, whole clusters of tasks are resampled and flipped.
 
-    alpha: the level at which the difference is to be found, for `detectable` and what more would do; 5 % over m if m
-    differences share it.
+    scale: lowest and highest possible value, (0, 1) for success: no interval reaches beyond its width; None: not known.
+    comparisons: how many differences are looked at. Each gets an interval of 1 - (1 - level) / comparisons, so that all
+    hold together with `level` (Bonferroni). `detectable` and what more would do are at the same error rate.
 
     Raises:
         InputError: `a` or `b` is not a system of `trials`.
     """
     for name in (a, b):
         _check_system(trials, name)
+    alpha = (1 - level) / comparisons
+    level = 1 - alpha
     pair = units(trials.filter(pl.col("system").is_in([a, b])))
     left, right = (cells(pair.filter(pl.col("system") == name), value) for name in (a, b))
     both = left.join(right, on=["run", "task"], how="full", coalesce=True)
@@ -102,28 +110,29 @@ def paired_difference(
     if paired.is_empty():
         nan = math.nan
         return Difference(
-            nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan, tasks=0
-        )
+            nan, nan, nan, 0, 0, 0, "no tasks in common", p=nan, dropped=dropped, detectable=nan, sd=nan, tasks=0,
+            comparisons=comparisons,
+        )  # fmt: skip
 
     values, groups = matrix(paired, "difference"), families(paired)
     runs, tasks = values.shape
     sums, counts = gather(values, groups)
     clusters = sums.shape[1]
     flat = paired["difference"].to_numpy()
-    scale = paired.select("mean", "mean_right").to_numpy()
+    seen = paired.select("mean", "mean_right").to_numpy()
     rng = np.random.default_rng(seed)
-    mean, sd = settle(float(flat.mean()), scale), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
+    mean, sd = settle(float(flat.mean()), seen), float(flat.std(ddof=1)) if len(flat) > 1 else math.nan
     variance, freedom = clustered_variance(values, groups)
     error = math.sqrt(variance)
     quantile = float(scipy.special.stdtrit(freedom, (1 + level) / 2)) if freedom >= 1 else math.nan
     margin = quantile * error
     low, high = mean - margin, mean + margin
     share, tails, draws = binary(pair[value]), [(1 - level) / 2, (1 + level) / 2], np.empty(0)
-    varies = settle(margin, scale) > 0
+    varies = settle(margin, seen) > 0
     if not varies and math.isfinite(margin):
-        width = float(scale.max() - scale.min()) if not share else 1.0
-        margin = width * float(wilson(0, clusters, level=level)[1])
-        low, high = (mean - margin, mean + margin) if settle(width, scale) > 0 else (math.nan, math.nan)
+        spread = float(seen.max() - seen.min()) if not share else 1.0
+        margin = spread * float(wilson(0, clusters, level=level)[1])
+        low, high = (mean - margin, mean + margin) if settle(spread, seen) > 0 else (math.nan, math.nan)
     elif varies and not share and runs == 1:
         draws = studentised(values, groups, resamples=resamples, seed=seed)
         if len(draws):
@@ -134,8 +143,9 @@ def paired_difference(
         below, above = (float(np.quantile(means, q)) - mean for q in tails)
         if above > below:
             low, high = mean + margin * 2 * below / (above - below), mean + margin * 2 * above / (above - below)
-    if share:
-        low, high = max(low, -1.0), min(high, 1.0)
+    ends = (0.0, 1.0) if share else scale
+    width = math.inf if ends is None else ends[1] - ends[0]
+    low, high, cut = cut_off(settle(low, seen), settle(high, seen), (-width, width))
 
     if runs == 1 or not varies:  # without variance there is no t; margin may be Wilson's by now
         flips = gather(np.where(np.isfinite(values).any(0), np.nanmean(values, axis=0), np.nan)[None], groups)[0][0]
@@ -150,8 +160,8 @@ def paired_difference(
     more = more_units(sums / np.where(counts > 0, counts, np.nan), mean, alpha=alpha) if mean else (-1, -1)
     said = "" if share else caution(values, groups)
     return Difference(
-        mean, settle(low, scale), settle(high, scale), n, clusters, runs, method,
-        p, dropped, detectable, sd, tasks, *more, 1.0 if share else math.inf, caution=said,
+        mean, low, high, n, clusters, runs, method + cut,
+        p, dropped, detectable, sd, tasks, *more, width, comparisons, caution=said,
     )  # fmt: skip
 
 

@@ -25,8 +25,12 @@ ROUNDING = 1e-12
 """Relative to the largest value: what is smaller is float noise, and is 0."""
 FEW, SKEWED = 10, 0.33
 """Clusters below which, and |skewness| / √clusters beyond which, an interval of a mean comes with a caution."""
+CUT = ", cut off at the ends of the scale"
+"""What `method` ends with where an interval would reach beyond the scale."""
 STUDENTISED = 8
 """Clusters from which on draws are studentised: of fewer, too many draws have next to no variance."""
+Scale = tuple[float, float]
+"""Lowest and highest possible value."""
 _BLOCK = 1 << 22  # bootstrap draws held in memory at once
 
 
@@ -182,20 +186,22 @@ def mean_interval(
     *,
     value: str = "score",
     share: bool | None = None,
+    scale: Scale | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
     """Mean over cells, clustered by task and run (see `mean_of_cells`); of a share, Wilson's (`success_interval`).
 
-    share: whether values can only be 0 or 1; None: they are nothing else here, and both occur.
+    share: whether values can only be 0 or 1; None: they are nothing else here, and both occur. scale: lowest and
+    highest possible value, beyond which no interval reaches; None: not known.
     """
     trials = units(trials)
     table = cells(trials, value)
     values, groups, n = matrix(table, "mean"), families(table), int(table["n"].sum())
     if binary(trials[value]) if share is None else share:
         return share_of_cells(values, n=n, groups=groups, level=level)
-    return mean_of_cells(values, n=n, groups=groups, level=level, resamples=resamples, seed=seed)
+    return mean_of_cells(values, n=n, groups=groups, scale=scale, level=level, resamples=resamples, seed=seed)
 
 
 def binary(values: pl.Series) -> bool:
@@ -203,11 +209,25 @@ def binary(values: pl.Series) -> bool:
     return values.dtype == pl.Boolean or set(values.cast(pl.Float64).fill_nan(None).drop_nulls().unique()) == {0.0, 1.0}
 
 
+def unit_scale(values: pl.Series) -> Scale | None:
+    """(0, 1) if no value lies outside, else None: scores that grade something mostly keep to that range."""
+    known = values.cast(pl.Float64).fill_nan(None).drop_nulls()
+    return (0.0, 1.0) if len(known) and bool(known.is_between(0, 1).all()) else None
+
+
+def cut_off(low: float, high: float, scale: Scale | None) -> tuple[float, float, str]:
+    """An interval inside the scale, and what `method` says of it; an interval without ends (NaN) stays as it is."""
+    if scale is None or not (low < scale[0] or high > scale[1]):
+        return low, high, ""
+    return max(low, scale[0]), min(high, scale[1]), CUT
+
+
 def mean_of_cells(
     values: np.ndarray,
     *,
     n: int,
     groups: np.ndarray | None = None,
+    scale: Scale | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -219,7 +239,7 @@ def mean_of_cells(
     covers 95 % of normal values, 89-92 % of lognormal and exponential ones, 80 % where the log has sd 1.5; the
     bootstrap 95, 92-95, 90; both together 95, 93-96, 90 (docs/coverage.md). What is left of it is said in `caution`.
     With several runs, or without `resamples`, it is t alone. Values that are all equal have no interval: nothing says
-    how much the next would differ.
+    how much the next would differ. What lies outside `scale` is cut off, which cannot lose the truth.
     """
     seen = np.isfinite(values)
     mean = settle(float(values[seen].mean()), values) if seen.any() else math.nan
@@ -232,9 +252,9 @@ def mean_of_cells(
     elif len(draws := studentised(values, groups, resamples=resamples, seed=seed)):
         below, above = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
         low, high = min(low, mean - above * error), max(high, mean - below * error)
-    said = caution(values, groups)
-    ends = settle(low, values), settle(high, values)
-    return Estimate(mean, *ends, n, *_units(values, groups), _clusters("t", values, groups), caution=said)
+    low, high, cut = cut_off(settle(low, values), settle(high, values), scale)
+    method = _clusters("t", values, groups) + cut
+    return Estimate(mean, low, high, n, *_units(values, groups), method, caution=caution(values, groups))
 
 
 def settle(x: float, values: np.ndarray) -> float:

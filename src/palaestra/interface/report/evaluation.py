@@ -21,12 +21,13 @@ from markupsafe import Markup
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import calibration, cost_per_success, frontier, matrix_table, mean_interval, success_interval
 from palaestra.evaluation.calibration import Calibration
+from palaestra.evaluation.comparison import joint_interval
 from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
-from palaestra.interface.report.formatting import number, span, told
+from palaestra.interface.report.formatting import number, prose, span, told
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.panels import Panel
@@ -170,7 +171,9 @@ def _forests(systems: Sequence[Row]) -> list[Panel]:
         percent = systems[0].percent
         svg = intervals(apart, what="difference from the baseline", percent=percent, zero=True)
         base = next((row.system for row in systems if not row.difference), "the baseline")
-        drawn.append(Panel(f"Difference from {base}", "points" if percent else "in score", svg))
+        unit = "points" if percent else "in score"
+        kind = joint_interval(max(row.comparisons for row in systems))
+        drawn.append(Panel(f"Difference from {base}", f"{unit}, {prose(kind)}", svg))
     return drawn
 
 

@@ -46,6 +46,7 @@ class Row:
     p: Any
     detectable: Any
     possible: Any
+    comparisons: int
     errors: int
     verdict: str
     pass_at: dict[str, Interval] = field(default_factory=dict)
@@ -127,6 +128,7 @@ def row_of(row: Mapping[str, Any], where: str) -> Row:
         p=row.get("p", apart.get("p")),
         detectable=row.get("detectable", apart.get("detectable")),
         possible=apart.get("possible"),
+        comparisons=int(apart.get("comparisons") or 1),
         errors=sum(errors.values()) if isinstance(errors, Mapping) else int(errors),
         verdict=str(row.get("verdict") or ""),
         pass_at=_by_k(_object(row, "pass_at_k", where), where),
