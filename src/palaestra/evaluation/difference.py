@@ -22,6 +22,7 @@ from palaestra.evaluation.intervals import (
     cells,
     clustered_variance,
     cut_off,
+    effective_number,
     families,
     gather,
     matrix,
@@ -131,7 +132,7 @@ def paired_difference(
     varies = settle(margin, seen) > 0
     if not varies and math.isfinite(margin):
         spread = float(seen.max() - seen.min()) if not share else 1.0
-        margin = spread * float(wilson(0, clusters, level=level)[1])
+        margin = spread * float(wilson(0, effective_number(counts.sum(0)), level=level)[1])
         low, high = (mean - margin, mean + margin) if settle(spread, seen) > 0 else (math.nan, math.nan)
     elif varies and not share and runs == 1:
         draws = studentised(values, groups, resamples=resamples, seed=seed)
@@ -158,7 +159,7 @@ def paired_difference(
     known = margin > 0 and math.isfinite(margin)
     detectable = detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if known else math.nan
     more = more_units(sums / np.where(counts > 0, counts, np.nan), mean, alpha=alpha) if mean else (-1, -1)
-    said = "" if share else caution(values, groups)
+    said = caution(values, groups, share=share)
     return Difference(
         mean, low, high, n, clusters, runs, method + cut,
         p, dropped, detectable, sd, tasks, *more, width, comparisons, caution=said,
