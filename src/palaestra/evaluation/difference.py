@@ -33,7 +33,7 @@ from palaestra.evaluation.intervals import (
 )
 from palaestra.evaluation.power import detectable_difference, more_units
 
-_BLOCK = 1 << 22  # bootstrap draws held in memory at once
+_BLOCK = 1 << 22  # random signs held in memory at once
 _MOST_STEPS = 10**7  # null distribution times convolutions that an exact p may cost; about a second
 
 
@@ -75,12 +75,12 @@ def paired_difference(
 ) -> Difference:
     """Mean of `a` minus `b` over the cells (run, task) that both have, with an interval clustered by task and run.
 
-    Success (and any value that is 0 or 1): a bootstrap over tasks, and with several runs also over whole runs (crossed:
-    Owen 2007), gives the shape of the interval; the width is that of Student's t with the clustered variance, because
-    plain percentiles and BCa are too narrow at 30 tasks. Simulated with 30 and 100 tasks x 1, 4, 8 trials, over five
-    populations of tasks (700 or 1000 data sets each): percentile covers 92-96 %, BCa 91-96 %, this 93-96 %; with 5 runs
-    96-97 %. Scores of one run: the wider of t and the studentised bootstrap at either end (`mean_of_cells`), because
-    scores may be skewed.
+    Student's t with the clustered variance. Success (and any value that is 0 or 1): that variance is the one after each
+    system has won a trial more, V + 2/n², because a few successes show too little of it (in the spirit of Bonett &
+    Price 2012). Simulated with 10 to 100 tasks x 1 to 8 trials over 16 populations of tasks, 1500 data sets each: it
+    covers 95-97 %, and 97-99 % where 2 % succeed once or less; the bootstrap's shape covered 92 % there.
+    Scores of one run: the wider of t and the studentised bootstrap at either end (`mean_of_cells`), because scores may
+    be skewed.
 
     If all differences are equal there is nothing to resample: the margin then is Wilson's upper limit for 0 of that
     many tasks, times the range of the values seen; without any range there is no interval.
@@ -128,7 +128,7 @@ def paired_difference(
     quantile = float(scipy.special.stdtrit(freedom, (1 + level) / 2)) if freedom >= 1 else math.nan
     margin = quantile * error
     low, high = mean - margin, mean + margin
-    share, tails, draws = binary(pair[value]), [(1 - level) / 2, (1 + level) / 2], np.empty(0)
+    share, draws = binary(pair[value]), np.empty(0)
     varies = settle(margin, seen) > 0
     if not varies and math.isfinite(margin):
         spread = float(seen.max() - seen.min()) if not share else 1.0
@@ -137,13 +137,11 @@ def paired_difference(
     elif varies and not share and runs == 1:
         draws = studentised(values, groups, resamples=resamples, seed=seed)
         if len(draws):
-            below, above = np.quantile(draws, tails)
+            below, above = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
             low, high = min(low, mean - above * error), max(high, mean - below * error)
-    elif varies:
-        means = bootstrap_means(sums, counts, resamples=resamples, rng=rng)
-        below, above = (float(np.quantile(means, q)) - mean for q in tails)
-        if above > below:
-            low, high = mean + margin * 2 * below / (above - below), mean + margin * 2 * above / (above - below)
+    elif varies and share:
+        wide = quantile * math.sqrt(variance + 2 / n**2)
+        low, high = mean - wide, mean + wide
     ends = (0.0, 1.0) if share else scale
     width = math.inf if ends is None else ends[1] - ends[0]
     low, high, cut = cut_off(settle(low, seen), settle(high, seen), (-width, width))
@@ -155,7 +153,7 @@ def paired_difference(
             p = max(p, _studentised_pvalue(mean / error, draws))
     else:
         p = float(2 * scipy.special.stdtr(freedom, -abs(mean) / error))
-    method = "bootstrap, clustered by " + ("task" if groups is None else "cluster") + (" and run" if runs > 1 else "")
+    method = "t, clustered by " + ("task" if groups is None else "cluster") + (" and run" if runs > 1 else "")
     known = margin > 0 and math.isfinite(margin)
     detectable = detectable_difference(margin / quantile, alpha=alpha, freedom=freedom) if known else math.nan
     more = more_units(sums / np.where(counts > 0, counts, np.nan), mean, alpha=alpha) if mean else (-1, -1)
@@ -170,24 +168,6 @@ def _studentised_pvalue(t: float, draws: np.ndarray) -> float:
     """Two-sided p of a mean t standard errors from 0: twice the smaller tail of the sorted draws, at least 2 draws."""
     beyond = min(np.searchsorted(draws, t, side="right"), len(draws) - np.searchsorted(draws, t, side="left"))
     return float(min(1.0, 2 * (beyond + 1) / (len(draws) + 1)))
-
-
-def bootstrap_means(sums: np.ndarray, counts: np.ndarray, *, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """float64[<= resamples]: means after drawing runs and clusters with replacement from what `gather` gives."""
-    runs, clusters = sums.shape
-    weights = rng.multinomial(runs, np.full(runs, 1 / runs), size=resamples).astype(np.float64)
-    means = np.empty(resamples)
-    step = max(1, _BLOCK // clusters)
-    for start in range(0, resamples, step):
-        part = weights[start : start + step]
-        drawn = rng.integers(0, clusters, (len(part), clusters), dtype=np.int32)
-        if runs == 1 and (counts == 1).all():
-            means[start : start + step] = sums[0][drawn].mean(1)
-            continue
-        total, count = (np.take_along_axis(part @ x, drawn, 1).sum(1) for x in (sums, counts))
-        with np.errstate(invalid="ignore"):
-            means[start : start + step] = total / count
-    return means[np.isfinite(means)]
 
 
 def sign_flip_pvalue(
