@@ -13,13 +13,13 @@ SIZES = np.array([46] + [5] * 10 + [4])
 GROUPS = np.repeat(np.arange(12), SIZES)
 
 
-def trials(values: np.ndarray, system: str = "a", *, clusters: bool = True) -> pl.DataFrame:
+def trials(values: np.ndarray, system: str = "a") -> pl.DataFrame:
     made = {"system": system, "run": "0", "task": [f"t{i:03}" for i in range(len(values))], "trial": 0}
-    frame = pl.DataFrame(made | {"cluster": [f"repo {g}" for g in GROUPS[: len(values)]]}).with_columns(
+    return pl.DataFrame(made | {"cluster": [f"repo {g}" for g in GROUPS[: len(values)]]}).with_columns(
         success=pl.Series(values if values.dtype == bool else values > 0.5),
-        score=pl.Series(values.astype(float)), error=pl.lit(None, pl.String), turns=1, tokens_in=1, tokens_out=1, cost=1.0,
+        score=pl.Series(values.astype(float)),
+        error=pl.lit(None, pl.String), turns=1, tokens_in=1, tokens_out=1, cost=1.0,
     )  # fmt: skip
-    return frame if clusters else frame.drop("cluster")
 
 
 def test_variance_is_unbiased_when_one_cluster_is_large() -> None:
