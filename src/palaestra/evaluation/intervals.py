@@ -318,8 +318,9 @@ def success_interval(trials: pl.DataFrame, *, value: str = "success", level: flo
     With one run and one trial per task this is Wilson's interval. With more, n is the effective number
     of trials p(1-p) / V, where V is the clustered variance after one imaginary task that always or never succeeds (it
     keeps V from being 0 by luck), at most n, and shrunk by (z/t)² because V is estimated (Korn & Graubard 1998). If
-    nothing or everything succeeded, n is the effective number of tasks or clusters (`effective_number`). Simulated at 30 and 100 tasks x 1, 4, 8 trials over six
-    beta populations of tasks, 4000 draws each: covers 94-97 %, but 92 % where only 5 % of 30 tasks are solvable.
+    nothing or everything succeeded, n is the effective number of tasks or clusters (`effective_number`). Simulated at
+    30 and 100 tasks x 1, 4, 8 trials over six beta populations of tasks, 4000 draws each: covers 94-97 %, but 92 %
+    where only 5 % of 30 tasks are solvable.
     """
     table = cells(units(trials), value)
     return share_of_cells(matrix(table, "mean"), n=int(table["n"].sum()), groups=families(table), level=level)

@@ -180,13 +180,15 @@ class Asked:
     scale: tuple[float, float] | None = None
     seats: set[str] = field(default_factory=set)
     turns: int = 0
+    grouped: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
 
     @property
     def columns(self) -> set[str]:
         """All that is read."""
-        from palaestra.evaluation.trials import READS
+        from palaestra.evaluation.trials import GROUPING, READS
 
-        return {*READS, "score", *self.scores, *([self.cluster] if self.cluster else [])}
+        grouping = {f"{name}{end}" for name in GROUPING for end in ("", "_id")}
+        return {*READS, *grouping, "score", *self.scores, *([self.cluster] if self.cluster else [])}
 
     @property
     def scores(self) -> list[str]:
@@ -197,15 +199,29 @@ class Asked:
         """The episodes of a file."""
         import polars as pl
 
-        from palaestra.evaluation.trials import played
+        from palaestra.evaluation.trials import grouping, played
 
         self.turns += len(frame)
+        for name, pairs in grouping(frame).items():
+            self.grouped.setdefault(name, []).append(pairs)
         self.seats |= {*frame["agent"].cast(pl.String).drop_nulls().unique()}
         score = next((name for name in self.scores if name in frame.columns), self.score)
         lacking = {name: pl.lit(None) for name in ("task", score, self.cluster) if name and name not in frame.columns}
         frame = frame.with_columns(**lacking)
         where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
+
+
+    def not_clustered(self) -> dict[str, int]:
+        """Columns that group the tasks and are not the cluster, with the number of their groups."""
+        import polars as pl
+
+        from palaestra.evaluation.trials import groups_of_tasks
+
+        if self.cluster:
+            return {}
+        found = {name: groups_of_tasks(pl.concat(pairs).unique()) for name, pairs in self.grouped.items()}
+        return {name: count for name, count in found.items() if count}
 
 
 def _to_show(paths: list[str], format: str | None, system: str | None, asked: Asked, logs: Logs) -> Turns | None:
@@ -245,10 +261,16 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
             f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
             f"--score{known}"
         )
+    together = asked.not_clustered()
+    for name, count in together.items():
+        hint(
+            f"column {name!r} puts the {table['task'].n_unique()} tasks into {count} groups, which the intervals do "
+            f"not know: tasks of one group share their luck, and --cluster {name} makes groups the units"
+        )
     rows = []
     for row in comparison_table(table, baseline=baseline, value=value, scale=asked.scale):
         not_read = [vars(problem) for problem in logs.not_read(row.system)]
-        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read})
+        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read, "not_clustered": together})
     _beyond(rows, table["score"])
     return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 

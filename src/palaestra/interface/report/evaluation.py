@@ -308,10 +308,16 @@ def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
 
 
 def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why an interval of a score is doubtful; that of a difference is in its verdict."""
+    """Why an interval of a score is doubtful, and what the tasks share; that of a difference is in its verdict."""
+    shared = (rows[0].get("not_clustered") or {}) if rows else {}
+    groups = [
+        f"Column {name!r} puts the tasks into {count} groups, which the intervals do not know; --cluster {name} makes "
+        "groups the units."
+        for name, count in shared.items()
+    ]
     scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
     same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
-    return [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
+    return groups + [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
 
 
 def _places(ranking: Ranking | None) -> list[Place]:
