@@ -312,7 +312,8 @@ def test_only_pairs_that_are_used_are_counted_and_the_rest_is_explained(
     )
     code, said, err = run(capsys, write(tmp_path, "pairs.parquet", frame.drop("index")), "--out", tmp_path / "model")
     assert code == 0, err
-    assert "learned from 51 pairs, held out 6 (6 keys); left out 23: 4 tied, 19 without a chosen or a rejected side" in said
+    assert "learned from 51 pairs, held out 6 (6 keys)" in said
+    assert "left out 23: 4 tied, 19 without a chosen or a rejected side" in said
     sides = {f"{side}_x": [[float(i), None if i == 7 else 1.0] for i in at]
              for side, at in (("chosen", range(1, 41)), ("rejected", range(40)))}  # fmt: skip
     numbered = write(tmp_path, "x.parquet", pl.DataFrame(sides))
@@ -326,4 +327,4 @@ def test_only_pairs_that_are_used_are_counted_and_the_rest_is_explained(
     empty = write(tmp_path, "empty.parquet", frame.with_columns(rejected=pl.lit(None, pl.String)).drop("index", "tie"))
     code, _, err = run(capsys, empty, "--out", tmp_path / "none")
     assert code == 2
-    assert "nothing to learn from: every row is left out (80 without a chosen or a rejected side)" in " ".join(err.split())
+    assert "every row is left out (80 without a chosen or a rejected side)" in " ".join(err.split())

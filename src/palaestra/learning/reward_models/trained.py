@@ -46,7 +46,8 @@ def fit_reward(
     default. The same call again goes on after an interruption.
 
     Returns:
-        What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs, R² of labels; also in `fit.json`.
+        What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs, R² of
+        labels; also in `fit.json`.
 
     Raises:
         InputError: the file holds nothing of the kind, the folder a model already, or an option is unknown.
@@ -66,7 +67,9 @@ def fit_reward(
     for name in asked:
         if name not in takes and name != "every":
             raise InputError(f"fit-reward: {text} has no {name}{nearest(name, takes)}")
-    data, left_out = read_counted(pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key)
+    data, left_out = read_counted(
+        pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key
+    )
     if isinstance(data, Labels) and asked.get("centre"):
         raise InputError("fit-reward: centre is for pairs, and here are labels; leave it out")
     if isinstance(data, Labels) and weight and asked.get("loss") in RANKINGS:

@@ -25,7 +25,7 @@ CONSERVATIVE = frozenset(
     for name in (
         "ece_of_calibrated", "variance_6_runs", "sequence_share", "rank", "elo", "copeland", "alpha_rank",
         "clopper_pearson", "hoeffding", "success_families", "success_lopsided", "difference_lopsided",
-        "difference_rare", "difference_rare_gain", "success_rare",
+        "difference_rare", "difference_rare_gain",
     )
 )  # fmt: skip
 """Intervals that promise at least 95 %: whole numbers, scores that move in jumps, exact bounds."""
