@@ -28,7 +28,6 @@ from rich.console import Console
 from rich.table import Table
 
 from palaestra.evaluation import comparison_table, paired_difference, trials
-from palaestra.evaluation.difference import bootstrap_means
 from palaestra.evaluation.ranking import bradley_terry, elo, matches
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
@@ -115,7 +114,6 @@ def resampling(console: Console, rng: np.random.Generator) -> list[tuple[str, bo
     ]  # fmt: skip
     both = pl.concat(parts)
     whole = seconds(lambda: paired_difference(both, "a", "b", resamples=10_000))
-    alone = seconds(lambda: bootstrap_means(p.T, np.ones_like(p.T), resamples=10_000, rng=rng))
     rows = 1_000_000
     turns = pl.DataFrame(
         {
@@ -132,7 +130,6 @@ def resampling(console: Console, rng: np.random.Generator) -> list[tuple[str, bo
     compare = seconds(lambda: comparison_table(reduced, baseline="a"), 3)
     table = Table("resampling", "s")
     table.add_row("paired difference, 10 000 resamples of 1 000 tasks x 8 trials", f"{whole:.2f}")
-    table.add_row("its bootstrap alone", f"{alone:.2f}")
     table.add_row(f"{rows:,} turns to {len(reduced):,} trials", f"{reduce:.2f}")
     table.add_row("the comparison of two systems from them", f"{compare:.2f}")
     console.print(table)

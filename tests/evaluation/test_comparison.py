@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -64,7 +65,7 @@ def test_verdicts(frame: pl.DataFrame) -> None:
     assert d is not None
     assert verdict(rows["after"]) == (
         f"better by {100 * d.mean:+.1f} points "
-        f"(95 % interval {100 * d.low:+.1f} to {100 * d.high:+.1f}, 200 tasks × 4 trials)"
+        f"(simultaneous 95 % interval of 3 comparisons {100 * d.low:+.1f} to {100 * d.high:+.1f}, 200 tasks × 4 trials)"
     )
     assert verdict(rows["random"]).startswith("worse by −")
     assert verdict(rows["single"]).startswith("cannot tell: the interval contains 0")
@@ -85,13 +86,13 @@ def test_cannot_tell_says_how_many_tasks_would_do(make_trials: Maker) -> None:
 
 def test_an_interval_clear_of_zero_is_not_enough_after_correction(make_trials: Maker) -> None:
     tasks = np.arange(30)[:, None]
-    rows = comparison_table(make_trials({"before": tasks < 0, "after": tasks < 5, "other": tasks < 0}))
-    d = rows[1].difference
+    row = comparison_table(make_trials({"before": tasks < 0, "after": tasks < 9, "other": tasks < 0}))[1]
+    d = row.difference
     assert d is not None
     assert d.low > 0
-    assert d.p > 0.05
-    assert "p = " in verdict(rows[1])
-    assert verdict(rows[1]).startswith("cannot tell")
+    assert verdict(row).startswith("better")
+    doubted = replace(row, difference=replace(d, p=0.08))
+    assert verdict(doubted).startswith("cannot tell: p = 0.08 after correction: ")
 
 
 def test_errors_are_counted_by_kind_and_unscored_trials_reported(make_trials: Maker) -> None:
@@ -224,3 +225,55 @@ def test_what_makes_an_interval_doubtful_is_said(make_trials: Maker) -> None:
     assert "heavy tails" in verdict(comparison_table(make_trials(values), value="score")[1])
     few = {name: x[:6] for name, x in values.items()}
     assert "6 tasks: intervals of so few are rough" in verdict(comparison_table(make_trials(few), value="score")[1])
+
+
+def test_no_difference_larger_than_the_scale_is_promised(make_trials: Maker) -> None:
+    """Two tasks that disagree: Student's t with one degree of freedom asks for hundreds of points."""
+    tasks = np.arange(2)[:, None]
+    row = comparison_table(make_trials({"before": tasks < 1, "after": tasks < 0}))[1]
+    assert row.difference is not None
+    assert row.difference.detectable > row.difference.possible == 1.0
+    said = verdict(row)
+    assert "no difference that the scale allows would be found 4 times out of 5" in said
+    assert "points would be found" not in said
+    assert "only" not in said
+
+
+def test_intervals_of_several_comparisons_hold_together(make_trials: Maker) -> None:
+    """Four systems that equal the baseline: in 95 % of data sets no interval leaves 0 out; one by one, 84 % would."""
+    rng = np.random.default_rng(0)
+    missed = 0
+    for _ in range(200):
+        frame = make_trials({name: rng.normal(size=(30, 1)) for name in ("before", "a", "b", "c", "d")})
+        found = [row.difference for row in comparison_table(frame, value="score", resamples=0) if row.difference]
+        assert {d.comparisons for d in found} == {4}
+        missed += any(not d.low <= 0 <= d.high for d in found)
+    assert missed / 200 < 0.05 + 2.6 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_a_score_with_ends_has_intervals_inside(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.array([[0.5], [0.25]]), "after": np.array([[0.5], [1.0]])})
+    before, after = comparison_table(frame, value="score")
+    assert before.scale == after.scale == (0.0, 1.0)
+    assert (after.score.low, after.score.high) == (0.0, 1.0)
+    assert after.score.method == "t, clustered by task, cut off at the ends of the scale"
+    assert after.difference is not None
+    assert (after.difference.low, after.difference.high, after.difference.possible) == (-1.0, 1.0, 1.0)
+    assert "(95 % interval −1 to +1, cut off at the ends of the scale, 2 tasks × 1 trial)" in verdict(after)
+
+    graded = frame.with_columns(pl.col("score") * 10)
+    free, ten = (comparison_table(graded, value="score", scale=scale)[1] for scale in (None, (0.0, 10.0)))
+    assert free.scale is None
+    assert free.score.low < -10
+    assert "cut off" not in verdict(free) + free.score.method
+    assert (ten.score.low, ten.score.high) == (0.0, 10.0)
+    assert ten.difference is not None
+    assert ten.difference.low == -10.0
+
+
+def test_a_scale_that_does_not_hold_the_scores_is_refused(make_trials: Maker) -> None:
+    frame = make_trials({"before": np.array([[5.0], [7.0]]), "after": np.array([[5.0], [12.0]])})
+    with pytest.raises(InputError, match=r"scale 0 to 10: 1 of 4 trials have a score outside, the first 12 of system"):
+        comparison_table(frame, value="score", scale=(0, 10))
+    with pytest.raises(InputError, match="the highest score must be above the lowest"):
+        comparison_table(frame, value="score", scale=(10, 0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 import palaestra.evaluation as ev
-from palaestra_atlas.catalog.evaluation import coverage
+from palaestra_atlas.catalog.evaluation import coverage, coverage_page
 from palaestra_atlas.catalog.evaluation.coverage_trials import of_three
 
 DRAWS = {"permutation": 250, "holm": 250, "proof": 80, "bounds": 250, "order": 50, "ranking": 20}
@@ -64,3 +65,20 @@ def test_trials_from_arrays_keep_their_places() -> None:
 def test_held_counts_an_unknown_interval_as_missed() -> None:
     assert coverage.held([0.0, math.nan, 1.0], [1.0, math.nan, 2.0], 0.5).tolist() == [True, False, False]
     assert coverage.held(pl.Series([None, 0.0]), pl.Series([None, 1.0]), 1.0).tolist() == [False, True]
+
+
+def test_the_page_has_a_row_for_every_share_and_keeps_its_notes() -> None:
+    page = (Path(__file__).parents[2] / "docs/coverage.md").read_text("utf-8")
+    found = coverage.simulate(1)
+    assert sorted(coverage_page.names(page)) == sorted(found)
+    again = coverage_page.rewritten(page, {"coverage_mean": 0.9, "type1_fit": 0.05}, 100)
+    changed = [new for old, new in zip(page.splitlines(), again.splitlines(), strict=True) if old != new]
+    assert changed == ["| coverage_mean | 100 | 0.900 | 0.030 | 40 x 4, t |", "| type1_fit | 100 | 0.050 | 0.022 |  |"]
+    with pytest.raises(KeyError, match="no row for coverage_nothing"):
+        coverage_page.rewritten(page, {"coverage_nothing": 0.9}, 100)
+
+
+def test_a_study_draws_the_same_whichever_others_there_are() -> None:
+    one = coverage.studies()[0]
+    alone = coverage.shares(one, coverage.stream(one, 0), 2)
+    assert alone.items() <= coverage.simulate(2).items()

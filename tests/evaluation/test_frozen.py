@@ -18,7 +18,6 @@ from palaestra.evaluation import aggregates, anchors, clusters, intervals, power
 from palaestra.evaluation.attempts import attempt_chain, pass_by_attempt, ten_points
 from palaestra.evaluation.consistency import divergence
 from palaestra.evaluation.counterfactual import risk_difference
-from palaestra.evaluation.difference import bootstrap_means
 from palaestra.evaluation.population import (
     binomial_regression,
     cohens_d,
@@ -275,17 +274,6 @@ def of_arrays() -> Iterator[tuple[str, Case]]:
         )
     ):
         yield f"flips {k}", lambda s=steps: e.sign_flip_pvalue(np.array(s, float), resamples=FEW)
-    yield (
-        "means",
-        lambda: [
-            bootstrap_means(s, c, resamples=9, rng=np.random.default_rng(1))
-            for s, c in (
-                (heavy, np.ones((1, 12))),
-                (heavy, np.arange(12.0)[None]),
-                (holes((3, 4), 1, 0.0), np.ones((3, 4))),
-            )
-        ],
-    )
     looks = [(float(i), np.append(np.full(8 + 2 * i, 0.25), [-0.25, 0.0, np.nan])) for i in range(1, 5)]
     for planned in (None, 3, 4):
         yield f"first proof, {planned}", lambda p=planned: e.first_proof(looks, planned=p)

@@ -359,6 +359,44 @@ def test_evaluate(trained: Trained, say: Any) -> None:
     )
 
 
+def test_evaluate_keeps_intervals_inside_the_scale(say: Any, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"task": ["a", "b"], "episode": [0, 0], "group": [0, 1], "reward": [0.5, 1.0]})
+    frame = frame.with_columns(success=pl.lit(None, pl.Boolean))
+    frame.write_parquet(tmp_path / "share.parquet")
+    frame.with_columns(reward=pl.Series([7.0, 10.0])).write_parquet(tmp_path / "grade.parquet")
+    share, free = (say("evaluate", file) for file in ("share.parquet", "grade.parquet"))
+    ten = say("evaluate", "grade.parquet", "--scale", "0,10")
+    assert "0.75 [0, 1]" in share.stdout
+    assert "cut off at the ends of the scale, 0 to 1; --scale LOW,HIGH names other ends" in share.stderr
+    assert "8.5 [-10.6, 27.6]" in free.stdout
+    assert "beyond every score seen, 7 to 10; if the scale has ends, name them with --scale LOW,HIGH" in free.stderr
+    assert "8.5 [0, 10]" in ten.stdout
+    assert "1 of 2 trials have a score outside, the first 10" in complaint(
+        say("evaluate", "grade.parquet", "--scale", "0,8")
+    )
+    assert "name the lowest and the highest score" in complaint(say("evaluate", "grade.parquet", "--scale", "10"))
+
+
+def test_evaluate_names_a_column_that_groups_the_tasks(say: Any, tmp_path: Path) -> None:
+    lines = ["task,success,Repo,db_id", *(f"t{i},{int(i % 3 == 0)},r{i // 4},d{i}" for i in range(24))]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    frame = pl.DataFrame({"task": [f"t{i}" for i in range(24)], "episode": 0, "group": range(24)})
+    frame = frame.with_columns(success=pl.col("group") % 3 == 0, reward=1.0, repo_id=pl.col("group") // 4)
+    frame.write_parquet(tmp_path / "table.parquet")
+    for file, name in (("log.csv", "Repo"), ("table.parquet", "repo_id")):
+        blind = say("evaluate", file, "--report", "page.html")
+        assert f"column '{name}' puts the 24 tasks into 6 groups" in blind.stderr
+        assert "db_id" not in blind.stderr, "a value for every task groups nothing"
+        assert f"--cluster {name}" in blind.stderr
+        assert f"--cluster {name}" in (tmp_path / "page.html").read_text("utf-8")
+        known = say("evaluate", file, "--cluster", name, "--json")
+        assert "groups" not in known.stderr
+        assert known.json[0]["success"]["clusters"] == 6
+    two = frame.with_columns(task=pl.lit("t") + (pl.col("group") % 5).cast(pl.String))
+    two.write_parquet(tmp_path / "two.parquet")
+    assert "groups" not in say("evaluate", "two.parquet").stderr, "a task of two values is in no group"
+
+
 def test_evaluate_a_table_that_says_nothing_of_success(say: Any, tmp_path: Path) -> None:
     """One system, one trial, no success: numbers that cannot be known are null, which is JSON."""
     frame = pl.DataFrame({"task": ["a", "b"], "episode": [0, 0], "group": [0, 1], "reward": [0.5, 1.0]})
@@ -366,7 +404,7 @@ def test_evaluate_a_table_that_says_nothing_of_success(say: Any, tmp_path: Path)
     (row,) = say("evaluate", "mine.parquet", "--json").json
     assert row["success"]["mean"] is None
     assert row["score"]["mean"] == 0.75
-    assert "mine" not in say("evaluate", "mine.parquet").stderr
+    assert "not read" not in say("evaluate", "mine.parquet").stderr
     pl.DataFrame({"reward": [1.0]}).write_parquet(tmp_path / "foreign.parquet")
     assert "the table has no column 'task'" in complaint(say("evaluate", "foreign.parquet"))
 

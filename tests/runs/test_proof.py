@@ -162,7 +162,8 @@ def test_p_values_of_several_exact_pairs_are_corrected(tmp_path: Path) -> None:
     assert found[0]["p_holm"] == pytest.approx(2 * alone_p)  # a against c is the clearest, this comes second
     assert alone_p < 0.05 < found[0]["p_holm"]
     assert "better" in pairs(recipe, tmp_path, {"a": "", "b": ""}, runs)[0]["verdict"]
-    assert "after correction" in found[0]["verdict"], "the interval alone is not enough when there are three pairs"
+    assert "contains 0" in found[0]["verdict"], "its interval holds together with those of three pairs"
+    assert "simultaneous 95 % interval of 3 comparisons" in found[0]["verdict"]
 
 
 def test_a_pair_that_cannot_be_told_says_how_many_seeds_would(tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ import polars as pl
 
 from palaestra.errors import InputError, nearest
 from palaestra.evaluation.difference import Difference, paired_difference
-from palaestra.evaluation.intervals import RESAMPLES, Estimate, binary, mean_interval, success_interval
+from palaestra.evaluation.intervals import (
+    CUT,
+    RESAMPLES,
+    Estimate,
+    Scale,
+    binary,
+    mean_interval,
+    success_interval,
+    unit_scale,
+)
 from palaestra.evaluation.reducers import k_estimate
 from palaestra.evaluation.trials import error_kind, infrastructure, lost
 
@@ -33,8 +42,9 @@ class SystemResult:
     lost: of the baseline and this system, those that lost trials to errors of the infrastructure: how many, of how
     many, and of which kinds; they are in no number.
     pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p
-    corrected by Holm over the systems, and what would be found or would be needed at 5 % over their number (what Holm
-    asks of the smallest p); None for the baseline itself. tokens, cost: means per trial where they are known.
+    corrected by Holm over the systems, the interval one that holds together with those of all other systems
+    (Bonferroni), and what would be found or would be needed at the same level; None for the baseline itself.
+    scale: lowest and highest possible score; None: not known. tokens, cost: means per trial where they are known.
     """
 
     system: str
@@ -54,6 +64,7 @@ class SystemResult:
     turns: float | None
     tokens: float | None
     cost: float | None
+    scale: Scale | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values for JSON."""
@@ -93,27 +104,31 @@ def comparison_table(
     *,
     baseline: str = "before",
     value: str = "success",
+    scale: Scale | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
     """One `SystemResult` per system of `trials`, the baseline first, the others by name.
 
     value: what is compared, "success" or "score" (games without a notion of success). Trials with a column `cluster`
-    are clustered by it.
+    are clustered by it. scale: lowest and highest possible score, beyond which no interval reaches; None: (0, 1) if no
+    score lies outside, else not known.
 
     Raises:
-        InputError: there is no such baseline.
+        InputError: there is no such baseline, or a score lies outside of `scale`.
     """
     systems = trials["system"].unique().sort().to_list()
     if baseline not in systems:
         raise InputError(f"no system {baseline!r} to compare with{nearest(baseline, systems)}")
     others = [system for system in systems if system != baseline]
+    scale = unit_scale(trials["score"]) if scale is None else _inside(scale, trials)
     found = {
         system: paired_difference(
-            trials, system, baseline, value=value, alpha=ALPHA / len(others), resamples=resamples, seed=seed
+            trials, system, baseline, value=value, scale=scale if value == "score" else None,
+            level=1 - ALPHA, comparisons=len(others), resamples=resamples, seed=seed,
         )
         for system in others
-    }
+    }  # fmt: skip
     corrected = holm([found[system].p for system in others])
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
     own = {system: trials.filter(pl.col("system") == system) for system in [baseline, *others]}
@@ -123,9 +138,24 @@ def comparison_table(
     return Comparison(
         _system(each, value, differences.get(system), common, {
             name: missing[name] for name in dict.fromkeys([baseline, system]) if missing[name][0]
-        }, share, resamples, seed)
+        }, share, scale, resamples, seed)
         for system, each in own.items()
     )  # fmt: skip
+
+
+def _inside(scale: Scale, trials: pl.DataFrame) -> Scale:
+    """The scale, if it is one and holds all scores."""
+    low, high = scale
+    if not low < high:
+        raise InputError(f"scale {low:g} to {high:g}: the highest score must be above the lowest")
+    beyond = trials.filter(~pl.col("score").fill_nan(None).is_between(low, high))
+    if len(beyond):
+        first = beyond.row(0, named=True)
+        raise InputError(
+            f"scale {low:g} to {high:g}: {len(beyond)} of {len(trials)} trials have a score outside, the first "
+            f"{first['score']:g} of system {first['system']!r} on task {first['task']!r}; name the ends of the scale"
+        )
+    return float(low), float(high)
 
 
 def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
@@ -148,6 +178,7 @@ def _system(
     common: int,
     missing: dict[str, tuple[int, int, dict[str, int]]],
     share: bool,
+    scale: Scale | None,
     resamples: int,
     seed: int,
 ) -> SystemResult:
@@ -170,13 +201,14 @@ def _system(
         errors=dict(kinds.iter_rows()),
         lost=missing,
         success=success_interval(trials),
-        score=mean_interval(trials, share=share, resamples=resamples, seed=seed),
+        score=mean_interval(trials, share=share, scale=scale, resamples=resamples, seed=seed),
         pass_at_k={k: k_estimate(trials, "pass_at_k", k) for k in ks},
         pass_hat_k={k: k_estimate(trials, "pass_hat_k", k) for k in ks},
         difference=difference,
         turns=mean(pl.col("turns")),
         tokens=mean(pl.col("tokens_in") + pl.col("tokens_out")),
         cost=mean(pl.col("cost")),
+        scale=scale,
     )
 
 
@@ -218,7 +250,8 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     dropped = f", {d.dropped} dropped" if d.dropped else ""
     if not math.isfinite(d.low):
         return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval{gone}"
-    found = f"{say(d.mean)}{unit} (95 % interval {say(d.low)} to {say(d.high)}, {size}{dropped})"
+    cut = CUT if d.method.endswith(CUT) else ""
+    found = f"{say(d.mean)}{unit} ({joint_interval(d.comparisons)} {say(d.low)} to {say(d.high)}{cut}, {size}{dropped})"
     doubt = f"; {d.caution}" if d.caution else ""
     worst = max((n / of for n, of, _ in row.lost.values()), default=0.0)
     clear = d.low > 0 or d.high < 0
@@ -230,9 +263,21 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     answer = f"cannot tell: {reason}: {found}"
     if not math.isfinite(d.detectable):  # every task differs by the same
         return f"{answer}{gone}{doubt}"
+    few = d.detectable > d.possible
     now = f"a difference of {say(d.detectable, '')}{unit} would be found 4 times out of 5"
-    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; only {now}"
+    now = "no difference that the scale allows would be found 4 times out of 5" if few else now
+    only = now if few else f"only {now}"
+    more = f"{answer}; {advice(d)} (now {now})" if max(d.more_tasks, d.more_runs) > 0 else f"{answer}; {only}"
     return f"{more}{gone}{doubt}"
+
+
+def joint_interval(comparisons: int) -> str:
+    """What a sentence calls an interval that holds together with those of all `comparisons`.
+
+    >>> joint_interval(1), joint_interval(3)
+    ('95 % interval', 'simultaneous 95 % interval of 3 comparisons')
+    """
+    return "95 % interval" if comparisons < 2 else f"simultaneous 95 % interval of {comparisons} comparisons"
 
 
 def _losses(row: SystemResult) -> str:

@@ -33,6 +33,12 @@ OUTAGES = (
 )
 """An endpoint's failures, by names and status codes, by which logs tell them that do not say a boundary of ours."""
 
+GROUPING = frozenset(
+    ("repo", "repository", "codebase", "project", "passage", "paragraph", "context", "document", "doc", "article",
+     "story", "template", "family", "cluster", "scenario", "conversation", "database", "db", "website", "patient")
+)  # fmt: skip
+"""Names of columns, with or without `_id`, of which several tasks of a benchmark often share a value."""
+
 _REQUIRED = ("task", "episode", "success")
 _OPTIONAL = {
     "system": pl.lit("system"),
@@ -108,6 +114,24 @@ def check_columns(columns: Sequence[str], score: str | None = None, cluster: str
     for column in (*_REQUIRED, *([score] if score else []), *([cluster] if cluster else [])):
         if column not in columns:
             raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, columns)}")
+
+
+def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """By column whose name is in `GROUPING`: its value for each task, `task, value`, each pair once."""
+    if "task" not in frame.columns:
+        return {}
+    named = [name for name in frame.columns if name.lower().removesuffix("_id") in GROUPING]
+    return {
+        name: frame.select(pl.col("task").cast(pl.String), value=pl.col(name).cast(pl.String)).drop_nulls().unique()
+        for name in named
+        if not frame.schema[name].is_nested()
+    }
+
+
+def groups_of_tasks(pairs: pl.DataFrame) -> int:
+    """How many groups these `task, value` are; 0 if they group nothing: a task of two values, or all alike, or none."""
+    values, tasks = pairs["value"].n_unique(), pairs["task"].n_unique()
+    return values if len(pairs) == tasks and 2 <= values < tasks else 0
 
 
 def played(

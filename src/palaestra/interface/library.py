@@ -97,6 +97,7 @@ def evaluate(
     baseline: str | None = None,
     score: str | None = None,
     cluster: str | None = None,
+    scale: tuple[float, float] | None = None,
     errors: Literal["exclude", "count"] = "exclude",
     format: str | None = None,
 ) -> Comparison:
@@ -104,7 +105,8 @@ def evaluate(
 
     sources: logs that any reader knows, tables of turns, folders of them, NAME=PATH; or one `Turns` with a column
     `system`. baseline: default "before", else the first. score: a column to compare instead of success. cluster: what
-    tasks have in common. errors: those of env, endpoint, judge or reward are left out, or count as failures.
+    tasks have in common. scale: lowest and highest possible score; default: (0, 1) if no score lies outside. errors:
+    those of env, endpoint, judge or reward are left out, or count as failures.
 
     Raises:
         InputError: nothing there can be read, or a name is unknown.
@@ -120,7 +122,8 @@ def evaluate(
     table = trials(turns, score=score, cluster=cluster, errors=errors)
     systems = table["system"].unique(maintain_order=True).to_list()
     first = baseline_of(systems, baseline or None, "evaluate: baseline=")
-    return comparison_table(table, baseline=first, value="score" if score else value_of("success", table))
+    value = "score" if score else value_of("success", table)
+    return comparison_table(table, baseline=first, value=value, scale=scale)
 
 
 def apply(

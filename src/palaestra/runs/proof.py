@@ -22,6 +22,8 @@ from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError, nearest
 from palaestra.evaluation import Estimate, SystemResult, comparison_table, holm, paired_difference, trials, verdict
+from palaestra.evaluation.comparison import joint_interval
+from palaestra.evaluation.intervals import unit_scale
 from palaestra.evaluation.power import runs_needed
 from palaestra.evaluation.teamwork import economy
 from palaestra.runs.budget import Budget, cost, total, unit
@@ -168,12 +170,16 @@ def _exact(results: Results, measure: str, when: str) -> np.ndarray:
     return np.array([result["metrics"][measure][when] for result in results])
 
 
-def over_seeds(values: np.ndarray) -> dict[str, float]:
-    """Mean of exact values with Student's t interval over seeds; one seed's value is exact and its own interval."""
+def over_seeds(values: np.ndarray, comparisons: int = 1) -> dict[str, float]:
+    """Mean of exact values with Student's t interval over seeds; one seed's value is exact and its own interval.
+
+    comparisons: how many such intervals hold together with 95 %.
+    """
     mean = float(values.mean())
     margin = 0.0
     if len(values) > 1:
-        margin = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+        quantile = scipy.stats.t.ppf(1 - ALPHA / comparisons / 2, len(values) - 1)
+        margin = float(quantile * values.std(ddof=1) / np.sqrt(len(values)))
     return {"mean": mean, "low": mean - margin, "high": mean + margin}
 
 
@@ -196,14 +202,15 @@ def _sentence(measure: str, rows: Mapping[str, SystemResult], results: Results) 
     return f"{measure} {before.mean():.3f} → {after.mean():.3f}, exact: {_exact_verdict(measure, after - before)}"
 
 
-def _exact_verdict(measure: str, change: np.ndarray, p: float = 0.0) -> str:
+def _exact_verdict(measure: str, change: np.ndarray, p: float = 0.0, comparisons: int = 1) -> str:
     """Better, worse or cannot tell, from exact differences of the seeds."""
     if len(change) == 1:
         return f"difference {change[0]:+.3f}, one seed: nothing is said about other seeds"
-    found = over_seeds(change)
+    found = over_seeds(change, comparisons)
     clear = (found["high"] < 0 or found["low"] > 0) and p <= 0.05
     better = (found["mean"] < 0) == lower_is_better(measure)
-    interval = f"95 % interval {found['low']:+.3f} to {found['high']:+.3f} over {len(change)} seeds"
+    kind = joint_interval(comparisons)
+    interval = f"{kind} {found['low']:+.3f} to {found['high']:+.3f} over {len(change)} seeds"
     if clear:
         word = "better" if better else "worse"
     else:
@@ -229,13 +236,15 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
         changes = [after[a] - after[b] for a, b in names]
         corrected = holm([_p_value(change) for change in changes])
         return [
-            _pair(a, b, over_seeds(change), p, f", {measure}: {_exact_verdict(measure, change, p)}",
+            _pair(a, b, over_seeds(change, len(names)), p,
+                  f", {measure}: {_exact_verdict(measure, change, p, len(names))}",
                   len(change), _seeds(change, alpha))
             for (a, b), change, p in zip(names, changes, corrected, strict=True)
         ]  # fmt: skip
     table = trials(after_training(directory, variants), where=judged(recipe.evaluation))
     value = value_of(measure, table)
-    differences = [paired_difference(table, a, b, value=value, alpha=alpha) for a, b in names]
+    scale = unit_scale(table["score"]) if value == "score" else None
+    differences = [paired_difference(table, a, b, value=value, scale=scale, comparisons=len(names)) for a, b in names]
     corrected = holm([difference.p for difference in differences])
     found = []
     for (a, b), difference, p in zip(names, differences, corrected, strict=True):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,15 @@ def test_limits_follow_from_the_numbers(run_dir: Path) -> None:
     assert "63\u00a0%" in said
     assert "below about 4.1 points" in said
     assert "does not show" not in said
+
+
+def test_limits_promise_no_difference_larger_than_the_scale(run_dir: Path) -> None:
+    found = result(load_run(run_dir))
+    assert found is not None
+    rows = [replace(row, detectable=7.0, possible=1.0) for row in found.rows]
+    said = " ".join(limits(load_run(run_dir), replace(found, rows=rows)))
+    assert "no difference that the scale allows would be found reliably" in said
+    assert "700" not in said
 
 
 def test_a_control_as_good_as_the_team_is_said(run_dir: Path) -> None:

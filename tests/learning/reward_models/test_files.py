@@ -139,7 +139,7 @@ def test_a_head_on_features_from_the_terminal(tmp_path: Path, capsys: pytest.Cap
     found = json.loads(said)
     assert found["accuracy"]["mean"] > 0.8
     assert found["accuracy"]["low"] < found["accuracy"]["mean"] < found["accuracy"]["high"]
-    assert found["learned"] == {"what": "pairs", "rows": 270, "held_out": 30, "keys": 30}
+    assert found["learned"] == {"what": "pairs", "rows": 270, "held_out": 30, "keys": 30, "left_out": {}}
     scores = SCORERS.build(f"reward_model({str(out)!r})").score(pl.DataFrame({"x": [[2.0, 0.0], [-2.0, 0.0]]}))
     assert scores[0] > scores[1] + 5
     code, _, err = run(capsys, file, "--features", "x", "--out", out)
@@ -281,3 +281,50 @@ def test_what_is_asked_for_is_used_or_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "labels.parquet", table.with_columns(y=float("inf")))
     with pytest.raises(InputError, match="'y' is infinite in row 0"):
         fit_reward(path, out, **given)
+
+
+def talks(prompts: int, per_prompt: int) -> dict[str, list[object]]:
+    rows = [(f"question {i}", f"yes {j}", f"no {j}") for i in range(prompts) for j in range(per_prompt)]
+    return dict(zip(("prompt", "chosen", "rejected"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def test_held_out_pairs_of_one_prompt_are_one_key_without_an_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, "pairs.parquet", pl.DataFrame(talks(5, 16)))
+    code, said, err = run(capsys, file, "--out", tmp_path / "model", "--held-out", 0.2)
+    assert code == 0, err
+    assert "learned from 64 pairs, held out 16 (1 key)" in said
+    assert "16 pairs of 1 key; pairs of one key are not independent, so there is no interval" in said
+    assert "95 %" not in said
+    assert "left out" not in said
+    found = json.loads((tmp_path / "model" / "fit.json").read_text())
+    assert found["accuracy"]["clusters"] == 1
+    assert found["accuracy"]["low"] is found["accuracy"]["high"] is None
+
+
+def test_only_pairs_that_are_used_are_counted_and_the_rest_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pl.DataFrame(talks(80, 1)).with_row_index()
+    frame = frame.with_columns(
+        chosen=pl.when(pl.col("index") % 4 > 0).then("chosen"), tie=pl.col("index").is_in([1, 2, 3, 4])
+    )
+    code, said, err = run(capsys, write(tmp_path, "pairs.parquet", frame.drop("index")), "--out", tmp_path / "model")
+    assert code == 0, err
+    assert "learned from 51 pairs, held out 6 (6 keys)" in said
+    assert "left out 23: 4 tied, 19 without a chosen or a rejected side" in said
+    sides = {f"{side}_x": [[float(i), None if i == 7 else 1.0] for i in at]
+             for side, at in (("chosen", range(1, 41)), ("rejected", range(40)))}  # fmt: skip
+    numbered = write(tmp_path, "x.parquet", pl.DataFrame(sides))
+    for model in ("linear", "head"):
+        out = tmp_path / model
+        code, said, err = run(capsys, numbered, "--features", "x", "--model", model, "--out", out, "--json")
+        assert code == 0, err
+        learned = json.loads(said)["learned"]
+        assert learned["rows"] + learned["held_out"] == 38
+        assert learned["left_out"] == {"that the model cannot read, or of weight 0": 2}
+    empty = write(tmp_path, "empty.parquet", frame.with_columns(rejected=pl.lit(None, pl.String)).drop("index", "tie"))
+    code, _, err = run(capsys, empty, "--out", tmp_path / "none")
+    assert code == 2
+    assert "every row is left out (80 without a chosen or a rejected side)" in " ".join(err.split())

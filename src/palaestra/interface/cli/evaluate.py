@@ -57,18 +57,24 @@ def evaluate(
         str, typer.Option(help="errors of env, endpoint, judge or reward: exclude them, or count them as failures")
     ] = "exclude",
     system: System = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH", help="lowest and highest possible score [default: 0,1 if no score lies outside]"
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="OUT.html", help="write a page with plots")] = None,
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
-    own = not (agent or score or format or system)
+    own = not (agent or score or format or system or scale)
     rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}
     if rows is None:
         from palaestra.evaluation.logs import Part
 
         with naming(paths):
-            asked = Asked(tuple(agent or ()), score, cluster, errors)
+            asked = Asked(tuple(agent or ()), score, cluster, errors, ends(scale))
             logs = read(paths, format, system, Part(asked.columns, asked.of))
             rows, measured = _compare(logs, asked, baseline)
             if report is not None:
@@ -88,8 +94,55 @@ def evaluate(
         errors = str(sum(row["errors"].values()))
         shown.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
     out.print(shown)
+    _about_scale(rows)
     for row in rows:
         say(f"{row['system']}: {row['verdict']}")
+
+
+def ends(scale: str | None) -> tuple[float, float] | None:
+    """`0,10` as numbers.
+
+    Raises:
+        InputError: that is no two numbers.
+    """
+    if scale is None:
+        return None
+    try:
+        low, high = map(float, scale.split(","))
+    except ValueError:
+        raise InputError(f"--scale {scale!r}: name the lowest and the highest score, as in --scale 0,10") from None
+    return low, high
+
+
+def _about_scale(rows: list[dict[str, Any]]) -> None:
+    """Which intervals of scores were cut off at the ends of the scale."""
+    from palaestra.evaluation.intervals import CUT
+
+    cut = [row["system"] for row in rows if row["score"]["method"].endswith(CUT)]
+    if cut:
+        low, high = rows[0]["scale"]
+        hint(
+            f"score of {_few(cut)}: the interval is cut off at the ends of the scale, {low:g} to {high:g}; "
+            "--scale LOW,HIGH names other ends"
+        )
+
+
+def _beyond(rows: list[dict[str, Any]], scores: pl.Series) -> None:
+    """Say where intervals of scores without a known scale leave the range of all scores."""
+    known = scores.fill_nan(None).drop_nulls().to_numpy()
+    if rows[0]["scale"] is not None or not len(known):
+        return
+    low, high = known.min(), known.max()
+    wide = [
+        row["system"]
+        for row in rows
+        if row["score"]["low"] is not None and (row["score"]["low"] < low or row["score"]["high"] > high)
+    ]
+    if wide:
+        hint(
+            f"score of {_few(wide)}: the interval reaches beyond every score seen, {low:g} to {high:g}; if the scale "
+            "has ends, name them with --scale LOW,HIGH"
+        )
 
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
@@ -124,15 +177,18 @@ class Asked:
     score: str | None = None
     cluster: str | None = None
     errors: Any = "exclude"
+    scale: tuple[float, float] | None = None
     seats: set[str] = field(default_factory=set)
     turns: int = 0
+    grouped: dict[str, list[pl.DataFrame]] = field(default_factory=dict)
 
     @property
     def columns(self) -> set[str]:
         """All that is read."""
-        from palaestra.evaluation.trials import READS
+        from palaestra.evaluation.trials import GROUPING, READS
 
-        return {*READS, "score", *self.scores, *([self.cluster] if self.cluster else [])}
+        grouping = {f"{name}{end}" for name in GROUPING for end in ("", "_id")}
+        return {*READS, *grouping, "score", *self.scores, *([self.cluster] if self.cluster else [])}
 
     @property
     def scores(self) -> list[str]:
@@ -143,15 +199,29 @@ class Asked:
         """The episodes of a file."""
         import polars as pl
 
-        from palaestra.evaluation.trials import played
+        from palaestra.evaluation.trials import grouping, played
 
         self.turns += len(frame)
+        for name, pairs in grouping(frame).items():
+            self.grouped.setdefault(name, []).append(pairs)
         self.seats |= {*frame["agent"].cast(pl.String).drop_nulls().unique()}
         score = next((name for name in self.scores if name in frame.columns), self.score)
         lacking = {name: pl.lit(None) for name in ("task", score, self.cluster) if name and name not in frame.columns}
         frame = frame.with_columns(**lacking)
         where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
+
+
+    def not_clustered(self) -> dict[str, int]:
+        """Columns that group the tasks and are not the cluster, with the number of their groups."""
+        import polars as pl
+
+        from palaestra.evaluation.trials import groups_of_tasks
+
+        if self.cluster:
+            return {}
+        found = {name: groups_of_tasks(pl.concat(pairs).unique()) for name, pairs in self.grouped.items()}
+        return {name: count for name, count in found.items() if count}
 
 
 def _to_show(paths: list[str], format: str | None, system: str | None, asked: Asked, logs: Logs) -> Turns | None:
@@ -191,10 +261,17 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
             f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
             f"--score{known}"
         )
+    together = asked.not_clustered()
+    for name, count in together.items():
+        hint(
+            f"column {name!r} puts the {table['task'].n_unique()} tasks into {count} groups, which the intervals do "
+            f"not know: tasks of one group share their luck, and --cluster {name} makes groups the units"
+        )
     rows = []
-    for row in comparison_table(table, baseline=baseline, value=value):
+    for row in comparison_table(table, baseline=baseline, value=value, scale=asked.scale):
         not_read = [vars(problem) for problem in logs.not_read(row.system)]
-        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read})
+        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read, "not_clustered": together})
+    _beyond(rows, table["score"])
     return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 
 

@@ -66,13 +66,20 @@ def fit_reward(
         show(found)
         return
     kind, fit = found["learned"], found["fit"]
-    say(f"learned from {kind['rows']} {kind['what']}, held out {kind['held_out']} ({kind['keys']} keys)")
+    reasons = ", ".join(f"{count} {reason}" for reason, count in kind["left_out"].items())
+    left_out = f"; left out {sum(kind['left_out'].values())}: {reasons}" if reasons else ""
+    say(f"learned from {kind['rows']} {kind['what']}, held out {kind['held_out']} ({_keys(kind['keys'])}){left_out}")
     if (right := found["accuracy"]) is not None:
         ends = "" if right["low"] is None else f" (95 %: {100 * right['low']:.1f} to {100 * right['high']:.1f})"
-        count = f"{right['n']} pairs of {right['clusters']} keys"
-        say(f"right on held-out pairs: {100 * right['mean']:.1f} %{ends}, {count}")
+        count = f"{right['n']} pairs of {_keys(right['clusters'])}"
+        alone = "; pairs of one key are not independent, so there is no interval" if right["clusters"] == 1 else ""
+        say(f"right on held-out pairs: {100 * right['mean']:.1f} %{ends}, {count}{alone}")
     for number, share in enumerate(found["explained"] or ()):
         say(f"head {number}: R² {'unknown' if share is None else format(share, '.3f')} on held-out labels")
     if "steps" in fit:
         say(f"{fit['steps']:.0f} steps, loss {fit['loss']:.4f}, padding {100 * fit['padding']:.1f} % of the tokens")
     say(f"written: {out}; it scores as 'reward_model(\"{out}\")'")
+
+
+def _keys(count: int) -> str:
+    return f"{count} key{'s' * (count != 1)}"

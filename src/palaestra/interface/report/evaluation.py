@@ -21,12 +21,13 @@ from markupsafe import Markup
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation import calibration, cost_per_success, frontier, matrix_table, mean_interval, success_interval
 from palaestra.evaluation.calibration import Calibration
+from palaestra.evaluation.comparison import joint_interval
 from palaestra.evaluation.pivot import ALL
 from palaestra.evaluation.ranking import Matches, Ranking, win_table
 from palaestra.evaluation.triage import by_system, detect, triage
 from palaestra.evaluation.trials import infrastructure
 from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_plot, frontier_plot, heat_of, rank_plot
-from palaestra.interface.report.formatting import number, span, told
+from palaestra.interface.report.formatting import number, prose, span, told
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.panels import Panel
@@ -170,7 +171,9 @@ def _forests(systems: Sequence[Row]) -> list[Panel]:
         percent = systems[0].percent
         svg = intervals(apart, what="difference from the baseline", percent=percent, zero=True)
         base = next((row.system for row in systems if not row.difference), "the baseline")
-        drawn.append(Panel(f"Difference from {base}", "points" if percent else "in score", svg))
+        unit = "points" if percent else "in score"
+        kind = joint_interval(max(row.comparisons for row in systems))
+        drawn.append(Panel(f"Difference from {base}", f"{unit}, {prose(kind)}", svg))
     return drawn
 
 
@@ -305,10 +308,16 @@ def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
 
 
 def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why an interval of a score is doubtful; that of a difference is in its verdict."""
+    """Why an interval of a score is doubtful, and what the tasks share; that of a difference is in its verdict."""
+    shared = (rows[0].get("not_clustered") or {}) if rows else {}
+    groups = [
+        f"Column {name!r} puts the tasks into {count} groups, which the intervals do not know; --cluster {name} makes "
+        "groups the units."
+        for name, count in shared.items()
+    ]
     scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
     same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
-    return [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
+    return groups + [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
 
 
 def _places(ranking: Ranking | None) -> list[Place]:

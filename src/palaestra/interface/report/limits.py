@@ -73,7 +73,12 @@ def _about_comparison(run: Run, result: Result) -> list[str]:
 
 def _about_table(after: Row, rows: Sequence[Row]) -> list[str]:
     said = []
-    if isinstance(after.detectable, int | float):
+    if isinstance(after.detectable, int | float) and after.detectable > (after.possible or math.inf):
+        said.append(
+            f"With {number(after.n_tasks)} tasks × {number(after.trials)} trials, no difference that the scale allows "
+            "would be found reliably. No difference found is not proof of none."
+        )
+    elif isinstance(after.detectable, int | float):
         smallest = points(abs(after.detectable), percent=after.percent).lstrip("+")
         said.append(
             f"With {number(after.n_tasks)} tasks × {number(after.trials)} trials, a true difference below about "

@@ -54,6 +54,8 @@ class Row:
     difference: Interval | None
     p: Any
     detectable: Any
+    possible: Any
+    comparisons: int
     errors: int
     verdict: str
     pass_at: dict[str, Interval] = field(default_factory=dict)
@@ -134,6 +136,8 @@ def row_of(row: Mapping[str, Any], where: str) -> Row:
         difference=Interval.read(difference, f"{where}.difference"),
         p=row.get("p", apart.get("p")),
         detectable=row.get("detectable", apart.get("detectable")),
+        possible=apart.get("possible"),
+        comparisons=int(apart.get("comparisons") or 1),
         errors=sum(errors.values()) if isinstance(errors, Mapping) else int(errors),
         verdict=str(row.get("verdict") or ""),
         pass_at=_by_k(_object(row, "pass_at_k", where), where),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,9 +25,17 @@ from palaestra.evaluation.studies import table
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 
 RENAMED = {"completion": "response"}
+TIED, ONE_SIDED = "tied", "without a chosen or a rejected side"
+UNLABELLED, FAILED = "without a label", "of verdicts that failed"
+"""Why rows of a file are left out."""
 
 
-def read(
+def read(path: str | Path, **options: Any) -> Preferences | Labels:
+    """The data of `read_counted`."""
+    return read_counted(path, **options)[0]
+
+
+def read_counted(
     path: str | Path,
     *,
     rows: str | Path | None = None,
@@ -35,12 +44,15 @@ def read(
     margin: str | None = None,
     weight: str | None = None,
     key: str | None = None,
-) -> Preferences | Labels:
+) -> tuple[Preferences | Labels, dict[str, int]]:
     """Preferences, or labels, of a .parquet, .jsonl, .json or .csv file, whichever of the above it holds.
 
     Args:
         rows: the table that pairs or verdicts are about. features: the column that models on features read.
         target: columns of labels. margin, weight, key: columns of pairs; default: those names, `group` and the prompt.
+
+    Returns:
+        The data, and how many rows of the file are not in them, by reason.
 
     Raises:
         InputError: it is none of these. MissingColumnError: a column that is named is not there.
@@ -49,10 +61,22 @@ def read(
     for name in [*target, *(each for each in (margin, weight, key) if each)]:
         if name not in frame.columns:
             raise MissingColumnError(f"{path}: no column {name!r}{nearest(name, frame.columns)}")
+    left_out: dict[str, int] = {}
+
+    def keep(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
+        if len(rows) < len(frame):
+            left_out[reason] = len(frame) - len(rows)
+        return rows
+
     if "tie" in frame.columns:
-        frame = frame.filter(~pl.col("tie").cast(pl.Boolean).fill_null(False))
+        frame = keep(frame.filter(~pl.col("tie").cast(pl.Boolean).fill_null(False)), TIED)
     if target:
-        return _labels(frame, list(target), weight, key)
+        frame = keep(frame.filter(pl.any_horizontal(pl.col(list(target)).is_not_null())), UNLABELLED)
+        return _labels(frame, list(target), weight, key), left_out
+    sides = [f"{side}_{features}" for side in ("chosen", "rejected")] if features else []
+    sides = sides if set(sides) & set(frame.columns) else ["chosen", "rejected"]
+    if set(sides) <= set(frame.columns):
+        frame = keep(frame.drop_nulls(sides), ONE_SIDED)
     reference = None
     if {"chosen", "rejected"} <= set(frame.columns) and frame["chosen"].dtype.is_integer():
         frame, chosen, rejected = _referred(frame, about, path)
@@ -66,18 +90,21 @@ def read(
     elif {"item", "value"} <= set(frame.columns):
         if weight is not None:
             raise InputError(f"{path}: --weight {weight}: verdicts have no weights here; each item has their mean")
-        return _verdicts(frame, about, path, key)
+        if "ok" in frame.columns:
+            frame = keep(frame.filter(pl.col("ok").cast(pl.Boolean)), FAILED)
+        return _verdicts(frame, about, path, key), left_out
     else:
         wide = f"chosen_{features} and rejected_{features}" if features else "chosen and rejected"
         raise InputError(f"{path}: expected columns {wide}, pairs of row numbers, verdicts (item, value), or labels "
                          f"that are named (--target); found {', '.join(frame.columns)}")  # fmt: skip
     margins, weights = margin or "margin", weight or "weight"
-    return Preferences(
+    pairs = Preferences(
         chosen, rejected,
         margin=_numbers(frame, margins, missing=0.0), weight=_weights(frame, weights),
         key=_key(frame, key, chosen),
         reference=_reference(frame, features) if reference is None else reference, condition=_condition(frame),
     )  # fmt: skip
+    return pairs, left_out
 
 
 def _side(frame: pl.DataFrame, side: str, features: str) -> pl.DataFrame:
@@ -96,7 +123,6 @@ def _referred(
     """Pairs by row number, both sides looked up."""
     if about is None:
         raise InputError(f"{path}: pairs are row numbers: name the table that was compared (--rows)")
-    frame = frame.drop_nulls(["chosen", "rejected"])
     for name in ("chosen", "rejected", "reference"):
         if name in frame.columns and frame[name].dtype.is_integer():
             strange = frame[name].filter(~frame[name].is_between(0, len(about) - 1))
@@ -111,8 +137,6 @@ def _verdicts(frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path,
     """Mean value of an item (and criterion) over the verdicts that are ok, as its label."""
     if about is None or "item" not in about.columns:
         raise InputError(f"{path}: verdicts are about items: name the judged table (--rows), with a column item")
-    if "ok" in frame.columns:
-        frame = frame.filter(pl.col("ok").cast(pl.Boolean))
     by = ["item", *(["criterion"] if "criterion" in frame.columns else [])]
     if frame.schema["item"] != about.schema["item"]:
         frame, about = (each.with_columns(pl.col("item").cast(pl.String)) for each in (frame, about))

@@ -62,7 +62,7 @@ def fit(
     every: int,
     progress: bool | Report,
 ) -> dict[str, float]:
-    """Steps, loss of the last tenth of them, share of padding, seconds of this call."""
+    """Pairs or labelled rows that took part, steps, loss of the last tenth of them, share of padding, seconds."""
     began = time.perf_counter()
     objective = _Pairs(model, data, options) if isinstance(data, Preferences) else _labels(model, data, options)
     if not len(objective.index):
@@ -108,6 +108,7 @@ def fit(
                     checkpoints.prune(where, 1)
     module.eval()
     return {
+        "rows": float(objective.used),
         "steps": float(total),
         "loss": float(np.mean(said[-max(total // 10, 1) :])),
         "padding": 1 - float(seen[0]) / max(int(seen[1]), 1),
@@ -134,6 +135,12 @@ class _Rows:
 
     inputs: Inputs
     model: NetworkReward
+    index: np.ndarray
+
+    @property
+    def used(self) -> int:
+        """Number of pairs or labelled rows that are learned from."""
+        return len(self.index)
 
     def outputs(self, at: np.ndarray) -> Tensor:
         return self.model.outputs(self.inputs, at, max(len(at), 1))
@@ -208,6 +215,10 @@ class _Groups(_Rows):
         self.index = np.arange(len(self.groups))
         lengths = self.inputs.lengths
         self.size = None if lengths is None else np.array([lengths[part].sum() for part in self.groups])
+
+    @property
+    def used(self) -> int:
+        return sum(map(len, self.groups))
 
     def loss(self, at: np.ndarray) -> Tensor:
         parts = [self.groups[i] for i in at]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -19,7 +20,8 @@ MOST = 2000
 def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0.95) -> Estimate:
     """Share of pairs whose better side scores higher; an equal score counts half, a missing one leaves.
 
-    Labels: pairs of one key with different labels; without a key, random ones.
+    Labels: pairs of one key with different labels; without a key, random ones. Pairs of one key are not independent, so
+    that a single key has no interval.
 
     Raises:
         InputError: labels have several heads, or there is no pair to compare.
@@ -27,6 +29,9 @@ def held_out(model: RewardModel, data: Preferences | Labels, *, level: float = 0
     pairs = data if isinstance(data, Preferences) else ordered(data)
     found = model.agrees(pairs)
     key = np.arange(len(pairs)) if pairs.key is None else pairs.key
+    known = np.isfinite(found)
+    if pairs.key is not None and len(set(key[known].tolist())) == 1:
+        return Estimate(float(found[known].mean()), math.nan, math.nan, int(known.sum()), 1, 1, "one key, no interval")
     task = [str(each) for each in key]
     trials = pl.DataFrame({"run": "0", "task": task, "trial": np.arange(len(pairs)), "score": found})
     return mean_interval(trials.with_columns(pl.col("score").fill_nan(None)), share=True, level=level)

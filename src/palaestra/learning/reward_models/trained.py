@@ -15,10 +15,12 @@ from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
 from palaestra.learning.reward_models.base import REWARD_MODELS, SETTINGS
 from palaestra.learning.reward_models.data import Labels
-from palaestra.learning.reward_models.files import read
+from palaestra.learning.reward_models.files import read_counted
 from palaestra.learning.reward_models.network import RANKINGS
 from palaestra.learning.reward_models.proof import explained
 from palaestra.learning.reward_models.proof import held_out as accuracy
+
+UNREAD = "that the model cannot read, or of weight 0"
 
 
 def fit_reward(
@@ -44,7 +46,8 @@ def fit_reward(
     default. The same call again goes on after an interruption.
 
     Returns:
-        What it learned from, metrics of the fit, accuracy on held-out pairs, R² of labels; also in `fit.json`.
+        What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs, R² of
+        labels; also in `fit.json`.
 
     Raises:
         InputError: the file holds nothing of the kind, the folder a model already, or an option is unknown.
@@ -64,11 +67,16 @@ def fit_reward(
     for name in asked:
         if name not in takes and name != "every":
             raise InputError(f"fit-reward: {text} has no {name}{nearest(name, takes)}")
-    data = read(pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key)
+    data, left_out = read_counted(
+        pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key
+    )
     if isinstance(data, Labels) and asked.get("centre"):
         raise InputError("fit-reward: centre is for pairs, and here are labels; leave it out")
     if isinstance(data, Labels) and weight and asked.get("loss") in RANKINGS:
         raise InputError(f"fit-reward: loss={asked['loss']!r} orders inside groups, without weights; leave weight out")
+    if not len(data) and left_out:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise InputError(f"{pairs}: nothing to learn from: every row is left out ({reasons})")
     learned, other = data.split(held_out, seed)
     where = folder / "checkpoints"
     asked = {name: value for name, value in asked.items() if name in takes}
@@ -76,14 +84,19 @@ def fit_reward(
     if isinstance(other, Labels) and asked.get("loss") == "distill":
         other = replace(other, value=other.value[:, 0])  # the labels; the teacher only teaches
     several = isinstance(other, Labels) and other.value.ndim > 1
+    right = None if several else accuracy(made, other).to_dict()
+    used = int(fit.pop("rows", len(learned)))
+    tested = len(other) if isinstance(other, Labels) or right is None else right["n"]
+    if unread := len(learned) - used + len(other) - tested:
+        left_out[UNREAD] = unread
     found = {
         "model": text,
         "learned": {
-            "what": "labels" if isinstance(data, Labels) else "pairs", "rows": len(learned), "held_out": len(other),
-            "keys": len(other) if other.key is None else len(set(other.key.tolist())),
+            "what": "labels" if isinstance(data, Labels) else "pairs", "rows": used, "held_out": tested,
+            "keys": len(other) if other.key is None else len(set(other.key.tolist())), "left_out": left_out,
         },
         "fit": fit,
-        "accuracy": None if several else accuracy(made, other).to_dict(),
+        "accuracy": right,
         "explained": explained(made, other) if isinstance(other, Labels) else None,
     }  # fmt: skip
     made.save(folder)
