@@ -211,7 +211,6 @@ class Asked:
         where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
 
-
     def not_clustered(self) -> dict[str, int]:
         """Columns that group the tasks and are not the cluster, with the number of their groups."""
         import polars as pl
