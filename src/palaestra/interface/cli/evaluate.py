@@ -96,6 +96,9 @@ def evaluate(
     out.print(shown)
     _about_scale(rows)
     for row in rows:
+        if said := row["success"]["caution"]:
+            hint(f"success of {row['system']}: {said}")
+    for row in rows:
         say(f"{row['system']}: {row['verdict']}")
 
 
