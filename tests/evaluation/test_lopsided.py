@@ -67,3 +67,18 @@ def test_nothing_but_success_counts_the_clusters_by_their_size() -> None:
     all_won = success_interval(trials(np.ones(100, bool)))
     assert all_won.high == 1.0
     assert all_won.low == pytest.approx(1 / (1 + 1.959964**2 / effective_number(SIZES)), abs=1e-6)
+
+
+def test_a_handful_of_tasks_that_ever_succeed_is_said() -> None:
+    """Most of what such a rate varies by is in tasks that are not there."""
+    won = np.zeros((50, 4), bool)
+    won[:3, :2] = True
+    frames = [trials(won[:, i]).drop("cluster").with_columns(trial=pl.lit(i)) for i in range(4)]
+    some = success_interval(pl.concat(frames))
+    assert some.caution.startswith("only 3 of 50 tasks ever succeeded")
+    assert not success_interval(frames[0]).caution, "Wilson's interval of single trials needs no such thing"
+    failed = pl.concat(frames).with_columns(success=~pl.col("success"))
+    assert success_interval(failed).caution.startswith("only 3 of 50 tasks ever failed")
+    won[:5, 0] = True
+    more = pl.concat([trials(won[:, i]).drop("cluster").with_columns(trial=pl.lit(i)) for i in range(4)])
+    assert not success_interval(more).caution

@@ -96,6 +96,9 @@ def evaluate(
     out.print(shown)
     _about_scale(rows)
     for row in rows:
+        if said := row["success"]["caution"]:
+            hint(f"success of {row['system']}: {said}")
+    for row in rows:
         say(f"{row['system']}: {row['verdict']}")
 
 
@@ -210,7 +213,6 @@ class Asked:
         frame = frame.with_columns(**lacking)
         where = pl.col("agent").cast(pl.String).is_in(self.agents) if self.agents else None
         return played(frame, where=where, score=score, cluster=self.cluster, errors=self.errors)
-
 
     def not_clustered(self) -> dict[str, int]:
         """Columns that group the tasks and are not the cluster, with the number of their groups."""

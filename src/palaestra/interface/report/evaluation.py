@@ -317,6 +317,8 @@ def _cautions(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     scored = [(row.get("system"), (row.get("score") or {}).get("caution")) for row in rows]
     same = {row.get("system") for row in rows if row.get("value", "success") == "success" and row.get("success")}
+    doubted = [(row.get("system"), (row.get("success") or {}).get("caution")) for row in rows]
+    groups += [f"Success of {system}: {said}." for system, said in doubted if said]
     return groups + [f"Score of {system}: {said}." for system, said in scored if said and system not in same]
 
 

@@ -88,9 +88,7 @@ def lopsided(rng: Rng) -> dict[str, Any]:
     `blind_…` is what the same data give without the cluster key, and is only reported.
     """
     a, b = (rng.random((100, 1)) < rng.beta(2, 1, 12)[LARGE][:, None] for _ in "ab")
-    both = pl.concat([table("a", success=a), table("b", success=b)]).with_columns(
-        cluster=pl.Series(np.tile(LARGE, 2))
-    )
+    both = pl.concat([table("a", success=a), table("b", success=b)]).with_columns(cluster=pl.Series(np.tile(LARGE, 2)))
     first, blind = both.filter(pl.col("system") == "a"), both.drop("cluster")
     known = ev.paired_difference(both, "b", "a")
     return {
