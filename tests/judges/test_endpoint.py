@@ -312,3 +312,12 @@ def test_a_run_that_is_killed_twice_pays_for_nothing_twice(tmp_path: Path) -> No
     finally:
         server.kill()
         server.wait()
+
+
+def test_a_redirect_is_refused_and_names_both_hosts(server: Server) -> None:
+    server.respond = lambda prompt, number: http(302, b"", "location: http://elsewhere.example/v1/chat/completions")
+    endpoint = server.ask()
+    error = endpoint.ask(questions(1))[0].error or ""
+    assert error.startswith(f"127.0.0.1:{server.port} redirects (HTTP 302) to elsewhere.example; ")
+    assert error.endswith("set base_url to 'http://elsewhere.example/v1'")
+    assert (len(server.prompts), endpoint.ledger.spent.tokens) == (1, 0)

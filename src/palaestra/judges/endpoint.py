@@ -276,6 +276,9 @@ class Endpoint:
             if response.status == 200:
                 self._read(response, reply, most)
                 state = SAID
+            elif 300 <= response.status < 400:
+                state = REFUSED
+                reply.error = str(rules.redirected(self.base_url, response.status, response.headers.get("location")))
             else:
                 state, reply.error = REFUSED, _refusal(response)
                 passes = response.status in _AGAIN or response.status >= 500

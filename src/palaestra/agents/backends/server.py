@@ -83,17 +83,22 @@ class Client:
         """The JSON of an answer; None if it has no body.
 
         Raises:
-            GoneError: no connection, or 5xx for what is no job. AbsentError: 404. ServerError: anything else.
+            GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
+            ServerError: anything else, a redirect for example.
         """
         deadline = time.monotonic() + (timeout or self.timeout)
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         try:
-            status, text = self._send(call, key, deadline)
+            status, text, location = self._send(call, key, deadline)
         except TimeoutError:
             raise ServerError(f"no whole answer within {timeout or self.timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             said = " ".join(str(error).split()) or type(error).__name__
             raise GoneError(f"no server at {self.url} ({said})") from None
+        if 300 <= status < 400:
+            path = call.path.partition("?")[0]
+            error = endpoint.redirected(self.url, status, location, path=path, option="url")
+            raise ServerError(endpoint.without(key, str(error)))
         try:
             found = json.loads(text) if text.strip() else None
         except ValueError:
@@ -124,7 +129,7 @@ class Client:
         """Let the threads go."""
         self._threads.shutdown(wait=False)
 
-    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes]:
+    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes, str | None]:
         body = None if call.body is None else json.dumps(call.body).encode()
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         while True:
@@ -148,7 +153,7 @@ class Client:
                 response.close()
                 if not response.will_close:
                     self._own.connection = connection
-                return response.status, bytes(text)
+                return response.status, bytes(text), response.getheader("location")
             except (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine):
                 connection.close()
                 if not used:  # a server closes connections that were idle: then a fresh one is worth a try
