@@ -37,6 +37,10 @@ class UnusableAnswerError(PolicyError):
     """The endpoint answered with something that is not a chat completion."""
 
 
+class ProxyAnswerError(UnusableAnswerError):
+    """Something between here and the endpoint answered in its place: a page, an encoding that nobody asked for."""
+
+
 class RedirectedError(PolicyError):
     """The endpoint sends callers to another address, which nobody has agreed to give the prompt and the key."""
 
