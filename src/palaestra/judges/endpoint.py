@@ -35,10 +35,6 @@ MARGIN = 256
 LETTERS = 4
 """Bytes of a token, about: for estimates, never for limits."""
 _AGAIN = (408, 409, 429)
-_UNCERTAIN = (408, 502, 504)
-"""What proxies say while the endpoint behind them may have done, and billed, the work."""
-_ABSENT = (502, 503, 504)
-"""What is said in place of an endpoint that is not there."""
 _UNSURE = "; it may have been paid for"
 
 
@@ -338,8 +334,8 @@ class Endpoint:
                 reply.error = str(rules.redirected(self.base_url, response.status, response.headers.get("location")))
             else:
                 reply.error = _refusal(response)
-                found.absent = response.status in _ABSENT
-                if response.status in _UNCERTAIN:
+                found.absent = response.status in rules.ABSENT
+                if response.status in rules.UNCERTAIN:
                     reply.error += _UNSURE
                 else:
                     found.state = REFUSED

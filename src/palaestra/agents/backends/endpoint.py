@@ -29,6 +29,10 @@ MOST_TOKENS = 10**7
 """More than any model reads or writes in one call: a count above it is a mistake. A table holds sums up to 2³¹ - 1."""
 SHORTEST_KEY = 8
 """A placeholder such as EMPTY is no secret, and a word that a model may say."""
+UNCERTAIN = (408, 502, 504)
+"""Statuses that proxies send while the endpoint behind them may have done, and billed, the work."""
+ABSENT = (502, 503, 504)
+"""Statuses that are sent in place of an endpoint that is not there."""
 _KEPT = ("content-type", "retry-after", "retry-after-ms")
 _LOGGERS = ("openai._base_client", "httpx", "httpx2", "httpcore.http11", "httpcore2.http11", "httpcore2.http2")
 
