@@ -213,10 +213,7 @@ def test_nobody_listens(endpoint: ChatEndpoint) -> None:
     endpoint.close()
     began = time.monotonic()
     for decision in ask(chat, *"abcdefgh"):
-        assert re.match(
-            r"OutageError: nobody has answered for 0\.1\d* s; the last failure: APIConnectionError: Connection error. \(Co",
-            decision.error,
-        )
+        assert re.match(r"OutageError: nobody has answered for 0\.1\d* s; the last failure: APIConn", decision.error)
         assert decision.error.endswith(f"[model 'm' at {endpoint.url}]")
     assert 0.1 <= time.monotonic() - began < 1
     assert chat.totals["attempts"] <= 8 + 25  # all at once, then probes

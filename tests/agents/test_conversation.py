@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from transformers import AddedToken, LlamaConfig, LlamaForCausalLM, PreTrainedTo
 
 from palaestra.agents import LMPolicy, Request, Team
 from palaestra.agents.base import Past
-from palaestra.agents.conversation import BROKEN, PREFIXES, prompts, read, render, sequences
+from palaestra.agents.conversation import BROKEN, PREFIXES, end_of_turn, prompts, read, render, sequences
 from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
@@ -62,7 +61,9 @@ def tokenizer(kind: str) -> PreTrainedTokenizerFast:
 
 def firsts(kind: str, observations: list[Observation]) -> list[np.ndarray]:
     """What a policy with this tokenizer makes of observations by themselves."""
-    return LMPolicy.prompt_ids(SimpleNamespace(tokenizer=tokenizer(kind), prompt_template="{text}"), observations)
+    policy = object.__new__(LMPolicy)  # no model is needed
+    policy.tokenizer, policy.prompt_template = tokenizer(kind), "{text}"
+    return policy.prompt_ids(observations)
 
 
 def follow(
@@ -269,3 +270,9 @@ def test_a_rollout_samples_stores_and_scores_the_same_tokens(kind: str, tmp_path
     assert LMPolicy.load(tmp_path / "kept").history == "append"
     with pytest.raises(InputError, match="history is 'apend'; did you mean 'append'"):
         LMPolicy(model, made, history="apend")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_token_that_ends_a_turn_is_the_templates(kind: str) -> None:
+    made = tokenizer(kind)
+    assert made.convert_ids_to_tokens(end_of_turn(made)) == KINDS[kind][2]

@@ -165,16 +165,6 @@ class ChatPolicy:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
         start = time.perf_counter()
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": endpoint.messages(observation),
-            "tools": [dict(tool) for tool in observation.tools] or None,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "seed": seed,
-            "logprobs": self.logprobs or None,
-        }
-        body = {field: value for field, value in body.items() if value is not None}
         attempts = AsyncRetrying(
             stop=stop_after_attempt(self.retries + 1),
             wait=self._pause,
@@ -182,7 +172,17 @@ class ChatPolicy:
             reraise=True,
         )
         decision = Decision("")
-        try:
+        try:  # an observation may hold what is no JSON
+            body: dict[str, Any] = {
+                "model": self.model,
+                "messages": endpoint.messages(observation),
+                "tools": [dict(tool) for tool in observation.tools] or None,
+                "temperature": self.temperature,
+                "max_tokens": self.max_tokens,
+                "seed": seed,
+                "logprobs": self.logprobs or None,
+            }
+            body = {field: value for field, value in body.items() if value is not None}
             answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)

@@ -36,10 +36,17 @@ MARK = "[[answer]]"
 
 
 class Prompt(NamedTuple):
-    """Token ids that a model is shown, int32, and how they continue its last turn."""
+    """Prompt of one request.
+
+    Attributes:
+        ids: Token ids that the model is shown, int32; none if there is an error.
+        prefix: How they continue the agent's last turn, one of `PREFIXES`; None outside of conversations.
+        error: Why the request cannot be shown.
+    """
 
     ids: np.ndarray
-    prefix: str | None
+    prefix: str | None = None
+    error: str | None = None
 
 
 def render(tokenizer: Any, observation: Observation, *, ask: bool = True) -> str:
@@ -77,24 +84,55 @@ def _rendered(tokenizer: Any, messages: list[dict[str, Any]], tools: Any, ask: b
     return str(text)
 
 
+def end_of_turn(tokenizer: Any) -> int:
+    """Id of the token that ends an assistant's turn: what the chat template writes behind the message.
+
+    It is another than the eos token where a model family has one mark for turns and one for texts, as Gemma
+    (`<end_of_turn>`, `<eos>`). Without a template, or where no special token follows the message, it is the eos token.
+    """
+    eos = int(tokenizer.eos_token_id)
+    if not getattr(tokenizer, "chat_template", None):
+        return eos
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": MARK}]
+    try:
+        _, written, behind = _rendered(tokenizer, messages, None, False).rpartition(MARK)
+    except InputError:  # a template for other conversations than this
+        return eos
+    ids = _ids(tokenizer, behind.lstrip()) if written else ()
+    marks = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return int(ids[0]) if len(ids) and int(ids[0]) in marks else eos
+
+
 def prompts(
-    tokenizer: Any, requests: Sequence[Request], firsts: Sequence[np.ndarray], *, ends: Iterable[int], history: str
+    tokenizer: Any,
+    requests: Sequence[Request],
+    firsts: Sequence[np.ndarray | InputError],
+    *,
+    ends: Iterable[int],
+    history: str,
 ) -> list[Prompt]:
-    """What each request's model is shown. firsts: its observation tokenised by itself; ends: ids that end an answer.
+    """Prompt of each request; one that the template refuses has an error, and the others do not notice.
 
-    Prompts that are equal share one array.
+    Args:
+        firsts: Each observation tokenised by itself, or why it cannot be.
+        ends: Token ids that end an answer.
 
-    Raises:
-        InputError: the template refuses a conversation.
+    Returns:
+        As many prompts as requests. Equal prompts share one array.
     """
     talks = bool(getattr(tokenizer, "chat_template", None))
     known: dict[bytes, np.ndarray] = {}
     found = []
     for request, first in zip(requests, firsts, strict=True):
-        prompt = Prompt(first, None)
-        if talks and request.observation.messages is not None:
-            prompt = follow(tokenizer, request.observation, request.past, first, ends=ends, history=history)
-        found.append(Prompt(known.setdefault(prompt.ids.tobytes(), prompt.ids), prompt.prefix))
+        try:
+            if isinstance(first, InputError):
+                raise first
+            prompt = Prompt(first)
+            if talks and request.observation.messages is not None:
+                prompt = follow(tokenizer, request.observation, request.past, first, ends=ends, history=history)
+        except InputError as error:
+            prompt = Prompt(np.empty(0, np.int32), error=f"InputError: {error}")
+        found.append(prompt._replace(ids=known.setdefault(prompt.ids.tobytes(), prompt.ids)))
     return found
 
 

@@ -37,7 +37,8 @@ SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_templ
 class LMPolicy:
     """A causal LM and its tokenizer.
 
-    max_new_tokens: an answer ends with an end token or after so many. temperature: > 0, of sampling and of scoring.
+    max_new_tokens: an answer ends with an end token (the tokenizer's, the chat template's, those of the generation config)
+    or after so many. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
     history: what is shown of an agent's earlier turns where the template would not write them as they were sampled: the
@@ -80,7 +81,8 @@ class LMPolicy:
         self.batch_size, self.prompt_template, self.history = batch_size, prompt_template, history
         self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
-        self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
+        self._end = conversation.end_of_turn(tokenizer)
+        self._ends = np.unique([tokenizer.eos_token_id, self._end, *(also if isinstance(also, list) else [also])])
         self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
         self._limit = positions or 2**31
 
@@ -170,17 +172,13 @@ class LMPolicy:
     # Acting
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Sample an answer per request; a prompt that does not fit the model gives a decision with `error`."""
+        """Sample an answer per request; one that cannot be shown to the model gives a decision with `error`."""
         start = time.perf_counter()
         shown = self.shown(requests)
         prompts = [prompt.ids for prompt in shown]
         uniforms = [request.rng.random(self.max_new_tokens) for request in requests]
-        room = self._limit - self.max_new_tokens
-        fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= room]
-        decisions = [
-            Decision("", tokens_in=len(prompt), error=None if len(prompt) <= room else self._too_long(prompt, request))
-            for prompt, request in zip(prompts, requests, strict=True)
-        ]
+        fits = [i for i, prompt in enumerate(shown) if prompt.error is None]
+        decisions = [Decision("", tokens_in=len(prompt.ids), error=prompt.error) for prompt in shown]
         if fits:
             ids, logprobs, entropies = sample(
                 self.forward,
@@ -209,45 +207,74 @@ class LMPolicy:
             decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
 
-    def _too_long(self, prompt: np.ndarray, request: Request) -> str:
+    def _too_long(self, prompt: conversation.Prompt, request: Request) -> str:
         room = self._limit - self.max_new_tokens
         return (
-            f"InputError: what {request.agent!r} sees has {len(prompt)} tokens, at most {room} fit beside"
+            f"InputError: what {request.agent!r} sees has {len(prompt.ids)} tokens, at most {room} fit beside"
             f" max_new_tokens={self.max_new_tokens} in the {self._limit} positions of {self.name!r}: shorten the"
             f" env's observation, which begins {request.observation.text[:40]!r}"
         )
 
     def shown(self, requests: Sequence[Request]) -> list[conversation.Prompt]:
-        """What the model is shown of each request: its observation, in conversations behind the tokens of the past."""
-        firsts = self.prompt_ids([request.observation for request in requests])
-        return conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        """Prompt of each request: its observation, in conversations behind the tokens of the past.
+
+        One that the chat template refuses, or that does not fit the model, has an error.
+        """
+        firsts = self._ids([self._try_text(request.observation) for request in requests])
+        prompts = conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        room = self._limit - self.max_new_tokens
+        return [
+            prompt._replace(error=self._too_long(prompt, request)) if len(prompt.ids) > room else prompt
+            for prompt, request in zip(prompts, requests, strict=True)
+        ]
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
-        """int32 token ids of what the model is shown, equal observations sharing one array."""
-        texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
-        if getattr(self.tokenizer, "chat_template", None):
-            alone = [Observation(text, messages=({"role": "user", "content": text},)) for text in texts]
-            chats = [each if o.messages is None else o for o, each in zip(observations, alone, strict=True)]
-            texts = [conversation.render(self.tokenizer, chat) for chat in chats]
-        distinct = list(dict.fromkeys(texts))
+        """int32 token ids of what the model is shown, equal observations sharing one array.
+
+        Raises:
+            InputError: the chat template refuses an observation.
+        """
+        return self._ids([self._text(observation) for observation in observations])  # type: ignore[return-value]
+
+    def _text(self, observation: Observation) -> str:
+        """Observation under the prompt template and the chat template."""
+        text = self.prompt_template.replace("{text}", observation.text)
+        if not getattr(self.tokenizer, "chat_template", None):
+            return text
+        if observation.messages is None:
+            observation = Observation(text, messages=({"role": "user", "content": text},))
+        return conversation.render(self.tokenizer, observation)
+
+    def _try_text(self, observation: Observation) -> str | InputError:
+        try:
+            return self._text(observation)
+        except InputError as error:
+            return error
+
+    def _ids(self, texts: Sequence[str | InputError]) -> list[np.ndarray | InputError]:
+        """int32 token ids of each text; an error stays."""
+        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
         if not distinct:
-            return []
+            return [text for text in texts if isinstance(text, InputError)]
         # A chat template writes the special tokens itself.
         special = not getattr(self.tokenizer, "chat_template", None)
         encoded = self.tokenizer(distinct, add_special_tokens=special, return_attention_mask=False)["input_ids"]
         # A model needs something to continue, even an empty observation.
         arrays = [np.array(ids or [self.tokenizer.eos_token_id], np.int32) for ids in encoded]
         known = dict(zip(distinct, arrays, strict=True))
-        return [known[text] for text in texts]
+        return [known[text] if isinstance(text, str) else text for text in texts]
 
     def encode(self, prompt: str | Observation, action: str) -> tuple[np.ndarray, np.ndarray]:
-        """(prompt_ids, action_ids with the end token) of an action that somebody else chose, for a warm start."""
+        """(prompt_ids, action_ids) of an action that somebody else chose, for a warm start.
+
+        The action ends with the token that ends a turn under the chat template; without one with the eos token.
+        """
         observation = Observation(prompt) if isinstance(prompt, str) else prompt
         return self.prompt_ids([observation])[0], self._action_ids(action)
 
     def _action_ids(self, action: str) -> np.ndarray:
         ids = self.tokenizer(action, add_special_tokens=False)["input_ids"]
-        return np.array([*ids, self.tokenizer.eos_token_id], np.int32)
+        return np.array([*ids, self._end], np.int32)
 
     def _texts(self, answers: Sequence[np.ndarray]) -> list[str]:
         """What was said: special tokens dropped, stripped."""
