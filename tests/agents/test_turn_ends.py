@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-import pytest
 from tests.agents.models import tiny
 from tests.chat_endpoint import ChatEndpoint
 

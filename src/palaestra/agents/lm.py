@@ -37,8 +37,8 @@ SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_templ
 class LMPolicy:
     """A causal LM and its tokenizer.
 
-    max_new_tokens: an answer ends with an end token (the tokenizer's, the chat template's, those of the generation config)
-    or after so many. temperature: > 0, of sampling and of scoring.
+    max_new_tokens: an answer ends after so many, or with an end token: the tokenizer's, the chat template's, or one of
+    the generation config. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
     history: what is shown of an agent's earlier turns where the template would not write them as they were sampled: the
