@@ -102,7 +102,7 @@ class LMPolicy:
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Path,
+        model: str | Path,
         *,
         lora: Mapping[str, Any] | None = None,
         device: str | torch.device = "cpu",
@@ -118,14 +118,14 @@ class LMPolicy:
         Warns, with its parts, of a model that takes more than a quarter of the memory. Raises InputError for what
         cannot be loaded.
         """
-        made = cls.check(path, lora=lora, device=device, dtype=dtype, **options)
+        made = cls.check(model, lora=lora, device=device, dtype=dtype, **options)
         with _quietly():
-            model, tokenizer = loading.load(made)
-        return cls(model, tokenizer, **options | {"compute": made.compute})
+            loaded = loading.load(made)
+        return cls(*loaded, **options | {"compute": made.compute})
 
     @staticmethod
     def check(
-        path: str | Path,
+        model: str | Path,
         *,
         lora: Mapping[str, Any] | None = None,
         device: str | torch.device = "cpu",
@@ -137,7 +137,7 @@ class LMPolicy:
         for name in options:
             if name not in known:
                 raise InputError(f"LMPolicy: no option {name!r}{nearest(name, [*known, 'lora', 'device', 'dtype'])}")
-        made = loading.plan(path, lora, device, dtype, options.get("compute"))
+        made = loading.plan(model, lora, device, dtype, options.get("compute"))
         _check(**options, positions=loading.positions(made.config))
         return made
 

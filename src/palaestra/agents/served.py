@@ -49,16 +49,16 @@ class ServedPolicy(Serving):
     waits = True
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, **options: Any) -> ServedPolicy:
-        """`LMPolicy.from_pretrained(path)` with a server; options of both."""
+    def from_pretrained(cls, model: str | Path, **options: Any) -> ServedPolicy:
+        """`LMPolicy.from_pretrained(model)` with a server; options of both."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
-        return cls(LMPolicy.from_pretrained(path, **options), **own)
+        return cls(LMPolicy.from_pretrained(model, **options), **own)
 
     @staticmethod
-    def check(path: str | Path, **options: Any) -> None:
+    def check(model: str | Path, **options: Any) -> None:
         """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
-        LMPolicy.check(path, **options)
+        LMPolicy.check(model, **options)
         check(**own)
 
     # Acting
