@@ -490,7 +490,7 @@ def test_a_recipe_names_it(server: Any) -> None:
 
     made = make(model=str(server.folder), url=server.url, max_new_tokens=4)
     assert (type(made), made.name, made.lm.max_new_tokens) == (ServedPolicy, "solver", 4)
-    with pytest.raises(ValueError, match="kind 'served' needs options.model"):
+    with pytest.raises(ValueError, match=r"kind 'served' needs options\.model"):
         make(path="x")
     with pytest.raises(ValueError, match="unknown option 'patiense'; did you mean 'patience'"):
         make(model=str(server.folder), url=server.url, patiense=3)

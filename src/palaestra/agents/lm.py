@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,10 @@ SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_templ
 class LMPolicy:
     """A causal LM and its tokenizer.
 
+    Attributes:
+        pretrained: "whole" if the weights come from elsewhere and all of them learn, "adapters" if only adapters do,
+            None for a model that was made here. Default learning rates depend on it.
+
     max_new_tokens: an answer ends after so many, or with an end token: the tokenizer's, the chat template's, or one of
     the generation config. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
@@ -48,6 +52,8 @@ class LMPolicy:
     compute: "bf16": matrices are multiplied in bfloat16, while weights that learn stay in float32 (autocast).
     Agents share parameters by sharing the object. Raises InputError for settings that cannot work.
     """
+
+    pretrained: Literal["whole", "adapters"] | None = None
 
     def __init__(
         self,
@@ -121,7 +127,9 @@ class LMPolicy:
         made = cls.check(model, lora=lora, device=device, dtype=dtype, **options)
         with _quietly():
             loaded = loading.load(made)
-        return cls(*loaded, **options | {"compute": made.compute})
+        policy = cls(*loaded, **options | {"compute": made.compute})
+        policy.pretrained = "adapters" if hasattr(policy.model, "peft_config") else "whole"
+        return policy
 
     @staticmethod
     def check(
@@ -152,6 +160,7 @@ class LMPolicy:
         compute = getattr(self.forward, "compute", None)
         dtype = str(compute or self.model.dtype).removeprefix("torch.")
         more = {} if compute is None else {"compute": dtype}
+        more |= {"pretrained": self.pretrained} if self.pretrained else {}
         write_json(folder / "palaestra.json", {"kind": "lm"} | settings | {"dtype": dtype} | more)
 
     @classmethod
@@ -167,7 +176,9 @@ class LMPolicy:
             raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
         settings = {key: found[key] for key in (*SETTINGS, "compute") if key in found}
         dtype = dtype or found.get("dtype") or torch.float32
-        return cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
+        policy = cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
+        policy.pretrained = found.get("pretrained")
+        return policy
 
     # Acting
 
@@ -367,7 +378,7 @@ class LMPolicy:
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         settings = {key: getattr(self, key) for key in SETTINGS}
         frozen = LMPolicy(model, self.tokenizer, compute=getattr(self.forward, "compute", None), **settings)
-        frozen._learns = self._learns
+        frozen._learns, frozen.pretrained = self._learns, self.pretrained
         return frozen
 
     def twin(self) -> LMPolicy:
