@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from tests.runs.test_trained import LM
@@ -25,6 +26,23 @@ CHAT = {"hidden": 16, "layers": 1, "heads": 2, "chat": True}
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "model"
     LMPolicy.tiny(["see red", "la mi so"], max_new_tokens=2, **CHAT).save(folder)
+    return folder
+
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' and strict %}{{ raise_exception('no system role') }}{% endif %}"
+    "<|answer|>{{ m.role }}\n{{ m.content }}<|end|>{% endfor %}<|answer|>assistant\n"
+    "{% if not enable_thinking %}<think></think>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose chat template has a switch."""
+    folder = tmp_path_factory.mktemp("thinker") / "model"
+    policy = LMPolicy.tiny(["see red", "la mi so"], max_new_tokens=2, **CHAT)
+    policy.tokenizer.chat_template = TEMPLATE
+    policy.save(folder)
     return folder
 
 
@@ -103,3 +121,46 @@ def test_settings_that_cannot_be_are_named(fields: dict[str, Any], message: str)
 def test_a_warmup_that_never_ends_is_named() -> None:
     with pytest.raises(InputError, match="warmup=2 must be at least 0, and less than updates=2"):
         learner(recipe(CHAT, kind="tiny", learn={"schedule": "linear", "warmup": 2}))
+
+
+@pytest.mark.parametrize(("thinking", "end"), [(True, "assistant\n"), (False, "assistant\n<think></think>")])
+def test_a_run_shows_its_system_prompt_and_sets_variables_of_the_template(
+    thinker: Path, tmp_path: Path, thinking: bool, end: str
+) -> None:
+    options = {
+        "model": str(thinker), "max_new_tokens": 2, "system_prompt": "Say one word.",
+        "chat_template_kwargs": {"enable_thinking": thinking},
+    }  # fmt: skip
+    run_seed(recipe(options), 0, tmp_path)
+    turns = pl.concat([pl.read_parquet(each) for each in sorted(tmp_path.rglob("turns/*.parquet"))], how="diagonal")
+    rows = turns.filter(pl.col("agent").cast(pl.String) == "guide", pl.col("prompt_ids").is_not_null())
+    policy = LMPolicy.load(tmp_path / "policies" / "guide")  # the settings are stored with the weights
+    assert (policy.system_prompt, policy.chat_template_kwargs) == ("Say one word.", {"enable_thinking": thinking})
+    assert rows.height
+    for ids, seen in rows.select("prompt_ids", "observation").rows():
+        shown = policy.tokenizer.decode(ids)
+        assert shown == f"<|answer|>system\nSay one word.<|end|><|answer|>user\n{seen}<|end|><|answer|>{end}"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chat_template_kwargs": {"enable_thinkin": False}}, "has no variable 'enable_thinkin' to set; did you mean"),
+        ({"chat_template_kwargs": {"messages": []}}, "has no variable 'messages' to set"),
+        ({"chat_template_kwargs": {"strict": True}, "system_prompt": "x"}, "refuses a conversation of system, user"),
+    ],
+)
+def test_what_the_template_does_not_take_is_said_before_play(
+    thinker: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build.resolve(recipe({"model": str(thinker)} | options)).team(0, [])
+
+
+def test_a_model_without_a_chat_template_has_no_system_prompt() -> None:
+    with pytest.raises(InputError, match="system_prompt and chat_template_kwargs need a chat template"):
+        LMPolicy.tiny(system_prompt="x")
+    with pytest.raises(InputError, match="chat_template_kwargs is 'x', expected names with values"):
+        LMPolicy.tiny(chat_template_kwargs="x")
+    with pytest.raises(InputError, match="system_prompt is 5, expected a text"):
+        LMPolicy.tiny(system_prompt=5)

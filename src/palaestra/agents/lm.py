@@ -31,7 +31,10 @@ from palaestra.errors import InputError, nearest
 if TYPE_CHECKING:
     import polars as pl
 
-SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history")
+SETTINGS = (
+    "name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history", "system_prompt",
+    "chat_template_kwargs",
+)  # fmt: skip
 
 
 class LMPolicy:
@@ -45,6 +48,8 @@ class LMPolicy:
     the generation config. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
+    system_prompt: message of the role system in front of every conversation; an env's own comes behind it, in the same
+    message. chat_template_kwargs: variables of the chat template, {"enable_thinking": False} for example.
     history: what is shown of an agent's earlier turns where the template would not write them as they were sampled: the
     sampled tokens ("append") or what the template writes ("render"); see `palaestra.agents.conversation`.
     gradient_checkpointing: activations inside of layers are made again for the gradient, instead of kept: a third more
@@ -66,13 +71,16 @@ class LMPolicy:
         batch_size: int = 256,
         prompt_template: str = "{text}",
         history: str = "append",
+        system_prompt: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
         compute: str | torch.dtype | None = None,
     ) -> None:
         positions = loading.positions(model.config)
         _check(
-            max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions
-        )
+            max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions,
+            system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs,
+        )  # fmt: skip
         half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
         if half is not None:
             raise InputError(
@@ -87,7 +95,10 @@ class LMPolicy:
         self.batch_size, self.prompt_template, self.history = batch_size, prompt_template, history
         self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
-        self._end = conversation.end_of_turn(tokenizer)
+        self.system_prompt, self.chat_template_kwargs = system_prompt, dict(chat_template_kwargs or {})
+        self._style = conversation.Style(system_prompt, self.chat_template_kwargs)
+        self._style.check(tokenizer)
+        self._end = conversation.end_of_turn(tokenizer, self._style)
         self._ends = np.unique([tokenizer.eos_token_id, self._end, *(also if isinstance(also, list) else [also])])
         self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
         self._limit = positions or 2**31
@@ -232,7 +243,9 @@ class LMPolicy:
         One that the chat template refuses, or that does not fit the model, has an error.
         """
         firsts = self._ids([self._try_text(request.observation) for request in requests])
-        prompts = conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        prompts = conversation.prompts(
+            self.tokenizer, requests, firsts, ends=self._ends, history=self.history, style=self._style
+        )
         room = self._limit - self.max_new_tokens
         return [
             prompt._replace(error=self._too_long(prompt, request)) if len(prompt.ids) > room else prompt
@@ -254,7 +267,7 @@ class LMPolicy:
             return text
         if observation.messages is None:
             observation = Observation(text, messages=({"role": "user", "content": text},))
-        return conversation.render(self.tokenizer, observation)
+        return conversation.render(self.tokenizer, observation, self._style)
 
     def _try_text(self, observation: Observation) -> str | InputError:
         try:
@@ -399,6 +412,8 @@ def _check(
     gradient_checkpointing: Any = False,
     positions: int | None = None,
     compute: Any = None,
+    system_prompt: Any = None,
+    chat_template_kwargs: Any = None,
 ) -> None:
     """Raises InputError for settings that cannot work, with a model of so many positions."""
     loading.compute_of(compute)
@@ -411,6 +426,13 @@ def _check(
         raise InputError(f"LMPolicy: temperature is {temperature!r}, must be > 0: there is no greedy distribution")
     if not isinstance(prompt_template, str) or "{text}" not in prompt_template:
         raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
+    if system_prompt is not None and not isinstance(system_prompt, str):
+        raise InputError(f"LMPolicy: system_prompt is {system_prompt!r}, expected a text")
+    if not isinstance(chat_template_kwargs, Mapping | None):
+        raise InputError(
+            f"LMPolicy: chat_template_kwargs is {chat_template_kwargs!r}, expected names with values, such as"
+            " {'enable_thinking': False}"
+        )
     if not isinstance(name, str):
         raise InputError(f"LMPolicy: name is {name!r}, expected a text")
     if history not in conversation.HISTORIES:
