@@ -154,6 +154,8 @@ def test_what_the_template_does_not_take_is_said_before_play(
     thinker: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
+        build.check(build.resolve(recipe({"model": str(thinker)} | options)), from_disk=True)
+    with pytest.raises(InputError, match=message):
         build.resolve(recipe({"model": str(thinker)} | options)).team(0, [])
 
 

@@ -151,9 +151,9 @@ def end_of_turn(tokenizer: Any, style: Style | None = None) -> int:
         _, written, behind = _rendered(tokenizer, messages, None, False, style or Style()).rpartition(MARK)
     except InputError:  # a template for other conversations than this
         return eos
-    ids = _ids(tokenizer, behind.lstrip()) if written else ()
+    ids = _ids(tokenizer, behind.lstrip()).tolist() if written else []
     marks = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return int(ids[0]) if len(ids) and int(ids[0]) in marks else eos
+    return int(ids[0]) if ids and ids[0] in marks else eos
 
 
 def prompts(

@@ -158,6 +158,9 @@ class LMPolicy:
                 raise InputError(f"LMPolicy: no option {name!r}{nearest(name, [*known, 'lora', 'device', 'dtype'])}")
         made = loading.plan(model, lora, device, dtype, options.get("compute"))
         _check(**options, positions=loading.positions(made.config))
+        style = conversation.Style(options.get("system_prompt"), options.get("chat_template_kwargs") or {})
+        if style.system or style.arguments:
+            style.check(loading.tokenizer_of(made))
         return made
 
     def save(self, path: str | Path) -> None:

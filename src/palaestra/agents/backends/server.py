@@ -144,8 +144,8 @@ class Client:
             raise GoneError(f"no server at {self.url} ({said})") from None
         if 300 <= status < 400:
             path = call.path.partition("?")[0]
-            error = endpoint.redirected(self.url, status, location, path=path, option="url")
-            raise ServerError(endpoint.without(key, str(error)))
+            why = str(endpoint.redirected(self.url, status, location, path=path, option="url"))
+            raise ServerError(endpoint.without(key, why))
         try:
             found = json.loads(text) if text.strip() else None
         except ValueError:
