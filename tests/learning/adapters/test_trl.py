@@ -307,7 +307,7 @@ class Marked(Letters):
     """Letters under a chat template that ends turns with 3, which is not the eos token."""
 
     chat_template = "{{ messages }}"
-    added_tokens_decoder = {1: SimpleNamespace(special=True), 3: SimpleNamespace(special=True)}  # noqa: RUF012
+    added_tokens_decoder = {1: SimpleNamespace(special=True), 3: SimpleNamespace(special=True)}
 
     def __call__(self, text: str, add_special_tokens: bool = True, **_: Any) -> dict[str, list[int]]:
         return {"input_ids": list(map(ord, text))}
