@@ -37,7 +37,7 @@ def test_an_answer_with_its_price(endpoint: ChatEndpoint) -> None:
     assert chat.totals == pytest.approx(
         {
             "requests": 3, "attempts": 3, "errors": 0, "tokens_in": 3000, "tokens_out": 30, "cost": 3 * 0.00315,
-            "unknown": 0,
+            "unknown": 0, "lost": 0,
         }
     )  # fmt: skip
 
@@ -171,7 +171,10 @@ FAULTS = {
     "500": (lambda h, b: reply(h, b"oops", 500, kind="text/plain"), "InternalServerError: Error code: 500"),
     "503": (lambda h, b: reply(h, b"{}", 503), "InternalServerError: Error code: 503"),
     "garbage": (lambda h, b: reply(h, b'{"choices": [{"mes'), "UnusableAnswerError: not JSON"),
-    "page": (lambda h, b: reply(h, b"<html>", kind="text/html"), "UnusableAnswerError: the answer has no choices"),
+    "page": (
+        lambda h, b: reply(h, b"<html>", kind="text/html"),
+        "ProxyAnswerError: the answer has no choices, it begins '<html>'",
+    ),
     "null": (lambda h, b: reply(h, b"null"), "UnusableAnswerError: the answer has no choices"),
     "strange": (lambda h, b: reply(h, b'{"choices": {"a": 1}}'), "UnusableAnswerError: the answer has no choices"),
     "empty": (lambda h, b: reply(h, b'{"id": "1", "choices": []}'), "UnusableAnswerError: the answer has no choices"),
@@ -206,11 +209,41 @@ def test_every_fault_is_tried_again_and_ends_as_an_error(endpoint: ChatEndpoint,
 
 
 def test_nobody_listens(endpoint: ChatEndpoint) -> None:
-    chat = policy(endpoint)
-    endpoint.server.shutdown()
-    endpoint.server.server_close()
-    assert ask(chat)[0].error.startswith("APIConnectionError: Connection error. (ConnectError")
-    assert chat.totals["attempts"] == 3
+    chat = policy(endpoint, patience=0.1)
+    endpoint.close()
+    began = time.monotonic()
+    for decision in ask(chat, *"abcdefgh"):
+        assert re.match(r"OutageError: nobody has answered for 0\.1\d* s; the last failure: APIConn", decision.error)
+        assert decision.error.endswith(f"[model 'm' at {endpoint.url}]")
+    assert 0.1 <= time.monotonic() - began < 1
+    assert chat.totals["attempts"] <= 8 + 25  # all at once, then probes
+    assert chat.totals["lost"] == 0  # nobody has seen a request
+    asked = chat.totals["attempts"]
+    ask(chat, *"abcdefgh")
+    assert chat.totals["attempts"] == asked + 1  # it is known to be absent
+
+
+@pytest.mark.parametrize("fault", ["503", "504", "page"])
+def test_an_outage_pauses_all_requests_and_none_fails(endpoint: ChatEndpoint, fault: str) -> None:
+    """It takes longer than all pauses of two retries together."""
+    ends = time.monotonic() + 0.4
+    missed = []
+
+    def behave(handler: BaseHTTPRequestHandler, body: dict) -> None:
+        if time.monotonic() > ends:
+            return reply(handler)
+        missed.append(body)
+        if fault == "504":
+            return reply(handler, b"{}", 504)
+        return FAULTS[fault][0](handler, body)
+
+    endpoint.behave = behave
+    chat = policy(endpoint, longest_wait=0.05, concurrency=4)
+    decisions = ask(chat, *[str(number) for number in range(40)])
+    assert [each.error for each in decisions] == [None] * 40
+    assert len(missed) <= 4 + 3 + 20
+    assert chat.totals["lost"] == (0 if fault == "503" else len(missed))
+    assert ask(chat)[0].error is None
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 422])

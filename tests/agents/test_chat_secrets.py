@@ -105,3 +105,28 @@ def test_a_key_in_place_of_its_name_is_refused_and_not_repeated(given: str) -> N
     with pytest.raises(InputError, match="NAME of an environment variable") as caught:
         ChatPolicy("m", api_key_env=given)
     assert not given or given not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_redirect_is_refused_and_nobody_else_gets_the_prompt_or_the_key(endpoint: ChatEndpoint, code: int) -> None:
+    other = ChatEndpoint()
+    try:
+        there = {"location": f"{other.url}/chat/completions?key={KEY}"}
+        endpoint.behave = lambda handler, body: reply(handler, b"", code, headers=there)
+        chat = policy(endpoint)
+        error = ask(chat, "a secret prompt")[0].error or ""
+        hosts = [each.url.removeprefix("http://").removesuffix("/v1") for each in (endpoint, other)]
+        assert f"RedirectedError: {hosts[0]} redirects (HTTP {code}) to {hosts[1]}; redirects are not followed" in error
+        assert f"set base_url to '{other.url}'" in error
+        assert len(error) <= 300
+        assert KEY not in error
+        assert other.bodies == []
+        assert len(endpoint.bodies) == 1  # asking again would not help
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("location", ["", "http://[bad"])
+def test_a_redirect_to_nowhere_is_an_error(endpoint: ChatEndpoint, location: str) -> None:
+    endpoint.behave = lambda handler, body: reply(handler, b"", 302, headers={"location": location})
+    assert "RedirectedError: 127.0.0.1" in (ask(policy(endpoint))[0].error or "")

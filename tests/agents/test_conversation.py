@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from transformers import AddedToken, LlamaConfig, LlamaForCausalLM, PreTrainedTo
 
 from palaestra.agents import LMPolicy, Request, Team
 from palaestra.agents.base import Past
-from palaestra.agents.conversation import BROKEN, PREFIXES, prompts, read, render, sequences
+from palaestra.agents.conversation import BROKEN, PREFIXES, Style, end_of_turn, prompts, read, render, sequences
 from palaestra.envs.base import Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
@@ -62,7 +61,9 @@ def tokenizer(kind: str) -> PreTrainedTokenizerFast:
 
 def firsts(kind: str, observations: list[Observation]) -> list[np.ndarray]:
     """What a policy with this tokenizer makes of observations by themselves."""
-    return LMPolicy.prompt_ids(SimpleNamespace(tokenizer=tokenizer(kind), prompt_template="{text}"), observations)
+    policy = object.__new__(LMPolicy)  # no model is needed
+    policy.tokenizer, policy.prompt_template, policy._style = tokenizer(kind), "{text}", Style()
+    return policy.prompt_ids(observations)
 
 
 def follow(
@@ -269,3 +270,42 @@ def test_a_rollout_samples_stores_and_scores_the_same_tokens(kind: str, tmp_path
     assert LMPolicy.load(tmp_path / "kept").history == "append"
     with pytest.raises(InputError, match="history is 'apend'; did you mean 'append'"):
         LMPolicy(model, made, history="apend")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_token_that_ends_a_turn_is_the_templates(kind: str) -> None:
+    made = tokenizer(kind)
+    assert made.convert_ids_to_tokens(end_of_turn(made)) == KINDS[kind][2]
+
+
+THINKLESS = Style("Answer in one word.", {"enable_thinking": False})
+
+
+def test_a_history_grows_under_a_system_prompt_and_variables_of_the_template() -> None:
+    made = tokenizer("qwen3")
+    user, reply = {"role": "user", "content": "3 * 4?"}, {"role": "assistant", "content": "12"}
+    first, then = Observation("", messages=(user,)), Observation("", messages=(user, reply, user))
+    ids = [
+        np.array(made(render(made, each, THINKLESS), add_special_tokens=False)["input_ids"], np.int32)
+        for each in (first, then)
+    ]
+    shown = made.decode(ids[0])
+    assert shown.startswith("<|im_start|>system\nAnswer in one word.<|im_end|>\n<|im_start|>user\n3 * 4?")
+    assert shown.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    said = np.array(made("12<|im_end|>", add_special_tokens=False)["input_ids"], np.int32)
+    past = Past(first, ids[0], said)
+    (found,) = prompts(
+        made, [Request(then, "a", np.random.default_rng(0), past)], [ids[1]], ends=[made.eos_token_id],
+        history="append", style=THINKLESS,
+    )  # fmt: skip
+    text = made.decode(found.ids)
+    assert text.startswith(made.decode(np.concatenate([ids[0], said])))
+    assert text.endswith("<|im_start|>user\n3 * 4?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert text.count("Answer in one word.") == 1
+
+
+def test_an_envs_system_message_goes_behind_the_policys() -> None:
+    messages = ({"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hm?"})
+    text = render(tokenizer("qwen3"), Observation("", messages=messages), THINKLESS)
+    assert text.startswith("<|im_start|>system\nAnswer in one word.\n\nBe kind.<|im_end|>\n")
+    assert text.count("<|im_start|>system") == 1

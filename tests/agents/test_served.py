@@ -488,9 +488,9 @@ def test_a_recipe_names_it(server: Any) -> None:
         part = PolicyPart(kind="served", options=options)
         return build.policy("solver", part, factory=Much, seed=0)
 
-    made = make(path=str(server.folder), url=server.url, max_new_tokens=4)
+    made = make(model=str(server.folder), url=server.url, max_new_tokens=4)
     assert (type(made), made.name, made.lm.max_new_tokens) == (ServedPolicy, "solver", 4)
-    with pytest.raises(ValueError, match="kind 'served' needs"):
-        make(pathh="x")
+    with pytest.raises(ValueError, match=r"kind 'served' needs options\.model"):
+        make(path="x")
     with pytest.raises(ValueError, match="unknown option 'patiense'; did you mean 'patience'"):
-        make(path=str(server.folder), url=server.url, patiense=3)
+        make(model=str(server.folder), url=server.url, patiense=3)

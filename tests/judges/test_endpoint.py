@@ -2,89 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from tests.judges.chat_server import completion
+from tests.judges.fake_endpoint import YES, Server, http, questions
 
+from palaestra.agents.backends.breaker import OutageError
 from palaestra.errors import DamagedFileError, InputError, StorageError
 from palaestra.judges import Budget, Endpoint, Judged, Ledger
 from palaestra.judges.rubric import items_of
-
-Respond = Callable[[str, int], bytes]
-
-
-def http(status: int, body: bytes, *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-YES = http(200, completion("VERDICT: yes"))
-
-
-class Server:
-    """Bytes for each (prompt, number of the request); b"" closes the connection. Counts what is under way."""
-
-    def __init__(self) -> None:
-        self.respond: Respond = lambda prompt, number: YES
-        self.prompts: list[str] = []
-        self.heads: list[str] = []
-        self.delay, self.now, self.most = 0.0, 0, 0
-        started = threading.Event()
-
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                while True:
-                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                    length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
-                    prompt = json.loads(await reader.readexactly(length))["messages"][0]["content"]
-                    self.heads.append(head)
-                    self.prompts.append(prompt)
-                    self.now += 1
-                    self.most = max(self.most, self.now)
-                    await asyncio.sleep(self.delay)
-                    self.now -= 1
-                    said = self.respond(prompt, len(self.prompts) - 1)
-                    if not said:
-                        break
-                    writer.write(said)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                pass
-            finally:
-                writer.close()
-
-        async def main() -> None:
-            server = await asyncio.start_server(handle, "127.0.0.1", 0)
-            self.port = server.sockets[0].getsockname()[1]
-            self.stop = asyncio.Event()
-            self.loop = asyncio.get_running_loop()
-            started.set()
-            await self.stop.wait()
-
-        self.thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
-        self.thread.start()
-        started.wait()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def ask(self, **options: Any) -> Endpoint:
-        known = {"base_url": self.url, "api_key_env": None, "wait": 0.001, "longest_wait": 0.01, "max_tokens": 10}
-        return Endpoint("m", **{**known, **options})
 
 
 @pytest.fixture
@@ -93,10 +31,6 @@ def server() -> Iterator[Server]:
     yield made
     made.loop.call_soon_threadsafe(made.stop.set)
     made.thread.join(5)
-
-
-def questions(number: int) -> list[tuple[str, int]]:
-    return [(f"item={each}.", 0) for each in range(number)]
 
 
 def test_a_reply_for_each_in_order_with_what_it_took(server: Server) -> None:
@@ -237,9 +171,9 @@ def test_the_key_is_sent_and_kept_nowhere(server: Server, tmp_path: Path, monkey
 
 
 def test_nobody_listens() -> None:
-    endpoint = Endpoint("m", base_url="http://127.0.0.1:9/v1", api_key_env=None, retries=1, wait=0.001)
-    reply = endpoint.ask(questions(1))[0]
-    assert "no connection" in (reply.error or "")
+    endpoint = Endpoint("m", base_url="http://127.0.0.1:9/v1", api_key_env=None, retries=1, wait=0.001, patience=0.05)
+    with pytest.raises(OutageError, match="no connection"):
+        endpoint.ask(questions(1))
     assert endpoint.ledger.spent.tokens == 0
 
 
@@ -312,3 +246,12 @@ def test_a_run_that_is_killed_twice_pays_for_nothing_twice(tmp_path: Path) -> No
     finally:
         server.kill()
         server.wait()
+
+
+def test_a_redirect_is_refused_and_names_both_hosts(server: Server) -> None:
+    server.respond = lambda prompt, number: http(302, b"", "location: http://elsewhere.example/v1/chat/completions")
+    endpoint = server.ask()
+    error = endpoint.ask(questions(1))[0].error or ""
+    assert error.startswith(f"127.0.0.1:{server.port} redirects (HTTP 302) to elsewhere.example; ")
+    assert error.endswith("set base_url to 'http://elsewhere.example/v1'")
+    assert (len(server.prompts), endpoint.ledger.spent.tokens) == (1, 0)

@@ -73,7 +73,7 @@ def test_required_fields(field: str, tmp_path: Path) -> None:
         ("train.iterations=1.5", "train.iterations: expected a valid integer"),
         ("play.timeout=.nan", "play.timeout: expected a finite number, found nan (float)"),
         ("play.timeout=0", "play.timeout: expected greater than 0, found 0 (int)"),
-        ("learn.lr=fast", "learn.lr: expected float | dict[str, float], found 'fast' (str)"),
+        ("learn.lr=fast", "learn.lr: expected float | dict[str, float] | None, found 'fast' (str)"),
         ("learn.lr=-1", "learn.lr: a learning rate is at least 0, found -1.0"),
         ("learn.lr={guide: -1}", "learn.lr: a learning rate is at least 0"),
         (

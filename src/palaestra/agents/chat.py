@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.agents.backends import endpoint
+from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.base import Decision, Request, said
 from palaestra.algebra.turns import clean
@@ -43,6 +44,10 @@ class ChatPolicy:
     retries: further attempts after 408, 409, 429, 5xx, timeouts, broken connections and unusable answers; before the
     n-th one it waits uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, or longer, up to `longest_wait`, if the
     endpoint says Retry-After (seconds or a date) or retry-after-ms.
+    patience: seconds that the endpoint may be absent. After three failures in a row to reach it (no connection, a
+    timeout, 502, 503, 504, a page) all requests pause together and one at a time is sent as a probe, after growing
+    waits up to `longest_wait`. An attempt without a connection does not count, nor does a probe, unless it timed out.
+    After `patience` seconds without any answer all that is open fails, and later calls send one probe each.
     tool_format: how calls that come as `tool_calls` are written into the action, one of
     `palaestra.envs.tool_calls.FORMATS`.
     temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
@@ -51,7 +56,8 @@ class ChatPolicy:
     Tokens and cost of a decision are those of all its attempts, for answers that nobody could use are billed too; what
     an endpoint does not say is None, and left out of the sums.
     totals: requests, attempts, errors, tokens_in, tokens_out, cost of all calls so far, and `unknown`: how many counts
-    of tokens were missing or impossible, such as -1 or 10¹².
+    of tokens were missing or impossible, such as -1 or 10¹²; `lost`: attempts without an answer that may have been
+    billed (timeouts, broken connections, 408, 502, 504).
     Raises InputError if the variable is not set, or if what is given looks like a key.
     """
 
@@ -69,6 +75,7 @@ class ChatPolicy:
         retries: int = 5,
         wait: float = 1.0,
         longest_wait: float = 30.0,
+        patience: float = 300.0,
         temperature: float | None = 1.0,
         max_tokens: int | None = 512,
         seed: bool = True,
@@ -89,6 +96,7 @@ class ChatPolicy:
         _check("timeout", timeout, 0, above=True)
         _check("wait", wait, 0)
         _check("longest_wait", longest_wait, 0)
+        _check("patience", patience, 0)
         _check("temperature", temperature, 0, optional=True)
         _check("max_tokens", max_tokens, 1, whole=True, optional=True)
         _check("price_in", price_in, 0, optional=True)
@@ -98,12 +106,13 @@ class ChatPolicy:
         self.tool_format = tool_format
         self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
         self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
-        self.wait, self.longest_wait = wait, longest_wait
+        self.wait, self.longest_wait, self.patience = wait, longest_wait, patience
         self.temperature, self.max_tokens, self.seed, self.logprobs = temperature, max_tokens, seed, logprobs
         self.price_in, self.price_out = price_in, price_out
         self.totals: dict[str, float] = dict.fromkeys(
-            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown"), 0
+            ("requests", "attempts", "errors", "tokens_in", "tokens_out", "cost", "unknown", "lost"), 0
         )
+        self._absent_since: float | None = None
         self._jitter = random.Random()
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
@@ -125,6 +134,9 @@ class ChatPolicy:
 
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         slots = asyncio.Semaphore(self.concurrency)
+        breaker = Breaker(
+            patience=self.patience, wait=self.wait, longest_wait=self.longest_wait, since=self._absent_since
+        )
         async with AsyncOpenAI(
             api_key=key or "none",
             base_url=self.base_url,
@@ -133,28 +145,26 @@ class ChatPolicy:
             http_client=endpoint.client_class()(timeout=self.timeout),
         ) as client:
             asked = [
-                self._ask(client, slots, key, request.observation, seed)
+                self._ask(client, slots, breaker, key, request.observation, seed)
                 for request, seed in zip(requests, seeds, strict=True)
             ]
             with endpoint.quiet(key):
-                return list(await asyncio.gather(*asked))
+                decisions = list(await asyncio.gather(*asked))
+        self._absent_since = breaker.began if breaker.open else None
+        return decisions
 
     async def _ask(
-        self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, key: str, observation: Observation, seed: int | None
+        self,
+        client: openai.AsyncOpenAI,
+        slots: asyncio.Semaphore,
+        breaker: Breaker,
+        key: str,
+        observation: Observation,
+        seed: int | None,
     ) -> Decision:
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
         start = time.perf_counter()
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": endpoint.messages(observation),
-            "tools": [dict(tool) for tool in observation.tools] or None,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "seed": seed,
-            "logprobs": self.logprobs or None,
-        }
-        body = {field: value for field, value in body.items() if value is not None}
         attempts = AsyncRetrying(
             stop=stop_after_attempt(self.retries + 1),
             wait=self._pause,
@@ -162,8 +172,18 @@ class ChatPolicy:
             reraise=True,
         )
         decision = Decision("")
-        try:
-            answer: Any = await attempts(self._attempt, client, slots, body, decision)
+        try:  # an observation may hold what is no JSON
+            body: dict[str, Any] = {
+                "model": self.model,
+                "messages": endpoint.messages(observation),
+                "tools": [dict(tool) for tool in observation.tools] or None,
+                "temperature": self.temperature,
+                "max_tokens": self.max_tokens,
+                "seed": seed,
+                "logprobs": self.logprobs or None,
+            }
+            body = {field: value for field, value in body.items() if value is not None}
+            answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
             decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
@@ -174,19 +194,30 @@ class ChatPolicy:
         return decision
 
     async def _attempt(
-        self, client: openai.AsyncOpenAI, slots: asyncio.Semaphore, body: dict[str, Any], decision: Decision
+        self,
+        client: openai.AsyncOpenAI,
+        slots: asyncio.Semaphore,
+        breaker: Breaker,
+        body: dict[str, Any],
+        decision: Decision,
     ) -> Any:
         """An answer with a text; what it took is added to the decision, whether there is a text or not."""
-        async with slots:
-            self.totals["attempts"] += 1
-            try:
-                # The client's own limit is per read; an endpoint that drips bytes would never meet it.
-                async with asyncio.timeout(self.timeout):
-                    answer = await client.chat.completions.create(**body)
-            except TimeoutError:
-                raise TimeoutError(f"no whole answer within {self.timeout:g} s") from None
-            except ValueError as error:
-                raise UnusableAnswerError(f"not JSON: {error}") from None
+        answer = None
+        while answer is None:
+            async with slots:
+                probe = await breaker.enter()
+                try:
+                    answer = await self._send(client, body)
+                except Exception as error:
+                    self.totals["lost"] += _lost(error)
+                    if not _absent(error):
+                        breaker.answered()
+                        raise
+                    breaker.failed(_describe(error), probe=probe)
+                    if _sent(error) and (not probe or isinstance(error, TimeoutError)):
+                        raise
+                else:
+                    breaker.answered()
         self._count(getattr(answer, "usage", None), decision)
         choices = getattr(answer, "choices", None)
         if not isinstance(choices, list) or not choices:
@@ -195,6 +226,21 @@ class ChatPolicy:
         if not isinstance(getattr(message, "content", None), str) and not endpoint.calls(message):
             raise UnusableAnswerError("the answer has no text")
         return answer
+
+    async def _send(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> Any:
+        """What one request brings; never None."""
+        self.totals["attempts"] += 1
+        try:
+            # The client's own limit is per read; an endpoint that drips bytes would never meet it.
+            async with asyncio.timeout(self.timeout):
+                answer = await client.chat.completions.create(**body)
+        except TimeoutError:
+            raise TimeoutError(f"no whole answer within {self.timeout:g} s") from None
+        except ValueError as error:
+            raise UnusableAnswerError(f"not JSON: {error}") from None
+        if isinstance(answer, str):  # what is no JSON by its content-type
+            raise endpoint.ProxyAnswerError(f"the answer has no choices, it begins {answer[:60]!r}")
+        return {} if answer is None else answer
 
     def _count(self, usage: Any, decision: Decision) -> None:
         """Add what one answer took."""
@@ -259,6 +305,29 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(
         error, TimeoutError | openai.APIConnectionError | openai.APIResponseValidationError | UnusableAnswerError
     )
+
+
+def _sent(error: BaseException) -> bool:
+    """Whether anybody may have seen the request."""
+    return not type(error.__cause__).__name__.startswith(("Connect", "Proxy", "Pool"))
+
+
+def _absent(error: BaseException) -> bool:
+    """Whether it was not the endpoint itself that answered."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in endpoint.ABSENT
+    return isinstance(error, TimeoutError | openai.APIConnectionError | endpoint.ProxyAnswerError)
+
+
+def _lost(error: BaseException) -> bool:
+    """Whether an attempt may have been billed although it brought nothing."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return error.status_code in endpoint.UNCERTAIN
+    return not isinstance(error, endpoint.RedirectedError) and _sent(error)
 
 
 def _describe(error: Exception) -> str:

@@ -18,7 +18,9 @@ what the template writes, as an inference server would. Left out: pictures, and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +28,7 @@ import polars as pl
 
 from palaestra.agents.base import Past, Request
 from palaestra.envs.base import Observation
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 
 PREFIXES = ("first", "extends", "retokenised", "rewritten", "anew")
 BROKEN = ("retokenised", "rewritten", "anew")
@@ -35,27 +37,74 @@ HISTORIES = ("append", "render")
 MARK = "[[answer]]"
 
 
+class Style(NamedTuple):
+    """What a policy adds when it shows a conversation to its model.
+
+    Attributes:
+        system: System message in front of every conversation, before the env's own if it has one.
+        arguments: Further variables of the chat template, `enable_thinking` for example.
+    """
+
+    system: str | None = None
+    arguments: Mapping[str, Any] = MappingProxyType({})
+
+    def check(self, tokenizer: Any) -> None:
+        """See that the tokenizer's chat template takes these.
+
+        Raises:
+            InputError: there is no chat template, it has no such variable, or it refuses a system message.
+        """
+        if not self.system and not self.arguments:
+            return
+        template = getattr(tokenizer, "chat_template", None)
+        if not template:
+            raise InputError(
+                "LMPolicy: system_prompt and chat_template_kwargs need a chat template, which this tokenizer lacks: set"
+                " tokenizer.chat_template, take a model that was tuned for chat, or write prompt_template instead"
+            )
+        words = set(re.findall(r"[A-Za-z_]\w{2,}", str(template)))
+        for name in self.arguments:
+            if name in OWN or name not in words:
+                raise InputError(
+                    f"LMPolicy: chat_template_kwargs: the chat template has no variable {name!r} to set"
+                    f"{nearest(name, words - OWN)}"
+                )
+        render(tokenizer, Observation("", messages=({"role": "user", "content": "?"},)), self)
+
+
+OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat_template"})
+"""Arguments of `apply_chat_template` that are not the user's to set."""
+
+
 class Prompt(NamedTuple):
-    """Token ids that a model is shown, int32, and how they continue its last turn."""
+    """Prompt of one request.
+
+    Attributes:
+        ids: Token ids that the model is shown, int32; none if there is an error.
+        prefix: How they continue the agent's last turn, one of `PREFIXES`; None outside of conversations.
+        error: Why the request cannot be shown.
+    """
 
     ids: np.ndarray
-    prefix: str | None
+    prefix: str | None = None
+    error: str | None = None
 
 
-def render(tokenizer: Any, observation: Observation, *, ask: bool = True) -> str:
+def render(tokenizer: Any, observation: Observation, style: Style | None = None) -> str:
     """The text of the observation's messages and tools under the tokenizer's chat template, which ends by asking.
 
     Raises:
         InputError: the template refuses the messages, or leaves out all that a role says.
     """
-    messages = [dict(message) for message in observation.messages or ()]
+    style = style or Style()
+    messages = _with_system([dict(message) for message in observation.messages or ()], style.system)
     tools = [dict(tool) for tool in observation.tools] or None
-    text = _rendered(tokenizer, messages, tools, ask)
+    text = _rendered(tokenizer, messages, tools, True, style)
     for place, message in enumerate(messages):
         known = (str(tokenizer.chat_template), str(message.get("role")))
         if known not in _SHOWN:  # once for each template and role
             marked = [*messages[:place], message | {"content": MARK}, *messages[place + 1 :]]
-            _SHOWN[known] = MARK in _rendered(tokenizer, marked, tools, ask)
+            _SHOWN[known] = MARK in _rendered(tokenizer, marked, tools, True, style)
         if not _SHOWN[known]:
             raise InputError(
                 f"the chat template leaves out what {known[1]!r} says, without a word: let the env say it as 'user'"
@@ -68,33 +117,79 @@ _SHOWN: dict[tuple[str, str], bool] = {}
 """Whether a template writes the content of a role, by both."""
 
 
-def _rendered(tokenizer: Any, messages: list[dict[str, Any]], tools: Any, ask: bool) -> str:
+def _with_system(messages: list[dict[str, Any]], system: str | None) -> list[dict[str, Any]]:
+    """Templates know one system message, so the env's own goes behind the policy's in the same one."""
+    if not system:
+        return messages
+    if not messages or messages[0].get("role") != "system":
+        return [{"role": "system", "content": system}, *messages]
+    return [messages[0] | {"content": f"{system}\n\n{messages[0].get('content') or ''}"}, *messages[1:]]
+
+
+def _rendered(tokenizer: Any, messages: list[dict[str, Any]], tools: Any, ask: bool, style: Style) -> str:
     try:
-        text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=ask, tokenize=False)
+        text = tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=ask, tokenize=False, **style.arguments
+        )
     except Exception as error:  # a template may do anything
         roles = ", ".join(str(message.get("role")) for message in messages)
         raise InputError(f"the chat template refuses a conversation of {roles}: {error}") from error
     return str(text)
 
 
+def end_of_turn(tokenizer: Any, style: Style | None = None) -> int:
+    """Id of the token that ends an assistant's turn: what the chat template writes behind the message.
+
+    It is another than the eos token where a model family has one mark for turns and one for texts, as Gemma
+    (`<end_of_turn>`, `<eos>`). Without a template, or where no special token follows the message, it is the eos token.
+    """
+    eos = int(tokenizer.eos_token_id)
+    if not getattr(tokenizer, "chat_template", None):
+        return eos
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": MARK}]
+    try:
+        _, written, behind = _rendered(tokenizer, messages, None, False, style or Style()).rpartition(MARK)
+    except InputError:  # a template for other conversations than this
+        return eos
+    ids = _ids(tokenizer, behind.lstrip()).tolist() if written else []
+    marks = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return int(ids[0]) if ids and ids[0] in marks else eos
+
+
 def prompts(
-    tokenizer: Any, requests: Sequence[Request], firsts: Sequence[np.ndarray], *, ends: Iterable[int], history: str
+    tokenizer: Any,
+    requests: Sequence[Request],
+    firsts: Sequence[np.ndarray | InputError],
+    *,
+    ends: Iterable[int],
+    history: str,
+    style: Style | None = None,
 ) -> list[Prompt]:
-    """What each request's model is shown. firsts: its observation tokenised by itself; ends: ids that end an answer.
+    """Prompt of each request; one that the template refuses has an error, and the others do not notice.
 
-    Prompts that are equal share one array.
+    Args:
+        firsts: Each observation tokenised by itself, or why it cannot be.
+        ends: Token ids that end an answer.
+        style: What the policy adds to conversations.
 
-    Raises:
-        InputError: the template refuses a conversation.
+    Returns:
+        As many prompts as requests. Equal prompts share one array.
     """
     talks = bool(getattr(tokenizer, "chat_template", None))
     known: dict[bytes, np.ndarray] = {}
     found = []
     for request, first in zip(requests, firsts, strict=True):
-        prompt = Prompt(first, None)
-        if talks and request.observation.messages is not None:
-            prompt = follow(tokenizer, request.observation, request.past, first, ends=ends, history=history)
-        found.append(Prompt(known.setdefault(prompt.ids.tobytes(), prompt.ids), prompt.prefix))
+        try:
+            if isinstance(first, InputError):
+                raise first
+            prompt = Prompt(first)
+            if talks and request.observation.messages is not None:
+                prompt = follow(
+                    tokenizer, request.observation, request.past, first, ends=ends, history=history, style=style
+                )
+        except InputError as error:
+            prompt = Prompt(np.empty(0, np.int32), error=f"InputError: {error}")
+        found.append(prompt._replace(ids=known.setdefault(prompt.ids.tobytes(), prompt.ids)))
     return found
 
 
@@ -106,6 +201,7 @@ def follow(
     *,
     ends: Iterable[int],
     history: str = "append",
+    style: Style | None = None,
 ) -> Prompt:
     """The prompt that comes after `past`. whole: what the template makes of the observation, tokenised at once.
 
@@ -116,7 +212,8 @@ def follow(
         return Prompt(whole, "first")
     if not continues(observation, past.observation):
         return Prompt(whole, "anew")
-    behind = _behind(tokenizer, observation, len(past.observation.messages or ()), int(past.action_ids[-1]), ends)
+    place = len(past.observation.messages or ())
+    behind = _behind(tokenizer, observation, place, int(past.action_ids[-1]), ends, style)
     kept = np.concatenate([past.prompt_ids, past.action_ids, behind]).astype(np.int32)
     if np.array_equal(kept, whole):
         return Prompt(whole, "extends")
@@ -136,14 +233,16 @@ def continues(now: Observation, before: Observation) -> bool:
     )
 
 
-def _behind(tokenizer: Any, observation: Observation, place: int, last: int, ends: Iterable[int]) -> np.ndarray:
+def _behind(
+    tokenizer: Any, observation: Observation, place: int, last: int, ends: Iterable[int], style: Style | None
+) -> np.ndarray:
     """Ids of what the template writes behind the message at `place`, whose sampled tokens end with `last`."""
     messages = list(observation.messages or ())
     mark = MARK
     while any(mark in str(message) for message in messages):
         mark += "]"
     messages[place] = {"role": "assistant", "content": mark}
-    text = render(tokenizer, Observation("", messages=tuple(messages), tools=observation.tools))
+    text = render(tokenizer, Observation("", messages=tuple(messages), tools=observation.tools), style)
     _, found, behind = text.rpartition(mark)
     if not found:
         raise InputError("the chat template does not write an assistant's content, so no history can grow under it")

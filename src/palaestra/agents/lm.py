@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -31,15 +31,25 @@ from palaestra.errors import InputError, nearest
 if TYPE_CHECKING:
     import polars as pl
 
-SETTINGS = ("name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history")
+SETTINGS = (
+    "name", "max_new_tokens", "temperature", "batch_size", "prompt_template", "history", "system_prompt",
+    "chat_template_kwargs",
+)  # fmt: skip
 
 
 class LMPolicy:
     """A causal LM and its tokenizer.
 
-    max_new_tokens: an answer ends with an end token or after so many. temperature: > 0, of sampling and of scoring.
+    Attributes:
+        pretrained: "whole" if the weights come from elsewhere and all of them learn, "adapters" if only adapters do,
+            None for a model that was made here. Default learning rates depend on it.
+
+    max_new_tokens: an answer ends after so many, or with an end token: the tokenizer's, the chat template's, or one of
+    the generation config. temperature: > 0, of sampling and of scoring.
     batch_size: most rows in one forward pass. prompt_template: what is made of an observation's text, with `{text}` in
     it; a tokenizer with a chat template wraps the result (or `Observation.messages` and tools) in that.
+    system_prompt: message of the role system in front of every conversation; an env's own comes behind it, in the same
+    message. chat_template_kwargs: variables of the chat template, {"enable_thinking": False} for example.
     history: what is shown of an agent's earlier turns where the template would not write them as they were sampled: the
     sampled tokens ("append") or what the template writes ("render"); see `palaestra.agents.conversation`.
     gradient_checkpointing: activations inside of layers are made again for the gradient, instead of kept: a third more
@@ -47,6 +57,8 @@ class LMPolicy:
     compute: "bf16": matrices are multiplied in bfloat16, while weights that learn stay in float32 (autocast).
     Agents share parameters by sharing the object. Raises InputError for settings that cannot work.
     """
+
+    pretrained: Literal["whole", "adapters"] | None = None
 
     def __init__(
         self,
@@ -59,13 +71,16 @@ class LMPolicy:
         batch_size: int = 256,
         prompt_template: str = "{text}",
         history: str = "append",
+        system_prompt: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
         compute: str | torch.dtype | None = None,
     ) -> None:
         positions = loading.positions(model.config)
         _check(
-            max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions
-        )
+            max_new_tokens, temperature, batch_size, prompt_template, name, history, gradient_checkpointing, positions,
+            system_prompt=system_prompt, chat_template_kwargs=chat_template_kwargs,
+        )  # fmt: skip
         half = next((p.dtype for p in model.parameters() if p.requires_grad and p.dtype in loading.HALF), None)
         if half is not None:
             raise InputError(
@@ -80,7 +95,11 @@ class LMPolicy:
         self.batch_size, self.prompt_template, self.history = batch_size, prompt_template, history
         self.forward = forward_of(model, loading.compute_of(compute), checkpoints=gradient_checkpointing)
         also = getattr(getattr(model, "generation_config", None), "eos_token_id", None) or []
-        self._ends = np.unique([tokenizer.eos_token_id, *(also if isinstance(also, list) else [also])])
+        self.system_prompt, self.chat_template_kwargs = system_prompt, dict(chat_template_kwargs or {})
+        self._style = conversation.Style(system_prompt, self.chat_template_kwargs)
+        self._style.check(tokenizer)
+        self._end = conversation.end_of_turn(tokenizer, self._style)
+        self._ends = np.unique([tokenizer.eos_token_id, self._end, *(also if isinstance(also, list) else [also])])
         self._learns = [name for name, p in model.named_parameters() if p.requires_grad]
         self._limit = positions or 2**31
 
@@ -100,7 +119,7 @@ class LMPolicy:
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Path,
+        model: str | Path,
         *,
         lora: Mapping[str, Any] | None = None,
         device: str | torch.device = "cpu",
@@ -116,14 +135,16 @@ class LMPolicy:
         Warns, with its parts, of a model that takes more than a quarter of the memory. Raises InputError for what
         cannot be loaded.
         """
-        made = cls.check(path, lora=lora, device=device, dtype=dtype, **options)
+        made = cls.check(model, lora=lora, device=device, dtype=dtype, **options)
         with _quietly():
-            model, tokenizer = loading.load(made)
-        return cls(model, tokenizer, **options | {"compute": made.compute})
+            loaded = loading.load(made)
+        policy = cls(*loaded, **options | {"compute": made.compute})
+        policy.pretrained = "adapters" if hasattr(policy.model, "peft_config") else "whole"
+        return policy
 
     @staticmethod
     def check(
-        path: str | Path,
+        model: str | Path,
         *,
         lora: Mapping[str, Any] | None = None,
         device: str | torch.device = "cpu",
@@ -135,8 +156,11 @@ class LMPolicy:
         for name in options:
             if name not in known:
                 raise InputError(f"LMPolicy: no option {name!r}{nearest(name, [*known, 'lora', 'device', 'dtype'])}")
-        made = loading.plan(path, lora, device, dtype, options.get("compute"))
+        made = loading.plan(model, lora, device, dtype, options.get("compute"))
         _check(**options, positions=loading.positions(made.config))
+        style = conversation.Style(options.get("system_prompt"), options.get("chat_template_kwargs") or {})
+        if style.system or style.arguments:
+            style.check(loading.tokenizer_of(made))
         return made
 
     def save(self, path: str | Path) -> None:
@@ -150,6 +174,7 @@ class LMPolicy:
         compute = getattr(self.forward, "compute", None)
         dtype = str(compute or self.model.dtype).removeprefix("torch.")
         more = {} if compute is None else {"compute": dtype}
+        more |= {"pretrained": self.pretrained} if self.pretrained else {}
         write_json(folder / "palaestra.json", {"kind": "lm"} | settings | {"dtype": dtype} | more)
 
     @classmethod
@@ -165,22 +190,20 @@ class LMPolicy:
             raise InputError(f"LMPolicy: {folder} holds a policy of kind {found['kind']!r}, no language model")
         settings = {key: found[key] for key in (*SETTINGS, "compute") if key in found}
         dtype = dtype or found.get("dtype") or torch.float32
-        return cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
+        policy = cls.from_pretrained(folder, device=device, dtype=dtype, **settings)
+        policy.pretrained = found.get("pretrained")
+        return policy
 
     # Acting
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """Sample an answer per request; a prompt that does not fit the model gives a decision with `error`."""
+        """Sample an answer per request; one that cannot be shown to the model gives a decision with `error`."""
         start = time.perf_counter()
         shown = self.shown(requests)
         prompts = [prompt.ids for prompt in shown]
         uniforms = [request.rng.random(self.max_new_tokens) for request in requests]
-        room = self._limit - self.max_new_tokens
-        fits = [i for i, prompt in enumerate(prompts) if len(prompt) <= room]
-        decisions = [
-            Decision("", tokens_in=len(prompt), error=None if len(prompt) <= room else self._too_long(prompt, request))
-            for prompt, request in zip(prompts, requests, strict=True)
-        ]
+        fits = [i for i, prompt in enumerate(shown) if prompt.error is None]
+        decisions = [Decision("", tokens_in=len(prompt.ids), error=prompt.error) for prompt in shown]
         if fits:
             ids, logprobs, entropies = sample(
                 self.forward,
@@ -209,45 +232,76 @@ class LMPolicy:
             decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
 
-    def _too_long(self, prompt: np.ndarray, request: Request) -> str:
+    def _too_long(self, prompt: conversation.Prompt, request: Request) -> str:
         room = self._limit - self.max_new_tokens
         return (
-            f"InputError: what {request.agent!r} sees has {len(prompt)} tokens, at most {room} fit beside"
+            f"InputError: what {request.agent!r} sees has {len(prompt.ids)} tokens, at most {room} fit beside"
             f" max_new_tokens={self.max_new_tokens} in the {self._limit} positions of {self.name!r}: shorten the"
             f" env's observation, which begins {request.observation.text[:40]!r}"
         )
 
     def shown(self, requests: Sequence[Request]) -> list[conversation.Prompt]:
-        """What the model is shown of each request: its observation, in conversations behind the tokens of the past."""
-        firsts = self.prompt_ids([request.observation for request in requests])
-        return conversation.prompts(self.tokenizer, requests, firsts, ends=self._ends, history=self.history)
+        """Prompt of each request: its observation, in conversations behind the tokens of the past.
+
+        One that the chat template refuses, or that does not fit the model, has an error.
+        """
+        firsts = self._ids([self._try_text(request.observation) for request in requests])
+        prompts = conversation.prompts(
+            self.tokenizer, requests, firsts, ends=self._ends, history=self.history, style=self._style
+        )
+        room = self._limit - self.max_new_tokens
+        return [
+            prompt._replace(error=self._too_long(prompt, request)) if len(prompt.ids) > room else prompt
+            for prompt, request in zip(prompts, requests, strict=True)
+        ]
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
-        """int32 token ids of what the model is shown, equal observations sharing one array."""
-        texts = [self.prompt_template.replace("{text}", o.text) for o in observations]
-        if getattr(self.tokenizer, "chat_template", None):
-            alone = [Observation(text, messages=({"role": "user", "content": text},)) for text in texts]
-            chats = [each if o.messages is None else o for o, each in zip(observations, alone, strict=True)]
-            texts = [conversation.render(self.tokenizer, chat) for chat in chats]
-        distinct = list(dict.fromkeys(texts))
+        """int32 token ids of what the model is shown, equal observations sharing one array.
+
+        Raises:
+            InputError: the chat template refuses an observation.
+        """
+        return self._ids([self._text(observation) for observation in observations])  # type: ignore[return-value]
+
+    def _text(self, observation: Observation) -> str:
+        """Observation under the prompt template and the chat template."""
+        text = self.prompt_template.replace("{text}", observation.text)
+        if not getattr(self.tokenizer, "chat_template", None):
+            return text
+        if observation.messages is None:
+            observation = Observation(text, messages=({"role": "user", "content": text},))
+        return conversation.render(self.tokenizer, observation, self._style)
+
+    def _try_text(self, observation: Observation) -> str | InputError:
+        try:
+            return self._text(observation)
+        except InputError as error:
+            return error
+
+    def _ids(self, texts: Sequence[str | InputError]) -> list[np.ndarray | InputError]:
+        """int32 token ids of each text; an error stays."""
+        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
         if not distinct:
-            return []
+            return [text for text in texts if isinstance(text, InputError)]
         # A chat template writes the special tokens itself.
         special = not getattr(self.tokenizer, "chat_template", None)
         encoded = self.tokenizer(distinct, add_special_tokens=special, return_attention_mask=False)["input_ids"]
         # A model needs something to continue, even an empty observation.
         arrays = [np.array(ids or [self.tokenizer.eos_token_id], np.int32) for ids in encoded]
         known = dict(zip(distinct, arrays, strict=True))
-        return [known[text] for text in texts]
+        return [known[text] if isinstance(text, str) else text for text in texts]
 
     def encode(self, prompt: str | Observation, action: str) -> tuple[np.ndarray, np.ndarray]:
-        """(prompt_ids, action_ids with the end token) of an action that somebody else chose, for a warm start."""
+        """(prompt_ids, action_ids) of an action that somebody else chose, for a warm start.
+
+        The action ends with the token that ends a turn under the chat template; without one with the eos token.
+        """
         observation = Observation(prompt) if isinstance(prompt, str) else prompt
         return self.prompt_ids([observation])[0], self._action_ids(action)
 
     def _action_ids(self, action: str) -> np.ndarray:
         ids = self.tokenizer(action, add_special_tokens=False)["input_ids"]
-        return np.array([*ids, self.tokenizer.eos_token_id], np.int32)
+        return np.array([*ids, self._end], np.int32)
 
     def _texts(self, answers: Sequence[np.ndarray]) -> list[str]:
         """What was said: special tokens dropped, stripped."""
@@ -340,7 +394,7 @@ class LMPolicy:
         model = copy.deepcopy(self.model, shared).requires_grad_(False)
         settings = {key: getattr(self, key) for key in SETTINGS}
         frozen = LMPolicy(model, self.tokenizer, compute=getattr(self.forward, "compute", None), **settings)
-        frozen._learns = self._learns
+        frozen._learns, frozen.pretrained = self._learns, self.pretrained
         return frozen
 
     def twin(self) -> LMPolicy:
@@ -361,6 +415,8 @@ def _check(
     gradient_checkpointing: Any = False,
     positions: int | None = None,
     compute: Any = None,
+    system_prompt: Any = None,
+    chat_template_kwargs: Any = None,
 ) -> None:
     """Raises InputError for settings that cannot work, with a model of so many positions."""
     loading.compute_of(compute)
@@ -373,6 +429,13 @@ def _check(
         raise InputError(f"LMPolicy: temperature is {temperature!r}, must be > 0: there is no greedy distribution")
     if not isinstance(prompt_template, str) or "{text}" not in prompt_template:
         raise InputError(f"LMPolicy: prompt_template {prompt_template!r} lacks '{{text}}'")
+    if system_prompt is not None and not isinstance(system_prompt, str):
+        raise InputError(f"LMPolicy: system_prompt is {system_prompt!r}, expected a text")
+    if not isinstance(chat_template_kwargs, Mapping | None):
+        raise InputError(
+            f"LMPolicy: chat_template_kwargs is {chat_template_kwargs!r}, expected names with values, such as"
+            " {'enable_thinking': False}"
+        )
     if not isinstance(name, str):
         raise InputError(f"LMPolicy: name is {name!r}, expected a text")
     if history not in conversation.HISTORIES:

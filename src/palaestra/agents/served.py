@@ -49,16 +49,16 @@ class ServedPolicy(Serving):
     waits = True
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, **options: Any) -> ServedPolicy:
-        """`LMPolicy.from_pretrained(path)` with a server; options of both."""
+    def from_pretrained(cls, model: str | Path, **options: Any) -> ServedPolicy:
+        """`LMPolicy.from_pretrained(model)` with a server; options of both."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
-        return cls(LMPolicy.from_pretrained(path, **options), **own)
+        return cls(LMPolicy.from_pretrained(model, **options), **own)
 
     @staticmethod
-    def check(path: str | Path, **options: Any) -> None:
+    def check(model: str | Path, **options: Any) -> None:
         """Whatever can be known of `from_pretrained` without weights or server. Raises InputError if it cannot work."""
         own = {name: options.pop(name) for name in OPTIONS if name in options}
-        LMPolicy.check(path, **options)
+        LMPolicy.check(model, **options)
         check(**own)
 
     # Acting
@@ -70,10 +70,7 @@ class ServedPolicy(Serving):
         shown = lm.shown(requests)
         prompts = [prompt.ids for prompt in shown]
         seeds = [int(request.rng.integers(2**31)) for request in requests]
-        decisions = [
-            Decision("", tokens_in=len(prompt), error=None if self._fits(prompt) else lm._too_long(prompt, request))
-            for prompt, request in zip(prompts, requests, strict=True)
-        ]
+        decisions = [Decision("", tokens_in=len(prompt.ids), error=prompt.error) for prompt in shown]
         fit = [i for i, decision in enumerate(decisions) if decision.error is None]
         answers = self.answers([prompts[i] for i in fit], [seeds[i] for i in fit])
         good = [answer for answer in answers if isinstance(answer, Answer)]
@@ -90,9 +87,6 @@ class ServedPolicy(Serving):
         for decision, prompt in zip(decisions, shown, strict=True):
             decision.duration, decision.prefix = seconds, prompt.prefix
         return decisions
-
-    def _fits(self, prompt: np.ndarray) -> bool:
-        return len(prompt) <= self.lm._limit - self.lm.max_new_tokens
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:
         """How far the server's log-probabilities are from those here: of at most 256 rows of a table, evenly taken.

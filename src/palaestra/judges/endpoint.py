@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.agents.backends import endpoint as rules
-from palaestra.agents.backends.endpoint import UnusableAnswerError
+from palaestra.agents.backends.breaker import Breaker, OutageError
+from palaestra.agents.backends.endpoint import ProxyAnswerError, UnusableAnswerError
 from palaestra.agents.backends.wire import NotSentError, Response, Wire
 from palaestra.algebra.turns import clean
 from palaestra.errors import InputError, StorageError
@@ -34,6 +35,7 @@ MARGIN = 256
 LETTERS = 4
 """Bytes of a token, about: for estimates, never for limits."""
 _AGAIN = (408, 409, 429)
+_UNSURE = "; it may have been paid for"
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,25 @@ class Budget:
 
 @dataclass
 class Progress:
-    """Where a run is. known: found in the ledger. failed: ended without an answer. left: not yet decided."""
+    """Progress of a run.
+
+    Attributes:
+        total: Distinct questions.
+        known: Those found in the ledger.
+        done: Those decided by this run.
+        failed: Those of them that ended without an answer.
+        began: `time.perf_counter()` of the start, later by the length of every outage since.
+        absent: Seconds since the endpoint was last there; 0 while it answers.
+        why: What the last request met if it is absent.
+    """
 
     total: int
     known: int = 0
     done: int = 0
     failed: int = 0
     began: float = field(default_factory=time.perf_counter)
+    absent: float = 0.0
+    why: str = ""
 
     @property
     def left(self) -> int:
@@ -80,8 +94,8 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace so far; None before anything is done."""
-        return None if not self.done else (time.perf_counter() - self.began) / self.done * self.left
+        """At the pace so far; None before anything is done and while the endpoint is absent."""
+        return None if not self.done or self.absent else (time.perf_counter() - self.began) / self.done * self.left
 
 
 class Endpoint:
@@ -91,9 +105,14 @@ class Endpoint:
         model, base_url: `base_url` None is $OPENAI_BASE_URL, or OpenAI's own. api_key_env: NAME of the variable.
         temperature, max_tokens: of an answer; one that is cut off at max_tokens cannot be read as a verdict.
         concurrency: most requests at a time. timeout: seconds for one.
-        retries: further attempts after a refusal that may pass (408, 409, 429, 5xx) or without a connection, each after
+        retries: further attempts after a refusal that may pass (409, 429, 5xx) or what a proxy sends in place of an
+            answer (408, 502, 504, a page, an encoding that was not asked for), each after
             uniform(0, min(longest_wait, wait · 2ⁿ⁻¹)) seconds, in which others are asked; if the endpoint says
-            Retry-After, nobody is asked for so long, up to longest_wait.
+            Retry-After, nobody is asked for so long, up to longest_wait. What a proxy sends in place of an answer may
+            have been paid for: each such attempt stays in the ledger as lost, at the most that it can have taken.
+        patience: seconds that an endpoint may be absent. After three failures in a row to reach it all questions pause
+            together and one at a time is sent as a probe, after growing waits up to longest_wait; without a connection
+            an attempt does not count. After `patience` seconds without any answer, `ask` raises.
         price_in, price_out: per million tokens.
         ledger: a file, or a `Ledger`; None keeps it in memory. budget: of the ledger.
         again: also ask what may have been paid for and never came: a timeout, a broken connection, a killed run.
@@ -117,6 +136,7 @@ class Endpoint:
         retries: int = 5,
         wait: float = 1.0,
         longest_wait: float = 30.0,
+        patience: float = 600.0,
         price_in: float | None = None,
         price_out: float | None = None,
         ledger: str | Path | Ledger | None = None,
@@ -128,6 +148,7 @@ class Endpoint:
         rules.check_address(self.base_url, "endpoint")
         for name, value, least in (
             ("concurrency", concurrency, 1), ("retries", retries, 0), ("timeout", timeout, 1e-3), ("wait", wait, 0),
+            ("longest_wait", longest_wait, 0), ("patience", patience, 0),
             ("max_tokens", max_tokens, 1), ("price_in", price_in or 0, 0), ("price_out", price_out or 0, 0),
         ):  # fmt: skip
             if not least <= value < float("inf"):
@@ -139,6 +160,7 @@ class Endpoint:
         self.model, self.name, self.api_key_env = model, model, api_key_env
         self.temperature, self.max_tokens, self.concurrency = temperature, max_tokens, concurrency
         self.timeout, self.retries, self.wait, self.longest_wait = timeout, retries, wait, longest_wait
+        self.patience = patience
         self.price_in, self.price_out, self.again, self.watch = price_in or 0.0, price_out or 0.0, again, watch
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self._jitter = random.Random()
@@ -182,6 +204,7 @@ class Endpoint:
 
         Raises:
             StorageError: the ledger cannot be written.
+            OutageError: the endpoint was absent for `patience` seconds; what was answered is in the ledger.
         """
         secret = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         bodies = [self.body(prompt, vote) for prompt, vote in prompts]
@@ -207,6 +230,7 @@ class Endpoint:
         self, open_: Mapping[str, tuple[str, bytes]], found: dict[str, Reply], progress: Progress, secret: str
     ) -> None:
         wire, gate = Wire(self.base_url, secret), _Gate(self.budget, self.ledger)
+        breaker = Breaker(patience=self.patience, wait=self.wait, longest_wait=self.longest_wait)
         jobs = deque(_Job(key, body, self.most(prompt)) for key, (prompt, body) in open_.items())
         left, more = len(jobs), asyncio.Event()
 
@@ -222,7 +246,9 @@ class Endpoint:
                     await more.wait()
                     continue
                 job = jobs.popleft()
-                pause = await self._try(wire, gate, job, secret)
+                pause = await self._try(wire, gate, breaker, job, secret)
+                if breaker.open or progress.absent:
+                    self._tell(breaker, progress)
                 if pause is not None:  # others are asked meanwhile
                     asyncio.get_running_loop().call_later(pause, back, job)
                     continue
@@ -237,67 +263,114 @@ class Endpoint:
         workers = [asyncio.create_task(worker()) for _ in range(min(self.concurrency, left))]
         try:
             await asyncio.gather(*workers)
+        except OutageError as error:
+            raise OutageError(self._stopped(progress, str(error))) from None
         finally:
             for each in workers:
                 each.cancel()
             self.ledger.commit()
             await wire.close()
 
-    async def _try(self, wire: Wire, gate: _Gate, job: _Job, secret: str) -> float | None:
+    def _tell(self, breaker: Breaker, progress: Progress) -> None:
+        """Take the outage, or its end, into the progress."""
+        if not breaker.open:
+            progress.began += progress.absent
+        progress.absent, progress.why = breaker.seconds, breaker.why if breaker.open else ""
+        if self.watch:
+            self.watch(progress)
+
+    def _stopped(self, progress: Progress, why: str) -> str:
+        answered = progress.known + progress.done - progress.failed
+        kept = f"in {self.ledger.path}: run the same again" if self.ledger.path else "known to this Endpoint: ask again"
+        return (
+            f"{rules.address(self.base_url)}: {why}. {answered} of {progress.total} questions are answered and {kept}"
+            f" when it is back, and only the others are asked (with again=True, --again, also those that may have been"
+            f" paid for and got no answer). Longer outages: patience={self.patience:g} (seconds)"
+        )
+
+    async def _try(self, wire: Wire, gate: _Gate, breaker: Breaker, job: _Job, secret: str) -> float | None:
         """One attempt; the seconds after which another one may help, None if this was the last."""
         whole = job.reply
+        probe = await breaker.enter()
         if not await gate.enter(job.most):
+            if probe:
+                breaker.release()
             spent = self.budget.allows(Spent(), job.most)  # or the most that the call can take is more than all of it
             whole.error = whole.error or f"the budget is {'spent' if spent else 'too small for one call'}"
             return None
         number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
         await gate.committed()
-        state, reply, asked = await self._attempt(wire, job.body, job.most)
+        result = await self._attempt(wire, job.body, job.most)
+        reply = result.reply
         if secret:
             reply.error = reply.error and rules.without(secret, reply.error)
             reply.text = reply.text and rules.without(secret, reply.text, shortest=rules.SHORTEST_KEY)
-        self.ledger.settle(number, state, reply, job.most)
-        gate.leave(asked or 0.0)
+        self.ledger.settle(number, result.state, reply, job.most)
+        gate.leave(result.pause or 0.0)
+        if result.absent:
+            breaker.failed(reply.error or "", probe=probe)
+        else:
+            breaker.answered()
         whole.text, whole.error = reply.text, reply.error
         whole.tokens_in, whole.tokens_out = whole.tokens_in + reply.tokens_in, whole.tokens_out + reply.tokens_out
         whole.cost, whole.duration = whole.cost + reply.cost, whole.duration + reply.duration
+        if result.absent and result.state == REFUSED and (probe or not result.sent):
+            return 0.0  # the breaker waits, and a question has no part in it
         job.attempts += 1
-        if asked is None or job.attempts > self.retries:
+        if result.pause is None or job.attempts > self.retries:
             return None
         return self._jitter.uniform(0, min(self.longest_wait, self.wait * 2.0 ** (job.attempts - 1)))
 
-    async def _attempt(self, wire: Wire, body: bytes, most: Spent) -> tuple[State, Reply, float | None]:
-        """State, reply and seconds of silence that the endpoint asks for; None if no other attempt may be made."""
-        began, reply = time.perf_counter(), Reply()
-        state: State = LOST
-        pause = None
+    async def _attempt(self, wire: Wire, body: bytes, most: Spent) -> _Outcome:
+        began, found = time.perf_counter(), _Outcome()
+        reply = found.reply
         try:
             response = await wire.post("/chat/completions", body, self.timeout)
             if response.status == 200:
                 self._read(response, reply, most)
-                state = SAID
+                found.state = SAID
+            elif 300 <= response.status < 400:
+                found.state = REFUSED
+                reply.error = str(rules.redirected(self.base_url, response.status, response.headers.get("location")))
             else:
-                state, reply.error = REFUSED, _refusal(response)
-                passes = response.status in _AGAIN or response.status >= 500
-                asked = min(rules.retry_after(response.headers) or 0.0, self.longest_wait)
-                pause = asked if passes else None
+                reply.error = _refusal(response)
+                found.absent = response.status in rules.ABSENT
+                if response.status in rules.UNCERTAIN:
+                    reply.error += _UNSURE
+                else:
+                    found.state = REFUSED
+                if response.status in _AGAIN or response.status >= 500:
+                    found.pause = min(rules.retry_after(response.headers) or 0.0, self.longest_wait)
         except NotSentError as error:
-            state, reply.error, pause = REFUSED, str(error), 0.0
+            found.state, found.absent, found.sent, found.pause = REFUSED, True, False, 0.0
+            reply.error = str(error)
+        except ProxyAnswerError as error:
+            found.absent, found.pause = True, 0.0
+            reply.error = f"{error}{_UNSURE}"
         except TimeoutError:
-            reply.error = f"no whole answer within {self.timeout:g} s; it may have been paid for"
-        except (OSError, UnusableAnswerError) as error:
-            reply.error = f"{error}; it may have been paid for"
+            found.absent = True
+            reply.error = f"no whole answer within {self.timeout:g} s{_UNSURE}"
+        except OSError as error:
+            found.absent = True
+            reply.error = f"{error}{_UNSURE}"
+        except UnusableAnswerError as error:
+            reply.error = f"{error}{_UNSURE}"
         reply.duration = time.perf_counter() - began
-        if reply.error and state != SAID:
+        if reply.error and found.state != SAID:
             reply.error = clean(" ".join(reply.error.split())[:300])
-        return state, reply, pause
+        return found
 
     def _read(self, response: Response, reply: Reply, most: Spent) -> None:
         """What a 200 says. One that is no chat completion was paid for all the same: it stays without a text.
 
         Raises:
             UnusableAnswerError: there is no text in it.
+            ProxyAnswerError: it is a page.
         """
+        kind = response.headers.get("content-type", "").split(";")[0]
+        if "html" in kind.lower() or response.body.lstrip()[:1] == b"<":
+            shown = clean(response.body[:80].decode(errors="replace"))
+            raise ProxyAnswerError(f"no chat completion came with status 200 but {kind or 'a page'}: {shown!r}")
         try:
             whole = json.loads(response.body)
             choice = whole["choices"][0]
@@ -317,6 +390,21 @@ class Endpoint:
         reply.tokens_in = most.tokens - self.max_tokens if counts[0] is None else counts[0]
         reply.tokens_out = self.max_tokens if counts[1] is None else counts[1]
         reply.cost = (reply.tokens_in * self.price_in + reply.tokens_out * self.price_out) / 1e6
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Result of one attempt.
+
+    pause: seconds of silence that the endpoint asks for before the next attempt; None: another one is no use.
+    sent: False if nobody can have seen the request. absent: the endpoint itself did not answer.
+    """
+
+    state: State = LOST
+    reply: Reply = field(default_factory=Reply)
+    pause: float | None = None
+    sent: bool = True
+    absent: bool = False
 
 
 @dataclass(slots=True)

@@ -52,11 +52,13 @@ class PolicyGradient:
     Args:
         team: its policies that have trainable parameters are trained; agents that share a policy share an update.
         terms: what is minimised, texts or `Term` objects: `["surrogate(clip=[.2, .28])", "kl(.05)"]`, or one text.
-        lr: learning rate, or one per policy name.
+        lr: learning rate, or one per policy name; None: 1e-5 for pretrained language models, 1e-3 for other policies.
+        betas, weight_decay: of AdamW.
         epochs, minibatch: passes over the rows, and rows per optimiser step (None: all rows).
         max_grad_norm: the gradient of a policy is scaled down to this norm, parameters of terms included; None: never.
         schedule, updates: "linear" or "cosine" decay of the learning rate to 0 over so many updates. Some terms need
             `updates`, too.
+        warmup: updates at the start in which the learning rate rises linearly, from lr / (warmup + 1).
         sequential, order: SeeUPO [96]: "turn" updates the last turns first, then those before, each with an advantage
             that is multiplied by the ratios of the parts that have moved already; "agent" does so by agent. Epochs and
             minibatches are those of a part; the optimiser's momentum runs through. order: "reverse", and for comparison
@@ -84,11 +86,13 @@ class PolicyGradient:
         team: Team,
         terms: str | Iterable[str | Term] = ("surrogate()",),
         *,
-        lr: float | Mapping[str, float] = 1e-3,
+        lr: float | Mapping[str, float] | None = None,
         epochs: int = 1,
         minibatch: int | None = None,
         max_grad_norm: float | None = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
+        warmup: int = 0,
         schedule: Schedule = "constant",
         updates: int | None = None,
         sequential: Key | None = None,
@@ -111,6 +115,10 @@ class PolicyGradient:
             raise InputError(f"PolicyGradient: epochs={epochs} and minibatch={minibatch} must be at least 1")
         if not 0 <= weight_decay < math.inf:
             raise InputError(f"PolicyGradient: weight_decay={weight_decay} must be at least 0 and finite")
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise InputError(f"PolicyGradient: betas={betas} must be two numbers of at least 0 and below 1")
+        if warmup < 0 or (schedule != "constant" and warmup >= (updates or 0)):
+            raise InputError(f"PolicyGradient: warmup={warmup} must be at least 0, and less than updates={updates}")
         ordered = Sequential(sequential or "turn", order, chunk_tokens)
         self.strategy: Strategy = ordered if sequential else together
         self.terms = objective(terms)
@@ -125,7 +133,7 @@ class PolicyGradient:
         self.lr = rates(lr, self.policies)
         self.epochs, self.minibatch, self.max_grad_norm = epochs, minibatch, max_grad_norm
         self.schedule, self.span, self.chunk_tokens, self.transaction = schedule, updates, chunk_tokens, transaction
-        self.weight_decay = weight_decay
+        self.betas, self.weight_decay, self.warmup = (betas[0], betas[1]), weight_decay, warmup
         self.updates = 0
         self.memory: dict[str, dict[str, dict[str, Any]]] = {
             name: {key: {} for key in self.terms} for name in self.policies
@@ -150,7 +158,9 @@ class PolicyGradient:
     def optimisers(self) -> dict[str, torch.optim.Optimizer]:
         """Of each policy; made when one is asked for, since the first in a process takes PyTorch two seconds."""
         return {
-            name: torch.optim.AdamW(self._groups(name), self.lr[name], weight_decay=self.weight_decay, fused=True)
+            name: torch.optim.AdamW(
+                self._groups(name), self.lr[name], betas=self.betas, weight_decay=self.weight_decay, fused=True
+            )
             for name in self.policies
         }
 
@@ -380,7 +390,7 @@ class PolicyGradient:
         limit = math.inf if self.max_grad_norm is None else self.max_grad_norm
         self.devices.clip(self._parameters(name), limit, self._ready.pop(name))
         for group in self.optimisers[name].param_groups:
-            group["lr"] = self.lr[name] * decay(self.schedule, self.updates, self.span)
+            group["lr"] = self.lr[name] * decay(self.schedule, self.updates, self.span, self.warmup)
         self.optimisers[name].step()
         self.optimisers[name].zero_grad()
 

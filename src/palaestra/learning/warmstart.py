@@ -22,13 +22,15 @@ from palaestra.algebra.progress import Report, reporting
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, LearnerError, nearest
 from palaestra.learning.losses import aggregate
-from palaestra.learning.rates import Schedule, decay
+from palaestra.learning.rates import Schedule, decay, default_rate, warn_of
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
     from palaestra.algebra.turns import Turns
 
 Metrics = dict[str, float | int]
+FRESH = 3e-3
+"""Learning rate of policies whose parameters were drawn at random."""
 
 
 @runtime_checkable
@@ -72,7 +74,7 @@ def supervised_warm_start(
     *,
     steps: int,
     batch: int = 64,
-    lr: float = 3e-3,
+    lr: float | None = None,
     schedule: Schedule = "cosine",
     max_grad_norm: float = 1.0,
     seed: int = 0,
@@ -80,7 +82,15 @@ def supervised_warm_start(
 ) -> dict[str, Metrics]:
     """Minimise the mean over action tokens of -log π, `steps` batches per policy of `examples`, by AdamW.
 
-    examples: what `demonstrations` returns. lr decays to 0 over the steps by `schedule`. seed: order of rows.
+    Args:
+        team: Its trainable policies learn.
+        examples: What `demonstrations` returns.
+        steps, batch: Number of batches, and rows in each.
+        lr: Learning rate, which decays to 0 over the steps by `schedule`. None: 1e-5 for pretrained language models,
+            3e-3 for other policies.
+        max_grad_norm: Longer gradients are shortened to this.
+        seed: Of the order of rows.
+        progress: Whether to say how far it is, or to whom.
 
     Returns:
         per policy: loss_before, loss_after (mean of the first and the last tenth of the steps), rows, tokens, seconds.
@@ -90,7 +100,6 @@ def supervised_warm_start(
         LearnerError: a loss or gradient is not finite.
     """
     policies = {policy.name: policy for policy in team.trainable}
-    rates = [lr * decay(schedule, step, steps) for step in range(steps)]
     for name, rows in examples.items():
         if name not in policies:
             raise InputError(f"warm start: {name!r} is no trainable policy of the team{nearest(name, policies)}")
@@ -105,9 +114,11 @@ def supervised_warm_start(
     for stream, (name, rows) in enumerate(examples.items()):
         chosen = _batches(rows, batch, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,))))
         with reporting(progress, f"warm start of {name}") as report:
-            metrics[name] = _imitate(
-                policies[name], rows, itertools.islice(chosen, steps), rates, max_grad_norm, report
-            )
+            policy = policies[name]
+            rate = default_rate(policy, FRESH) if lr is None else lr
+            warn_of(rate, name, policy)
+            falling = [rate * decay(schedule, step, steps) for step in range(steps)]
+            metrics[name] = _imitate(policy, rows, itertools.islice(chosen, steps), falling, max_grad_norm, report)
     return metrics
 
 

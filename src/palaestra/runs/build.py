@@ -233,7 +233,8 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
     options = {
         name: value
         for name, value in fields.items()
-        if every or name in parameters or (name != "updates" and value != getattr(default, name))
+        if (every or name in parameters or (name != "updates" and value != getattr(default, name)))
+        and value is not None  # what is not said is the learner's to choose
     }
     made = call(make_learner, options | part.options, "learn", team)
     missing = [each for each in VERBS if not hasattr(made, each)]

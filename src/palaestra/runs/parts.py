@@ -124,7 +124,9 @@ class WarmStartPart(Part):
     groups: int = Field(256, ge=1, description="episodes of scripted play")
     steps: int = Field(300, ge=0, description="updates; 0 only makes the tokenizer's corpus")
     batch: int = Field(64, ge=1, description="turns per update")
-    lr: float = Field(3e-3, gt=0, description="learning rate of the imitation")
+    lr: float | None = Field(
+        None, gt=0, description="learning rate of the imitation; null: 1e-5 for kinds lm and served, 3e-3 for others"
+    )
 
     @model_validator(mode="after")
     def _is_known(self, info: ValidationInfo) -> WarmStartPart:
@@ -140,7 +142,14 @@ class LearnPart(Part):
     terms: Texts = Field(
         ("surrogate()",), description="the objective, a sum: surrogate(clip=(.2, .28)), kl(.05); a list or one text"
     )
-    lr: float | dict[str, float] = Field(1e-3, description="learning rate (AdamW), or one for each policy by name")
+    lr: float | dict[str, float] | None = Field(
+        None,
+        description="learning rate (AdamW), or one for each policy by name; null: 1e-5 for kinds lm and served, whose "
+        "models are pretrained (adapters often take ten times as much), 1e-3 for others",
+    )
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of AdamW's two moments")
+    weight_decay: float = Field(0.0, ge=0, description="decay of the weights by AdamW, times lr")
+    warmup: int = Field(0, ge=0, description="iterations at the start in which the learning rate rises linearly")
     sequential: Literal["turn", "agent"] | None = Field(
         None, description="SeeUPO [96]: update one turn (or agent) after the other, with `credit: seeupo()`"
     )
@@ -193,9 +202,18 @@ class LearnPart(Part):
                 looked_up(LEARNERS.find, value, info)
         return value
 
+    @field_validator("betas")
+    @classmethod
+    def _are_decays(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in value):
+            raise ValueError(f"two numbers of at least 0 and below 1, found {list(value)}")
+        return value
+
     @field_validator("lr")
     @classmethod
-    def _is_a_rate(cls, value: float | dict[str, float]) -> float | dict[str, float]:
+    def _is_a_rate(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        if value is None:
+            return None
         if min(value.values(), default=0.0) < 0 if isinstance(value, dict) else value < 0:
             raise ValueError(f"a learning rate is at least 0, found {value}")
         return value

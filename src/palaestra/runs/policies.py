@@ -73,11 +73,11 @@ def lm(made: Making) -> Policy:
 
 @POLICIES.register("served")
 def served(made: Making) -> Policy:
-    """A Hugging Face model that learns here and for which a vLLM or SGLang server samples; options.path says which."""
+    """A Hugging Face model that learns here and for which a vLLM or SGLang server samples; options.model says which."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
-    return made.call(ServedPolicy.from_pretrained, made.take("path"), accepts=accepts)  # type: ignore[no-any-return]
+    return made.call(ServedPolicy.from_pretrained, made.take("model"), accepts=accepts)  # type: ignore[no-any-return]
 
 
 FROM_DISK = ("lm", "served")
@@ -93,7 +93,7 @@ def check_from_disk(kind: str, made: Making) -> None:
 
     if kind == "served":
         accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
-        made.call(ServedPolicy.check, made.take("path"), accepts=accepts)
+        made.call(ServedPolicy.check, made.take("model"), accepts=accepts)
     else:
         made.call(LMPolicy.check, made.take("model"), accepts=(LMPolicy.__init__,))
 
@@ -184,7 +184,7 @@ TAKES = {
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
 }  # fmt: skip
-NEEDED = {"lm": "model", "served": "path", "chat": "model", "script": "teacher"}
+NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "teacher"}
 """The option that a kind cannot do without."""
 
 

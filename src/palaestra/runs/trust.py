@@ -134,7 +134,7 @@ def _inside(text: str) -> Iterator[tuple[str, str]]:
 def _without_words(part: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     """A part of a recipe without what is never looked up as code: words for people, seats, a hub's qwen3:latest."""
     if part.get("kind") in ("lm", "chat", "served") and isinstance(options := part.get("options"), Mapping):
-        part = {**part, "options": {key: value for key, value in options.items() if key not in ("model", "path")}}
+        part = {**part, "options": {key: value for key, value in options.items() if key != "model"}}
     words = ("name", "description", "team") if not path else ("note",) if path[-2:-1] == ("controls",) else ()
     return {key: value for key, value in part.items() if key not in words}
 

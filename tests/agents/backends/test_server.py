@@ -233,3 +233,18 @@ def test_a_server_that_does_not_tokenize(web: Web) -> None:
     assert encoded(Client(web.url), "m", "x") is None
     web.behave = lambda handler: Web.say(handler, {"tokens": [1, 2]})
     assert encoded(Client(web.url), "m", "x") == [1, 2]
+
+
+def test_a_redirect_is_refused_by_both_hosts(web: Web) -> None:
+    def behave(handler: Any) -> None:
+        handler.send_response(307)
+        handler.send_header("location", "http://elsewhere.example/v1/completions")
+        handler.send_header("content-length", "0")
+        handler.end_headers()
+
+    web.behave = behave
+    host = web.url.removeprefix("http://").removesuffix("/v1")
+    said = rf"{host} redirects \(HTTP 307\) to elsewhere.example; .* set url to 'http://elsewhere.example'"
+    with pytest.raises(ServerError, match=said):
+        Client(web.url).ask(Call("/v1/completions", {}))
+    assert len(web.headers) == 1

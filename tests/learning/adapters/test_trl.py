@@ -303,6 +303,20 @@ class Letters:
         return "".join(chr(each) for each in ids if each > 1)
 
 
+class Marked(Letters):
+    """Letters under a chat template that ends turns with 3, which is not the eos token."""
+
+    chat_template = "{{ messages }}"
+    added_tokens_decoder = {1: SimpleNamespace(special=True), 3: SimpleNamespace(special=True)}
+
+    def __call__(self, text: str, add_special_tokens: bool = True, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": list(map(ord, text))}
+
+    def apply_chat_template(self, messages: list[dict[str, Any]], *, tokenize: bool = True, **_: Any) -> Any:
+        text = "".join(f"{message['content']}\x03\n" for message in messages)
+        return {"input_ids": list(map(ord, text))} if tokenize else text
+
+
 class Speaker:
     """A model that says what is written; keeps what it was asked with."""
 
@@ -322,9 +336,11 @@ class Speaker:
         return torch.cat([input_ids, torch.tensor([row + [0] * (max(map(len, said)) - len(row)) for row in said])], 1)
 
 
-def spoken(model: Speaker, limit: int, prompts: list[int], **options: Any) -> dict[str, Any]:
+def spoken(
+    model: Speaker, limit: int, prompts: list[int], tokenizer: Letters | None = None, **options: Any
+) -> dict[str, Any]:
     trainer = SimpleNamespace(
-        processing_class=Letters(), max_completion_length=limit, temperature=1.0, model=model,
+        processing_class=tokenizer or Letters(), max_completion_length=limit, temperature=1.0, model=model,
         accelerator=SimpleNamespace(device="cpu", unwrap_model=lambda each: each),
     )  # fmt: skip
     found = EnvRollout(Steps, **options)([[{"seed": seed}] for seed in prompts], trainer)
@@ -352,6 +368,11 @@ def test_turns_of_a_conversation_are_said_and_masked_until_there_is_no_room() ->
     full = spoken(Speaker(["4|"]), 8, [3])  # the question fills what is left, so it is cut off again
     assert (full["completion_ids"], full["env_mask"], len(full["turns"][0])) == ([[ord("4"), 1]], [[1, 1]], 1)
     assert len(spoken(Speaker(["4"]), 99, [3], longest=1)["turns"][0]) == 1
+
+
+def test_an_answer_ends_as_the_chat_template_ends_a_turn() -> None:
+    found = spoken(Speaker(["4\x03yz"]), 99, [3], Marked(), longest=1)
+    assert found["completion_ids"] == [[ord("4"), 3]]
 
 
 def test_an_episode_is_paid_the_mean_of_what_its_agents_got() -> None:

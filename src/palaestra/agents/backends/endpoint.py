@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from palaestra.envs.base import Observation
 from palaestra.envs.tool_calls import parse, write
@@ -29,6 +29,10 @@ MOST_TOKENS = 10**7
 """More than any model reads or writes in one call: a count above it is a mistake. A table holds sums up to 2³¹ - 1."""
 SHORTEST_KEY = 8
 """A placeholder such as EMPTY is no secret, and a word that a model may say."""
+UNCERTAIN = (408, 502, 504)
+"""Statuses that proxies send while the endpoint behind them may have done, and billed, the work."""
+ABSENT = (502, 503, 504)
+"""Statuses that are sent in place of an endpoint that is not there."""
 _KEPT = ("content-type", "retry-after", "retry-after-ms")
 _LOGGERS = ("openai._base_client", "httpx", "httpx2", "httpcore.http11", "httpcore2.http11", "httpcore2.http2")
 
@@ -37,9 +41,49 @@ class UnusableAnswerError(PolicyError):
     """The endpoint answered with something that is not a chat completion."""
 
 
+class ProxyAnswerError(UnusableAnswerError):
+    """Something between here and the endpoint answered in its place: a page, an encoding that nobody asked for."""
+
+
+class RedirectedError(PolicyError):
+    """The endpoint sends callers to another address, which nobody has agreed to give the prompt and the key."""
+
+
+def redirected(
+    url: str, status: int, location: str | None, *, path: str = "/chat/completions", option: str = "base_url"
+) -> RedirectedError:
+    """Error for a redirect that is not followed; it names both hosts and the address to configure instead.
+
+    Args:
+        url: Address that was asked.
+        status: HTTP status, 300 to 399.
+        location: Header of the answer, absolute or relative to `url`.
+        path: End of the new address that is no part of the setting.
+        option: Name of the setting that holds the address.
+
+    Example:
+        >>> print(redirected("http://a.example/v1/chat/completions", 307, "https://b.example/v1/chat/completions"))
+        a.example redirects (HTTP 307) to b.example; redirects are not followed, for prompt and key would go there. If \
+b.example is meant, set base_url to 'https://b.example/v1'
+    """
+    asked = urlsplit(url).netloc.rpartition("@")[2]
+    try:
+        target = address(urljoin(url, "".join(c for c in location or "" if c.isprintable())))
+    except ValueError:
+        target = ""
+    host = urlsplit(target).netloc
+    if not location or not host:
+        return RedirectedError(f"{asked} redirects (HTTP {status}) to nowhere: set {option} to the endpoint itself")
+    base = target.removesuffix(path).rstrip("/")[:200]
+    return RedirectedError(
+        f"{asked} redirects (HTTP {status}) to {host[:80]}; redirects are not followed, for prompt and key would go"
+        f" there. If {host[:80]} is meant, set {option} to {base!r}"
+    )
+
+
 @cache
 def client_class() -> Any:
-    """The `openai` package's HTTP client; answers end at `LARGEST` bytes, and headers that nobody reads are dropped.
+    """The `openai` package's HTTP client without redirects; answers end at `LARGEST` bytes, unread headers are dropped.
 
     All of them share the certificates that they trust, which take 30 ms to be read.
     """
@@ -53,7 +97,10 @@ def client_class() -> Any:
             super().__init__(**{"verify": trusted} | options)
 
         async def send(self, request: Any, **options: Any) -> Any:
-            response = await super().send(request, **options | {"stream": True})
+            response = await super().send(request, **options | {"stream": True, "follow_redirects": False})
+            if 300 <= response.status_code < 400:
+                await response.aclose()
+                raise redirected(str(request.url), response.status_code, response.headers.get("location"))
             body = bytearray()
             try:
                 async for part in response.aiter_bytes():

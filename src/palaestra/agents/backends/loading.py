@@ -83,14 +83,19 @@ def plan(
     return made
 
 
-def load(made: Plan) -> tuple[Any, Any]:
-    """(model, tokenizer) of a plan, on its device."""
+def tokenizer_of(made: Plan) -> Any:
+    """Tokenizer of a plan. Raises InputError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(made.adapter or made.base)
+        return AutoTokenizer.from_pretrained(made.adapter or made.base)
     except (OSError, ValueError) as error:
         raise cannot(made.base, error) from error
+
+
+def load(made: Plan) -> tuple[Any, Any]:
+    """(model, tokenizer) of a plan, on its device."""
+    tokenizer = tokenizer_of(made)
     if made.lora is None and made.adapter is None:
         return _weights(made, torch.float32), tokenizer
     if not _leaves_its_base_alone(made):

@@ -37,6 +37,11 @@ class AbsentError(ServerError):
     """The server does not have what was named: a model, an adapter, a route."""
 
 
+Ends = Sequence[int]
+LEAST = -100.0
+"""Nats: a token of this log-probability is sampled less than once in 10⁴³ tokens."""
+
+
 class Call(NamedTuple):
     """One HTTP request; without a body it is a GET. job: if the server fails at it, waiting will not help."""
 
@@ -46,11 +51,56 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What was sampled. ids: int32[A], logprobs: float32[A]. version: of the weights, if the answer says."""
+    """Sampled answer.
+
+    Attributes:
+        ids: Token ids, int32[A].
+        logprobs: Log-probability of each, float32[A], in nats.
+        version: Of the weights, if the server says it.
+        finish: Why it ended, in the server's words ("stop", "length", "abort" …), if the server says it.
+    """
 
     ids: np.ndarray
     logprobs: np.ndarray
     version: str | None = None
+    finish: str | None = None
+
+    def check(self, *, tokens: int, ends: Ends, vocabulary: int) -> None:
+        """See that this is what was asked for: at most so many tokens, fewer only if the last one is an end token.
+
+        Args:
+            tokens: Most that were asked for.
+            ends: Ids of end tokens; none if exactly `tokens` were asked for.
+            vocabulary: Number of token ids that the model here has.
+
+        Raises:
+            ServerError: names what the server did; such an answer is not sampled from the policy.
+        """
+        length = len(self.ids)
+        if self.finish not in (None, "stop", "length"):
+            raise ServerError(f"the server ended the answer by finish_reason {self.finish[:40]!r}, not stop or length")
+        if length > tokens:
+            raise ServerError(f"the server sent {length} tokens where at most {tokens} were asked for")
+        if self.ids.max() >= vocabulary:
+            raise ServerError(
+                f"the server sampled id {self.ids.max()}, the model here has {vocabulary}: serve that one"
+            )
+        ended = np.isin(self.ids, list(ends))
+        if ended[:-1].any():
+            place = int(ended.argmax())
+            raise ServerError(
+                f"the server sent {length - place - 1} tokens after the end token {self.ids[place]}, at place {place}"
+            )
+        if length < tokens and not ended[-1]:
+            raise ServerError(
+                f"the server stopped after {length} of {tokens} tokens without an end token (finish_reason"
+                f" {self.finish!r}): raise its maximal length, and give it no stop words"
+            )
+        if self.logprobs.min() < LEAST:
+            raise ServerError(
+                f"the server says log-probability {self.logprobs.min():.5g} of a token that it sampled; below"
+                f" {LEAST:g} none can have been sampled"
+            )
 
 
 class Named(NamedTuple):
@@ -58,9 +108,6 @@ class Named(NamedTuple):
 
     model: str
     adapter: str | None = None
-
-
-Ends = Sequence[int]
 
 
 class Client:
@@ -83,17 +130,22 @@ class Client:
         """The JSON of an answer; None if it has no body.
 
         Raises:
-            GoneError: no connection, or 5xx for what is no job. AbsentError: 404. ServerError: anything else.
+            GoneError: no connection, or 5xx for what is no job. AbsentError: 404.
+            ServerError: anything else, a redirect for example.
         """
         deadline = time.monotonic() + (timeout or self.timeout)
         key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         try:
-            status, text = self._send(call, key, deadline)
+            status, text, location = self._send(call, key, deadline)
         except TimeoutError:
             raise ServerError(f"no whole answer within {timeout or self.timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             said = " ".join(str(error).split()) or type(error).__name__
             raise GoneError(f"no server at {self.url} ({said})") from None
+        if 300 <= status < 400:
+            path = call.path.partition("?")[0]
+            why = str(endpoint.redirected(self.url, status, location, path=path, option="url"))
+            raise ServerError(endpoint.without(key, why))
         try:
             found = json.loads(text) if text.strip() else None
         except ValueError:
@@ -124,7 +176,7 @@ class Client:
         """Let the threads go."""
         self._threads.shutdown(wait=False)
 
-    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes]:
+    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes, str | None]:
         body = None if call.body is None else json.dumps(call.body).encode()
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         while True:
@@ -148,7 +200,7 @@ class Client:
                 response.close()
                 if not response.will_close:
                     self._own.connection = connection
-                return response.status, bytes(text)
+                return response.status, bytes(text), response.getheader("location")
             except (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine):
                 connection.close()
                 if not used:  # a server closes connections that were idle: then a fresh one is worth a try
@@ -232,7 +284,7 @@ class VLLM:
             raise ServerError("the answer has no token_ids; vLLM sends them from 0.11 on (return_token_ids)")
         if (said := _get(answer, "model")) != (model.adapter or model.model):
             raise ServerError(f"the answer is of model {said!r}, not of {model.adapter or model.model!r}")
-        return _checked(ids, logprobs)
+        return _checked(ids, logprobs, finish=_get(choice, "finish_reason"))
 
     def version(self, client: Client) -> str | None:
         """`/weight_info`."""
@@ -288,7 +340,9 @@ class SGLang:
         if not isinstance(said, list):
             raise ServerError("the answer has no output_token_logprobs; is the dialect 'sglang'?")
         version = _get(answer, "meta_info", "weight_version")
-        return _checked([_get(each, 1) for each in said], [_get(each, 0) for each in said], version)
+        finish = _get(answer, "meta_info", "finish_reason")
+        finish = _get(finish, "type") if isinstance(finish, dict) else finish
+        return _checked([_get(each, 1) for each in said], [_get(each, 0) for each in said], version, finish=finish)
 
     def version(self, client: Client) -> str | None:
         """`/get_model_info`."""
@@ -362,7 +416,7 @@ def _get(found: Any, *path: Any) -> Any:
     return found
 
 
-def _checked(ids: Any, logprobs: Any, version: str | None = None) -> Answer:
+def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any = None) -> Answer:
     try:
         numbers, known = np.array(ids, np.int64), np.array(logprobs, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -371,4 +425,4 @@ def _checked(ids: Any, logprobs: Any, version: str | None = None) -> Answer:
         raise ServerError(f"the answer has {numbers.size} token ids and {known.size} log-probabilities")
     if not np.isfinite(known).all() or (known > 1e-3).any() or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ServerError("a token id or log-probability of the answer is impossible")
-    return Answer(numbers.astype(np.int32), known.astype(np.float32), version)
+    return Answer(numbers.astype(np.int32), known.astype(np.float32), version, None if finish is None else str(finish))

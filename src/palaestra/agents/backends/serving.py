@@ -128,17 +128,16 @@ class Serving:
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
         most = lm.model.get_input_embeddings().weight.shape[0]
-        return [self._read(answer, model, most) for answer in self.client.ask_all(calls)]
+        return [self._read(answer, model, tokens, ends, most) for answer in self.client.ask_all(calls)]
 
-    def _read(self, answer: Any, model: Named, most: int) -> Answer | ServerError:
+    def _read(self, answer: Any, model: Named, tokens: int, ends: Sequence[int], most: int) -> Answer | ServerError:
         if isinstance(answer, ServerError):
             return answer
         try:
             read = self.dialect.read(answer, model)
+            read.check(tokens=tokens, ends=ends, vocabulary=most)
         except ServerError as error:
             return error
-        if read.ids.max() >= most:
-            return ServerError(f"the server sampled id {read.ids.max()}, the model here has {most}: serve that one")
         if read.version is not None and model.adapter is None and _digest(read.version) != self.digest:
             return GoneError(f"the server answered with weights {read.version!r}, not with {self.digest!r}")
         return read

@@ -2,7 +2,7 @@
 
 A tenth of the work per request of a general client, which keeps one core ahead of a fast endpoint. It tells what
 decides whether a request may be sent again: was there an answer, a refusal, or nothing that one could know. Left out:
-HTTP/2, redirects, compression, cookies.
+HTTP/2, redirects, compression (a gzip that comes unasked is unpacked), cookies.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import base64
 import contextlib
 import ssl
 import urllib.request
+import zlib
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from palaestra.agents.backends.endpoint import LARGEST, UnusableAnswerError
+from palaestra.agents.backends.endpoint import LARGEST, ProxyAnswerError, UnusableAnswerError
 
 _HEAD = 2**16
 
@@ -50,6 +51,7 @@ class Wire:
         name = f"[{self.host}]" if ":" in self.host else self.host
         self.where = name if parts.port is None else f"{name}:{parts.port}"
         self.headers = f"host: {self.where}\r\ncontent-type: application/json\r\naccept: application/json\r\n"
+        self.headers += "accept-encoding: identity\r\n"
         self.headers += f"authorization: Bearer {key}\r\n" if key else ""
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
@@ -61,6 +63,7 @@ class Wire:
             TimeoutError: it was made, but there was no whole answer in time.
             OSError: it broke before the answer was whole: the request may have been seen.
             UnusableAnswerError: what came is no HTTP, or longer than 8 MiB.
+            ProxyAnswerError: it is packed in a way that nobody asked for, and that cannot be unpacked.
         """
         reader, writer = await self._connection(timeout)
         target = f"{self.path}{path}"
@@ -78,6 +81,7 @@ class Wire:
         try:
             writer.write(head.encode("latin-1") + body)
             response, kept = await _read(reader)
+            response = _unpacked(response)
         except (asyncio.IncompleteReadError, OSError):
             if late:
                 raise TimeoutError from None
@@ -154,6 +158,24 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Response, bool]:
     if len(body) > LARGEST:
         raise UnusableAnswerError(f"the answer is longer than {LARGEST / 2**20:g} MiB")
     return Response(status, headers, body), False
+
+
+def _unpacked(response: Response) -> Response:
+    """The response without gzip: some proxies pack although nobody asked for it.
+
+    Raises:
+        UnusableAnswerError: it cannot be unpacked, or is too long.
+    """
+    if (coding := response.headers.get("content-encoding", "").lower()) in ("", "identity"):
+        return response
+    try:
+        unpacking = zlib.decompressobj(47)  # gzip or zlib
+        body = unpacking.decompress(response.body, LARGEST + 1)
+    except zlib.error:
+        raise ProxyAnswerError(f"the answer has content-encoding {coding[:20]!r}, which nobody asked for") from None
+    if len(body) > LARGEST:
+        raise UnusableAnswerError(f"the answer is longer than {LARGEST / 2**20:g} MiB")
+    return Response(response.status, response.headers, body)
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

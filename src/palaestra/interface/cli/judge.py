@@ -51,6 +51,7 @@ def judge(
     max_tokens: Annotated[int, typer.Option(min=1, help="of one answer; one that is cut off has no verdict")] = 512,
     concurrency: Annotated[int, typer.Option(min=1, help="requests at a time")] = 16,
     timeout: Annotated[float, typer.Option(help="seconds for one request")] = 60.0,
+    patience: Annotated[float, typer.Option(help="seconds that the endpoint may be absent before this stops")] = 600.0,
     budget_calls: Annotated[int | None, typer.Option(help="most requests of the ledger, in all its runs")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="most tokens of it, both directions")] = None,
     budget_price: Annotated[
@@ -88,7 +89,7 @@ def judge(
         kept = Ledger() if dry_run and not file.exists() else Ledger(file)
         asker = Endpoint(
             str(model), base_url=endpoint, api_key_env=None if dry_run or key_env.casefold() == "none" else key_env,
-            temperature=temperature, max_tokens=max_tokens, concurrency=concurrency, timeout=timeout,
+            temperature=temperature, max_tokens=max_tokens, concurrency=concurrency, timeout=timeout, patience=patience,
             price_in=price_in, price_out=price_out, again=again, ledger=kept,
             budget=Budget(budget_calls, budget_tokens, budget_price),
         )  # fmt: skip
@@ -159,6 +160,12 @@ class _Watch:
             return
         self.next = time.monotonic() + _EVERY
         left = progress.seconds_left
+        if progress.absent:
+            hint(
+                f"{progress.known + progress.done} of {progress.total} answered; the endpoint has been absent for "
+                f"{progress.absent:.0f} s, all wait ({progress.why}); after {self.asker.patience:g} s this ends"
+            )
+            return
         hint(
             f"{progress.known + progress.done} of {progress.total} answered, {progress.failed} failed, "
             f"{'?' if left is None else f'{left:.0f}'} s left, {_price(self.asker)}"

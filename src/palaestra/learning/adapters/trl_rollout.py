@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from palaestra.agents.conversation import end_of_turn
 from palaestra.envs.base import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
 from palaestra.play.boundary import Seen, begin, step
@@ -144,19 +145,20 @@ class EnvRollout:
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in heard], device=device)
         model = trainer.accelerator.unwrap_model(trainer.model)
         training = model.training
+        ends = sorted({tokenizer.eos_token_id, end_of_turn(tokenizer)})
         model.eval()
         with torch.no_grad():
             said = model.generate(
                 input_ids=ids, attention_mask=mask, do_sample=True, temperature=trainer.temperature,
                 max_new_tokens=min(room, self.per_turn or room), pad_token_id=tokenizer.pad_token_id,
-                eos_token_id=tokenizer.eos_token_id,
+                eos_token_id=ends,
             )  # fmt: skip
         model.train(training)
         found = []
         for episode, row in zip(alive, said[:, width:].tolist(), strict=True):
             row = row[: trainer.max_completion_length - len(episode.tokens)]
-            end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
-            found.append(row[:end])
+            end = next((place for place, token in enumerate(row) if token in ends), len(row))
+            found.append(row[: end + 1])
         return found
 
 

@@ -141,7 +141,7 @@ def _harness(vf: Any) -> type[Any]:
             system, prompt = self.resolve_prompt(data)
             asked: list[Any] = [{"role": "system", "content": system}] if system else []
             asked += [message_to_wire(message) for message in prompt]
-            http = DefaultAsyncHttpxClient(verify=_certificates())
+            http = DefaultAsyncHttpxClient(verify=_certificates(), follow_redirects=False)
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
                 await client.chat.completions.create(model=ctx.model, messages=asked)
             return vf.ProgramResult(exit_code=0, stdout="", stderr="")
