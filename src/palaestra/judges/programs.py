@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,10 @@ class RewardProgram:
         outcomes = [Outcome()] * len(turns)
         for row, outcome in self._play(turns, self._memories(turns, keys)):
             outcomes[row] = outcome
+        blocked = [outcome.error for outcome in outcomes if outcome.blocked]
+        if blocked:
+            text = f"{self.function}: {len(blocked)} of {len(turns)} rows have no score, and not because of the program"
+            warnings.warn(f"reward program {text}; {blocked[0]}", stacklevel=4)
         return outcomes
 
     def _memories(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[np.ndarray]:

@@ -319,7 +319,8 @@ def test_without_seccomp_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_table("def reward(x): return x", "reward", [[1.0], [2.0]])
     assert [outcome.value for outcome in found] == [None, None]
     assert found[0].error is not None
-    assert found[0].error.startswith("refused: there is no seccomp")
+    assert found[0].error.startswith("sandbox: there is no seccomp")
+    assert found[0].blocked
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

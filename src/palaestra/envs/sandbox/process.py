@@ -71,6 +71,11 @@ class Outcome:
     error: str | None = None
     printed: str = ""
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the sandbox caused the error, not the program."""
+        return self.error is not None and self.error.startswith("sandbox: ")
+
 
 def run_program(
     source: str, function: str, arguments: Sequence[Any] = (), *, limits: Limits | None = None, screened: bool = True
@@ -184,7 +189,7 @@ def _work(job: dict[str, Any], lines: Iterable[bytes], number: int, limits: Limi
     with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
         death, header, answers = _run(job, lines, number, Path(directory), limits)
         if header and not any(header.get(layer) for layer in NEEDED):
-            problem = "refused: there is no seccomp on this machine (Linux on x86-64 or ARM64), so nothing is run"
+            problem = "sandbox: there is no seccomp on this machine (Linux on x86-64 or ARM64), so nothing is run"
             return [Outcome(error=problem)] * number, None
         outcomes = [_read(line, limits) for line in answers]
         return outcomes, None if len(outcomes) == number else death
@@ -201,7 +206,7 @@ def _run(
         file.writelines(lines)
     with asked.open("rb") as calls, given.open("wb") as answers:
         process = subprocess.Popen(
-            [sys.executable, "-s", "-S", "-P", "-B", str(WORKER), str(scratch)],
+            [sys.executable, "-s", "-S", "-P", "-B", "-W", "ignore", str(WORKER), str(scratch)],
             stdin=calls, stdout=answers, stderr=subprocess.DEVNULL, start_new_session=True,
             env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )  # fmt: skip

@@ -35,6 +35,12 @@ HIDDEN = {
     "update_wrapper", "wraps",  # they open files, import, take names, or evaluate text
 }  # fmt: skip
 
+IMPORTED_LATER = {
+    "collections": ("heapq",), "functools": ("weakref",), "numpy": ("numpy.ma",),
+}  # fmt: skip
+"""What functions of a module import when they are called, which is too late once files cannot be opened."""
+BLOCKED = "sandbox: a library needs what is locked here: "
+
 
 class Printer:
     """Stands in for stdout, which is where the answers go: keeps the first characters, forgets the rest."""
@@ -102,17 +108,36 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def loaded(name: str) -> types.ModuleType:
+    """Answer to an import that a library makes in C code while the program calls it.
+
+    Such code runs with the program's builtins, and fetches the module from `sys.modules` itself. So an empty module
+    is enough, and the program never holds a real one.
+
+    Raises:
+        ImportError: The module was not loaded before the process was locked.
+    """
+    if name not in sys.modules:
+        raise ImportError(f"module {name!r} was not loaded before the sandbox was locked")
+    return types.ModuleType(f"sandboxed {name}")
+
+
 def describe(error: BaseException) -> str:
-    """`Type: message (line n)`, where n is the program's own last line."""
-    line, step = None, error.__traceback__
+    """`Type: message (line n)`, where n is the program's own last line.
+
+    An error that the sandbox caused inside a library starts with `sandbox:`: it is no mistake of the program.
+    """
+    line, inside, step = None, False, error.__traceback__
     while step is not None:
-        line = step.tb_lineno if step.tb_frame.f_code.co_filename == "<program>" else line
+        inside = step.tb_frame.f_code.co_filename != "<program>"
+        line = line if inside else step.tb_lineno
         step = step.tb_next
     try:
         text = str(error)
     except BaseException:  # the program wrote that exception
         text = "?"
-    return f"{type(error).__name__[:100]}: {text[:500]}" + (f" (line {line})" if line else "")
+    cause = BLOCKED if inside and isinstance(error, ImportError | PermissionError) else ""
+    return f"{cause}{type(error).__name__[:100]}: {text[:500]}" + (f" (line {line})" if line else "")
 
 
 def main() -> None:
@@ -122,6 +147,7 @@ def main() -> None:
     printer: Any = Printer(job["printed"])
     sys.stdout = sys.stderr = printer
     calls = take_calls()
+    importlib.import_module("unicodedata")  # needed to compile "\\N{BULLET}"
     modules = dict(imports(job["modules"]))
     offered = {name: public(module) for name, module in modules.items()} if job["screened"] else {}
     confine = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py"))["confine"]
@@ -133,7 +159,7 @@ def main() -> None:
     namespace: dict[str, Any] = {"__name__": "program"}
     if job["screened"]:
         safe = {name: getattr(builtins, name) for name in SAFE}
-        safe["__import__"] = lambda name, *rest: offered[name]  # only what passed the screen is asked for
+        safe["__import__"] = lambda name, *rest: offered.get(name) or loaded(name)
         namespace["__builtins__"] = safe
     function, broken = None, None
     try:
@@ -170,6 +196,8 @@ def imports(names: list[str]) -> Iterator[tuple[str, types.ModuleType]]:
     for name in names:
         with contextlib.suppress(ImportError):
             yield name, importlib.import_module(name)
+            for later in IMPORTED_LATER.get(name, ()):
+                importlib.import_module(later)
 
 
 def answer(what: object) -> None:
