@@ -152,20 +152,20 @@ FATAL = {
     "leave": ("import os\nos._exit(0)", "died: exit code 0"),
     "raise SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "crash": ("import ctypes\nctypes.string_at(0)", "died: signal"),
-    "forge the answer with text": ("import os\nos.write(1, b'all is well\\n')\nos._exit(0)", "answer is not one"),
-    "forge the answer with depth": ("import os\nos.write(1, b'[' * 100000 + b'\\n')\nos._exit(0)", "answer is not one"),
+    "forge the answer with text": ("import os\nos.write(1, b'all is well\\n')\nos.write(4, b'.')\nos._exit(0)", "answer is not one"),
+    "forge the answer with depth": ("import os\nos.write(1, b'[' * 100000 + b'\\n')\nos.write(4, b'.')\nos._exit(0)", "answer is not one"),
     "forge the answer with an object": (
-        'import os\nos.write(1, b\'[{"a": 1}, null, ""]\\n\')\nos._exit(0)',
+        'import os\nos.write(1, b\'[{"a": 1}, null, ""]\\n\')\nos.write(4, b".")\nos._exit(0)',
         "not a number",
     ),
-    "forge infinity": ("import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos._exit(0)", "NaN or infinite"),
+    "forge infinity": ("import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)", "NaN or infinite"),
     "answer with a pickle": (
-        "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos._exit(0)",
+        "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos.write(4, b'.')\nos._exit(0)",
         "answer is not one",
     ),
     "drip bytes": ("import os, time\nfor _ in range(99):\n    os.write(1, b' ')\n    time.sleep(.05)", "^time"),
     "answer with a huge line": (
-        "import os\nos.write(1, b'[[' + b'1.5,' * 10**5 + b'1.5], null, \"\"]\\n')\nos._exit(0)",
+        "import os\nos.write(1, b'[[' + b'1.5,' * 10**5 + b'1.5], null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)",
         "answer is not one",
     ),
     "write beyond the end": ("import os\nos.lseek(1, 2**40, 0)\nos.write(1, b'x')", "died|File too large"),
@@ -266,7 +266,7 @@ def test_printing_for_ever_keeps_a_little() -> None:
 
 
 def test_lines_without_number_cost_the_caller_little_more_than_their_bytes() -> None:
-    body = "import os\nfor _ in range(64): os.write(1, b'ab\\n' * 2**18)\nos._exit(0)"
+    body = "import os\nfor _ in range(64): os.write(1, b'ab\\n' * 2**18)\nos.write(4, b'.')\nos._exit(0)"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert attack(body, limits=Limits(cpu=5)).error == "result: the answer is not one"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024, "kilobytes"
@@ -277,15 +277,58 @@ def test_half_characters_stay_out_of_tables() -> None:
     assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == Outcome(1.0, printed="?!\n")
 
 
-@pytest.mark.parametrize(
-    "look",
-    ["os.lseek(0, 0, 0)\n    return len(os.read(0, 10**6))", "return len(os.read(0, 10**6))",
-     "return len(sys.stdin.read())", "return len(sys.__stdin__.read())", "return len(open('/proc/self/fd/0').read())"],
-)  # fmt: skip
-def test_calls_that_are_still_to_come_cannot_be_read(look: str) -> None:
-    source = f"import os, sys\ndef reward(x):\n    {look}"
-    found = run_table(source, "reward", [[f"row {n}"] for n in range(3)], screened=False, limits=SHORT)
-    assert {outcome.value for outcome in found} <= {None, 0.0}
+LOOK = """
+import ctypes, gc, os, sys
+def reward(text):
+    os.lseek(0, 0, 0)
+    found = [os.read(0, 10**6).decode(), repr(sys.stdin.read()), repr(gc.get_objects())]
+    frame = sys._getframe()
+    while frame:
+        found.append(repr(frame.f_locals))
+        frame = frame.f_back
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    top = libc.sbrk(0)
+    found.append(ctypes.string_at(top - 2**18, 2**18).decode("latin-1"))  # the heap of C
+    pool = id(text) & ~(2**18 - 1)
+    found.append(ctypes.string_at(pool, 2**18).decode("latin-1"))  # the heap of Python
+    return [float(f"row {n} " + "of the table" in " ".join(found)) for n in range(3)]
+"""
+
+
+def test_a_program_finds_no_row_but_its_own_in_its_whole_process() -> None:
+    """Unscreened, so that it needs no way around the screen to look into memory."""
+    calls = [[f"row {n} of the table"] for n in range(3)]
+    found = run_table(LOOK, "reward", calls, screened=False, limits=Limits(printed=10))
+    assert [outcome.value for outcome in found] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_a_call_of_a_key_is_not_there_before_the_call_before_was_answered() -> None:
+    calls = [[f"row {n} of the table"] for n in range(3)]
+    source = LOOK.replace("reward(text)", "reward(text, memory)")
+    found = run_table(source, "reward", calls, keys=[0, 0, 0], screened=False)
+    seen = [outcome.value for outcome in found]
+    assert [row[n] for n, row in enumerate(seen)] == [1.0, 1.0, 1.0]
+    assert [row[n + 1 :] for n, row in enumerate(seen)] == [[0.0, 0.0], [0.0], []]
+
+
+@pytest.mark.parametrize("keys", [None, [0, 1, 2]])
+def test_a_program_that_rewrites_its_process_does_not_answer_other_rows(keys: list[int] | None) -> None:
+    source = """
+import json, os, sys
+def reward(x, *memory):
+    if x == 0:
+        json.JSONEncoder.encode = lambda *a: "[9.0, null, 'forged']"
+        json.dumps = lambda *a: '[9.0, null, ""]'
+        sys._getframe(1).f_globals["plain"] = lambda *a: 9.0
+        for _ in range(3):
+            os.write(1, b'[9.0, null, ""]\\n')
+            os.write(4, b".")
+        while True: pass
+    return x
+"""
+    found = run_table(source, "reward", [[0], [1], [2]], keys=keys, screened=False, limits=SHORT)
+    assert found[1:] == [Outcome(1.0), Outcome(2.0)]
 
 
 def test_a_terminal_is_not_steered() -> None:

@@ -67,21 +67,29 @@ def test_problems_are_told_where_they_are() -> None:
     assert not screen("def reward(*turns): pass", "reward", parameters=3)
 
 
-def test_a_table_in_chunks_equals_one_call_after_another() -> None:
+def test_a_table_is_one_call_after_another() -> None:
     source = "def reward(x, y): return x * y"
     calls = [[i, i + 1] for i in range(7)]
-    expected = [Outcome(float(x * y)) for x, y in calls]
-    assert run_table(source, "reward", calls) == expected
-    assert run_table(source, "reward", calls, chunk=3) == expected
+    assert run_table(source, "reward", calls) == [Outcome(float(x * y)) for x, y in calls]
     assert run_table(source, "reward", []) == []
 
 
-def test_one_process_serves_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_starts_python_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     real = process_module.subprocess.Popen
     monkeypatch.setattr(process_module.subprocess, "Popen", lambda *a, **k: started.append(1) or real(*a, **k))
-    run_table("def reward(x): return x", "reward", [[i] for i in range(2000)])
+    found = run_table("def reward(x): return x", "reward", [[i] for i in range(300)])
+    assert [outcome.value for outcome in found] == [*map(float, range(300))]
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("screened", [True, False])
+def test_nothing_that_a_program_keeps_lasts_longer_than_its_key(screened: bool) -> None:
+    source = "n = 0\ndef reward(x, memory):\n global n\n n += x\n return n"
+    found = run_table(source, "reward", [[1]] * 5, keys=[0, 0, 1, 1, 2], screened=screened)
+    assert [outcome.value for outcome in found] == [1, 2, 1, 2, 1]
+    source = "n = 0\ndef reward(x):\n global n\n n += x\n return n"
+    assert {outcome.value for outcome in run_table(source, "reward", [[1]] * 3, screened=screened)} == {1.0}
 
 
 SLOW_AT_3 = "def reward(x):\n while x == 3: pass\n return x"
@@ -104,9 +112,8 @@ def test_too_many_dead_workers_end_the_table() -> None:
 COUNT = "def reward(x, memory):\n memory['n'] = memory.get('n', 0) + x\n return memory['n']"
 
 
-@pytest.mark.parametrize("chunk", [100_000, 1, 4])
-def test_memory_lasts_for_a_key_and_no_longer(chunk: int) -> None:
-    found = run_table(COUNT, "reward", [[1]] * 7, keys=["a", "a", "a", "b", "b", "c", "a"], chunk=chunk)
+def test_memory_lasts_for_a_key_and_no_longer() -> None:
+    found = run_table(COUNT, "reward", [[1]] * 7, keys=["a", "a", "a", "b", "b", "c", "a"])
     assert [outcome.value for outcome in found] == [1, 2, 3, 1, 2, 1, 1]
 
 
