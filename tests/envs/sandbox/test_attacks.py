@@ -67,8 +67,6 @@ def alive() -> None:
     assert run_program("def reward(x): return x + 1", "reward", [1]).value == 2.0
 
 
-# -- against the lock -------------------------------------------------------------------------------------------------
-
 CANARY = "{canary}"
 LOCKED = {
     "read a file": (f"return len(open('{CANARY}').read())", "Permission|No such file|Too many"),
@@ -152,13 +150,22 @@ FATAL = {
     "leave": ("import os\nos._exit(0)", "died: exit code 0"),
     "raise SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "crash": ("import ctypes\nctypes.string_at(0)", "died: signal"),
-    "forge the answer with text": ("import os\nos.write(1, b'all is well\\n')\nos.write(4, b'.')\nos._exit(0)", "answer is not one"),
-    "forge the answer with depth": ("import os\nos.write(1, b'[' * 100000 + b'\\n')\nos.write(4, b'.')\nos._exit(0)", "answer is not one"),
+    "forge the answer with text": (
+        "import os\nos.write(1, b'all is well\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "answer is not one",
+    ),
+    "forge the answer with depth": (
+        "import os\nos.write(1, b'[' * 100000 + b'\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "answer is not one",
+    ),
     "forge the answer with an object": (
         'import os\nos.write(1, b\'[{"a": 1}, null, ""]\\n\')\nos.write(4, b".")\nos._exit(0)',
         "not a number",
     ),
-    "forge infinity": ("import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)", "NaN or infinite"),
+    "forge infinity": (
+        "import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "NaN or infinite",
+    ),
     "answer with a pickle": (
         "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos.write(4, b'.')\nos._exit(0)",
         "answer is not one",
@@ -392,77 +399,3 @@ def test_an_ordinary_user_is_as_safe() -> None:
     assert "True" in layers
     assert all("Errno" in error for error in errors), done.stdout
     assert last == "Outcome(value=1.0, error=None, printed='')"
-
-
-# -- against the screen -----------------------------------------------------------------------------------------------
-
-SCREENED = {
-    "subclasses": "return ().__class__.__base__.__subclasses__()",
-    "subclasses, by pattern matching": "match ():\n    case object(__class__=c): return c",
-    "subclasses, in wide letters": "return ().__cl\uff41ss__",
-    "text format": "return len('{0.__class__}'.format(()))",
-    "text format_map": "return len('{a.__class__}'.format_map({}))",
-    "formatter": "import string\nreturn string.Formatter().format('{0.__class__}', 1)",
-    "generator's frame": "g = (x for x in [1])\nreturn g.gi_frame.f_back.f_globals",
-    "traceback's frame": "try: 1 / 0\nexcept ZeroDivisionError as e: return e.__traceback__.tb_frame",
-    "exec": "exec('import os')",
-    "eval": "return eval('1 + 1')",
-    "compile": "return compile('1', 'x', 'eval')",
-    "import by name": "return __import__('os')",
-    "import of os": "import os\nreturn 1",
-    "import from os": "from os import path\nreturn 1",
-    "import of pickle": "import pickle\nreturn 1",
-    "import of ctypes": "import ctypes\nreturn 1",
-    "import of a neighbour": "from . import worker\nreturn 1",
-    "import of everything": "from math import *\nreturn 1",
-    "globals": "return globals()",
-    "getattr": "return getattr(1, 'real')",
-    "builtins by name": "return __builtins__",
-    "global statement": "global __builtins__\nreturn 1",
-    "type with three arguments": "return type('X', (), {})",
-    "numpy's files": "import numpy as np\nreturn np.zeros(3).tofile('x')",
-    "numpy's own ctypes": "import numpy as np\nreturn np.zeros(3).ctypes.data",
-    "a text that is evaluated by typing": "import typing\nreturn typing.get_args(list['1'])[0]._evaluate({}, {}, 0)",
-    "a text that is evaluated by functools": "import functools\nreturn functools.singledispatch(lambda x: x)",
-    "attributes named by a text": "from functools import update_wrapper\nreturn 1",
-    "async code": "async def f(): pass\nreturn f().cr_frame",
-    "open": "return open('/etc/passwd')",
-    "nested too deeply": "return " + "(" * 5000 + ")" * 5000,
-    "null byte": "return '\0'",
-    "too long": "return 1 #" + "x" * 60_000,
-}
-HIDDEN = {
-    "numpy's library by name": ("from numpy import lib\nreturn lib._npyio_impl.os.getpid()", "ImportError"),
-    "numpy's core by name": ("from numpy import _core\nreturn 1", "ImportError"),
-    "a module behind another name": ("from numpy import lib as math\nreturn 1", "ImportError"),
-    "numpy's generators": ("from numpy import random\nreturn 1", "ImportError"),
-    "the scanner of json": ("from json import scanner\nreturn scanner.re.enum.sys.maxsize", "ImportError"),
-    "the decoder of json": ("from json import decoder\nreturn 1", "ImportError"),
-    "the parser of re": ("from re import _parser\nreturn 1", "ImportError"),
-    "classes of collections": ("from collections import abc\nreturn 1", "ImportError"),
-    "operators of fractions": ("from fractions import operator\nreturn 1", "ImportError"),
-    "numpy's manual": ("import numpy as np\nreturn np.info(print)", "AttributeError"),
-    "numpy's own tests": ("import numpy as np\nreturn np.test()", "AttributeError"),
-    "module of a module": ("import statistics\nreturn statistics.sys", "AttributeError"),
-    "os of collections": ("import collections\nreturn collections._sys", "AttributeError"),
-    "loading by numpy": ("import numpy as np\nreturn np.load('x', allow_pickle=True)", "AttributeError"),
-    "numpy's library": ("import numpy as np\nreturn np.lib.npyio", "AttributeError"),
-    "a name that was left out": ("return memoryview", "screen: line 2: 'memoryview' is not allowed"),
-    "unknown builtin": ("return aiter", "NameError"),
-}
-
-
-@pytest.mark.parametrize("name", list(SCREENED))
-def test_the_screen_refuses(name: str) -> None:
-    source = "def reward():\n" + textwrap.indent(SCREENED[name], "    ")
-    outcome = run_program(source, "reward")
-    assert outcome.error is not None
-    assert outcome.error.startswith("screen: line "), outcome
-
-
-@pytest.mark.parametrize("name", list(HIDDEN))
-def test_what_is_not_offered_is_not_there(name: str) -> None:
-    body, expected = HIDDEN[name]
-    outcome = attack(body, screened=True)
-    assert outcome.error is not None
-    assert expected in outcome.error
