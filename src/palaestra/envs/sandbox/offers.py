@@ -80,10 +80,9 @@ def public(module: types.ModuleType) -> types.ModuleType:
 
 def arrays(numpy: Any) -> types.ModuleType:
     """A copy of NumPy with the functions, types and constants that are listed above."""
-    copy: Any = _copy(numpy, {name: getattr(numpy, name, None) for name in NUMPY.split()})
-    copy.linalg = _copy(numpy.linalg, {name: getattr(numpy.linalg, name, None) for name in LINALG.split()})
-    copy.ndarray = _stand_in(numpy.ndarray)
-    return copy
+    linalg = _copy(numpy.linalg, {name: getattr(numpy.linalg, name, None) for name in LINALG.split()})
+    names = {name: getattr(numpy, name, None) for name in NUMPY.split()}
+    return _copy(numpy, names | {"linalg": linalg, "ndarray": _stand_in(numpy.ndarray)})
 
 
 def _copy(module: types.ModuleType, names: dict[str, Any]) -> types.ModuleType:
