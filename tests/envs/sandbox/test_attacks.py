@@ -147,6 +147,7 @@ FATAL = {
         "import os\nfor i in range(99):\n    try: os.close(i)\n    except OSError: pass",
         "died: exit",
     ),
+    "close the pipe to the worker": ("import os, time\nos.close(4)\ntime.sleep(99)", "^died: closed its pipe"),
     "leave": ("import os\nos._exit(0)", "died: exit code 0"),
     "raise SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "crash": ("import ctypes\nctypes.string_at(0)", "died: signal"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table, screen
@@ -123,6 +125,42 @@ def test_a_key_dies_with_its_memory() -> None:
     found = run_table(source, "reward", calls, keys=[0, 0, 0, 1, 1], limits=QUICK)
     assert [outcome.value for outcome in found] == [1.0, None, None, 1.0, 1.0]
     assert found[2].error == "not called: the worker died in this key (time: no answer within 0.4 s)"
+
+
+def test_cpu_time_is_that_of_all_calls_together() -> None:
+    source = "import time\ndef reward(x):\n while time.process_time() < 0.6: pass\n return x"
+    found = run_table(source, "reward", [[1]] * 4, screened=False, limits=Limits(cpu=1, deaths=1))
+    assert [outcome.value for outcome in found] == [1.0, 1.0, None, None]
+    assert [outcome.error for outcome in found[2:]] == [
+        "killed: more than 1 s of CPU time, or more memory than the machine has", "given up after 1 workers died",
+    ]  # fmt: skip
+
+
+def test_many_short_calls_use_up_no_cpu_time() -> None:
+    found = run_table("def reward(x): return x", "reward", [[1]] * 600, limits=Limits(cpu=1))
+    assert {outcome.value for outcome in found} == {1.0}
+
+
+def test_all_answers_together_are_limited() -> None:
+    source = "def reward(x): return [x] * 100"
+    found = run_table(source, "reward", [[1.5]] * 6, limits=Limits(output=2000))
+    assert [outcome.value is None for outcome in found] == [False] * 3 + [True] * 3
+    assert {outcome.error for outcome in found[3:]} == {"output: more than 2000 bytes of answers"}
+
+
+@pytest.mark.parametrize(
+    ("body", "how"), [("import sys; sys.exit(3)", "exit code 3"), ("import time; time.sleep(60)", "no answer within")]
+)
+def test_a_worker_that_fails_is_the_sandbox_s_own_fault(
+    body: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "worker.py"
+    broken.write_text(body)
+    monkeypatch.setattr(process_module, "WORKER", broken)
+    monkeypatch.setattr(process_module, "STARTING", 0.5)
+    found = run_table("def reward(x): return x", "reward", [[1], [2]], limits=QUICK)
+    assert [outcome.blocked for outcome in found] == [True, True]
+    assert str(found[0].error).startswith(f"sandbox: the worker ended early: {how}")
 
 
 def test_sets_of_text_have_one_order() -> None:

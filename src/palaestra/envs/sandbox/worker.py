@@ -30,7 +30,7 @@ INPUT, OUTPUT, ERRORS, GO, DONE = range(5)
 """Files of a child."""
 ENDING = 500
 """Milliseconds that a child has to end after it closed its pipe."""
-FREE = 0.005
+FREE = 0.01
 """Seconds of CPU time of each child that do not count: its start and end take about 2 ms."""
 
 
@@ -92,6 +92,8 @@ class Child:
             if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
                 break
             time.sleep(0.001)
+        else:
+            self.death = self.death if self.death != "" else "died: closed its pipe to the worker"
         os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so its number is still its own
         _, status, used = os.wait4(self.pid, 0)
         self.death = self.death or _described(os.waitstatus_to_exitcode(status), cpu)
