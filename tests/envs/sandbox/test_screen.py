@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import types
 
+import numpy as np
 import pytest
 
-from palaestra.envs.sandbox import Outcome, run_program
+from palaestra.envs.sandbox import MODULES, Outcome, run_program
+from palaestra.envs.sandbox.offers import NUMPY, arrays, offer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing untrusted runs elsewhere")
 
@@ -123,3 +126,23 @@ def test_no_bytes_become_an_object(make: str) -> None:
     """An address of -1 crashes whoever takes it for an object."""
     outcome = attack(f"import numpy as np\nraw = b'\\xff' * 8\nreturn len(str({make}))")
     assert outcome.error is None or not outcome.error.startswith(("died", "screen")), outcome
+
+
+def test_numpy_s_copy_has_no_files_no_memory_and_no_modules() -> None:
+    offered = vars(arrays(np))
+    assert not offered.keys() & {
+        "DataSource", "ctypeslib", "char", "core", "ctypes", "dtype", "from_dlpack", "frombuffer", "fromfile",
+        "fromregex", "fromstring", "frompyfunc", "genfromtxt", "lib", "load", "loadtxt", "ma", "matrix", "memmap", "nditer",
+        "object_", "random", "rec", "recarray", "resize", "save", "savetxt", "savez", "test", "testing", "ufunc", "void",
+    }  # fmt: skip
+    assert offered["ndarray"] is not np.ndarray
+    assert [name for name, value in offered.items() if isinstance(value, types.ModuleType)] == ["linalg"]
+    assert set(NUMPY.split()) - offered.keys() <= {"matvec", "vecmat"}, "names that NumPy 2.2 added are left out"
+
+
+def test_no_copy_holds_a_module() -> None:
+    for name in MODULES:
+        copy = vars(offer([name])[name])
+        held = {each for each, value in copy.items() if isinstance(value, types.ModuleType)} - {"linalg"}
+        assert len(copy) > 5
+        assert not held, name

@@ -74,21 +74,22 @@ def offer(names: list[str]) -> dict[str, types.ModuleType]:
 def public(module: types.ModuleType) -> types.ModuleType:
     """A copy with the public names of a module, less the modules that it imports: no `statistics.sys`."""
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
-    found = {name: vars(module).get(name) for name in names if name not in HIDDEN and not name.startswith("__")}
-    return _copy(module, {name: value for name, value in found.items() if not isinstance(value, types.ModuleType)})
+    return _copy(module, [each for each in names if each not in HIDDEN and not each.startswith("__")])
 
 
 def arrays(numpy: Any) -> types.ModuleType:
     """A copy of NumPy with the functions, types and constants that are listed above."""
-    linalg = _copy(numpy.linalg, {name: getattr(numpy.linalg, name, None) for name in LINALG.split()})
-    names = {name: getattr(numpy, name, None) for name in NUMPY.split()}
-    return _copy(numpy, names | {"linalg": linalg, "ndarray": _stand_in(numpy.ndarray)})
+    copy = _copy(numpy, NUMPY.split())
+    vars(copy).update(linalg=_copy(numpy.linalg, LINALG.split()), ndarray=_stand_in(numpy.ndarray))
+    return copy
 
 
-def _copy(module: types.ModuleType, names: dict[str, Any]) -> types.ModuleType:
+def _copy(module: types.ModuleType, names: list[str]) -> types.ModuleType:
     """It has another name, for `from numpy import lib` looks for a loaded `numpy.lib` where `numpy` has no `lib`."""
     copy = types.ModuleType(f"sandboxed {module.__name__}")
-    vars(copy).update({name: value for name, value in names.items() if value is not None})
+    for name in names:
+        if name in vars(module) and not isinstance(value := vars(module)[name], types.ModuleType):
+            setattr(copy, name, value)
     return copy
 
 
