@@ -11,6 +11,7 @@ import pytest
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit import decompose, redistribute
+from palaestra.envs.sandbox import process as sandbox
 from palaestra.errors import ExpressionError, MissingColumnError, RewardError, StorageError
 from palaestra.judges import programs as module
 from palaestra.judges.programs import RewardProgram, annotate, auto_mc_reward, program, program_signal
@@ -155,6 +156,12 @@ def test_a_program_that_kills_its_worker_leaves_missing_rows() -> None:
     values, problems = scorer.score(TABLE)
     np.testing.assert_array_equal(values, [2, np.nan, 3, 6])
     assert problems[1] == "time: no answer within 0.3 s"
+
+
+def test_rows_that_the_sandbox_itself_left_without_a_score_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "LAYERS", ())
+    with pytest.warns(UserWarning, match="4 of 4 rows have no score, .*; sandbox: there is"):
+        RewardProgram("def reward(turn): return 1", columns=("text",)).score(Turns(TABLE.frame))
 
 
 # -- names and descriptions -------------------------------------------------------------------------------------------

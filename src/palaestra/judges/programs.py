@@ -1,8 +1,10 @@
 """Rewards that are programs, written by a model or by hand: run in the sandbox over the turns of any table.
 
 A program is a function of one turn (a dict of the columns that it declares), and of a memory if it takes a second
-argument: a dict that lasts for one agent's episode. It returns a number, None (not scored), or a list of factors. Who
-writes programs, and how they are checked, is in `writing`. Left out: programs that look ahead, and whole-table ones.
+argument: a dict that lasts for one agent's episode. Nothing else lasts: each turn, or each episode where there is a
+memory, is scored in a process of its own, so the order of the table plays no part. A program returns a number, None
+(not scored), or a list of factors. Who writes programs, and how they are checked, is in `writing`. Left out: programs
+that look ahead, and whole-table ones.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,8 +95,18 @@ class RewardProgram:
         for column in self.sees:
             turns._require(column, "reward program: ")
         outcomes = [Outcome()] * len(turns)
-        for row, outcome in self._play(turns, self._memories(turns, keys)):
+        memories = self._memories(turns, keys)
+        rows = turns.frame.select(self.sees).to_dicts()
+        order = np.concatenate(memories).tolist()
+        calls = [[_plain(rows[row])] for row in order]
+        owner = np.repeat(np.arange(len(memories)), [len(memory) for memory in memories]).tolist()
+        found = run_table(self.source, self.function, calls, keys=owner if self.remembers else None, limits=self.limits)
+        for row, outcome in zip(order, found, strict=True):
             outcomes[row] = outcome
+        blocked = [outcome.error for outcome in outcomes if outcome.blocked]
+        if blocked:
+            text = f"{self.function}: {len(blocked)} of {len(turns)} rows have no score, and not because of the program"
+            warnings.warn(f"reward program {text}; {blocked[0]}", stacklevel=4)
         return outcomes
 
     def _memories(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[np.ndarray]:
@@ -104,29 +116,6 @@ class RewardProgram:
         segments = Evaluation(turns).segments(keys)
         order = np.arange(len(turns)) if segments.order is None else segments.order
         return np.split(order, segments.starts[1:])
-
-    def _play(self, turns: Turns, memories: Sequence[np.ndarray]) -> Iterator[tuple[int, Outcome]]:
-        rows = turns.frame.select(self.sees).to_dicts()
-        order = [int(row) for memory in memories for row in memory]
-        owner = np.repeat(np.arange(len(memories)), [len(memory) for memory in memories]).tolist()
-        calls = [[_plain(rows[row])] for row in order]
-        found = run_table(self.source, self.function, calls, keys=owner if self.remembers else None, limits=self.limits)
-        return zip(order, found, strict=True)
-
-    def strays(self, turns: Turns, *, over: Keys = EPISODE) -> tuple[int, Outcome, Outcome] | None:
-        """A row that comes to something else after other rows: what it came to first, and then; None if there is none.
-
-        Globals, defaults and attributes outlive a call, so a program that counts in them scores the order of the table.
-        Everything is played in one process behind the first memory, twice, the last memory first.
-        """
-        expected = self.run(turns, over=over)
-        memories = self._memories(turns, joined(over))
-        if not self.remembers:
-            memories = [row for memory in memories for row in np.split(memory, len(memory))] if len(turns) else []
-        for row, outcome in self._play(turns, [*memories[:1], *memories[::-1], *memories[::-1]]):
-            if outcome != expected[row]:
-                return row, expected[row], outcome
-        return None
 
     def score(
         self, turns: Turns, *, item: int | None = None, over: Keys = EPISODE

@@ -32,7 +32,7 @@ Audit = Callable[[Turns, np.ndarray], str | None]
 class Issue:
     """Why a program is not accepted.
 
-    kind: syntax, language, unknown column, error, result, non-deterministic, state, constant or audit.
+    kind: syntax, language, unknown column, error, result, non-deterministic, constant or audit.
     """
 
     kind: str
@@ -103,10 +103,6 @@ def _check_values(program: RewardProgram, sample: Turns, audits: Sequence[Audit]
     for row, (one, other) in enumerate(zip(outcomes, again, strict=True)):
         if one != other:
             return [Issue("non-deterministic", f"row {row} of the sample got {one.value}, then {other.value}")]
-    if stray := program.strays(sample):
-        row, first, later = stray
-        said = f"row {row} of the sample got {first.value}, and {later.value} after other rows"
-        return [Issue("state", f"{said}; global variables, defaults and attributes must not change")]
     values = [tuple(each.value) if isinstance(each.value, list) else (each.value,) for each in outcomes]
     if len(values) > 1 and len(set(values)) == 1:
         return [Issue("constant", f"every turn of the sample gets {outcomes[0].value}; nothing can be learned from it")]

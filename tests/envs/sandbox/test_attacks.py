@@ -67,8 +67,6 @@ def alive() -> None:
     assert run_program("def reward(x): return x + 1", "reward", [1]).value == 2.0
 
 
-# -- against the lock -------------------------------------------------------------------------------------------------
-
 CANARY = "{canary}"
 LOCKED = {
     "read a file": (f"return len(open('{CANARY}').read())", "Permission|No such file|Too many"),
@@ -149,23 +147,33 @@ FATAL = {
         "import os\nfor i in range(99):\n    try: os.close(i)\n    except OSError: pass",
         "died: exit",
     ),
+    "close the pipe to the worker": ("import os, time\nos.close(4)\ntime.sleep(99)", "^died: closed its pipe"),
     "leave": ("import os\nos._exit(0)", "died: exit code 0"),
     "raise SystemExit": ("raise SystemExit(0)", "SystemExit"),
     "crash": ("import ctypes\nctypes.string_at(0)", "died: signal"),
-    "forge the answer with text": ("import os\nos.write(1, b'all is well\\n')\nos._exit(0)", "answer is not one"),
-    "forge the answer with depth": ("import os\nos.write(1, b'[' * 100000 + b'\\n')\nos._exit(0)", "answer is not one"),
+    "forge the answer with text": (
+        "import os\nos.write(1, b'all is well\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "answer is not one",
+    ),
+    "forge the answer with depth": (
+        "import os\nos.write(1, b'[' * 100000 + b'\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "answer is not one",
+    ),
     "forge the answer with an object": (
-        'import os\nos.write(1, b\'[{"a": 1}, null, ""]\\n\')\nos._exit(0)',
+        'import os\nos.write(1, b\'[{"a": 1}, null, ""]\\n\')\nos.write(4, b".")\nos._exit(0)',
         "not a number",
     ),
-    "forge infinity": ("import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos._exit(0)", "NaN or infinite"),
+    "forge infinity": (
+        "import os\nos.write(1, b'[1e999, null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)",
+        "NaN or infinite",
+    ),
     "answer with a pickle": (
-        "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos._exit(0)",
+        "import os, pickle\nos.write(1, pickle.dumps(print) + b'\\n')\nos.write(4, b'.')\nos._exit(0)",
         "answer is not one",
     ),
     "drip bytes": ("import os, time\nfor _ in range(99):\n    os.write(1, b' ')\n    time.sleep(.05)", "^time"),
     "answer with a huge line": (
-        "import os\nos.write(1, b'[[' + b'1.5,' * 10**5 + b'1.5], null, \"\"]\\n')\nos._exit(0)",
+        "import os\nos.write(1, b'[[' + b'1.5,' * 10**5 + b'1.5], null, \"\"]\\n')\nos.write(4, b'.')\nos._exit(0)",
         "answer is not one",
     ),
     "write beyond the end": ("import os\nos.lseek(1, 2**40, 0)\nos.write(1, b'x')", "died|File too large"),
@@ -266,7 +274,7 @@ def test_printing_for_ever_keeps_a_little() -> None:
 
 
 def test_lines_without_number_cost_the_caller_little_more_than_their_bytes() -> None:
-    body = "import os\nfor _ in range(64): os.write(1, b'ab\\n' * 2**18)\nos._exit(0)"
+    body = "import os\nfor _ in range(64): os.write(1, b'ab\\n' * 2**18)\nos.write(4, b'.')\nos._exit(0)"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert attack(body, limits=Limits(cpu=5)).error == "result: the answer is not one"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 250 * 1024, "kilobytes"
@@ -277,15 +285,58 @@ def test_half_characters_stay_out_of_tables() -> None:
     assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == Outcome(1.0, printed="?!\n")
 
 
-@pytest.mark.parametrize(
-    "look",
-    ["os.lseek(0, 0, 0)\n    return len(os.read(0, 10**6))", "return len(os.read(0, 10**6))",
-     "return len(sys.stdin.read())", "return len(sys.__stdin__.read())", "return len(open('/proc/self/fd/0').read())"],
-)  # fmt: skip
-def test_calls_that_are_still_to_come_cannot_be_read(look: str) -> None:
-    source = f"import os, sys\ndef reward(x):\n    {look}"
-    found = run_table(source, "reward", [[f"row {n}"] for n in range(3)], screened=False, limits=SHORT)
-    assert {outcome.value for outcome in found} <= {None, 0.0}
+LOOK = """
+import ctypes, gc, os, sys
+def reward(text):
+    os.lseek(0, 0, 0)
+    found = [os.read(0, 10**6).decode(), repr(sys.stdin.read()), repr(gc.get_objects())]
+    frame = sys._getframe()
+    while frame:
+        found.append(repr(frame.f_locals))
+        frame = frame.f_back
+    libc = ctypes.CDLL(None)
+    libc.sbrk.restype = ctypes.c_void_p
+    top = libc.sbrk(0)
+    found.append(ctypes.string_at(top - 2**18, 2**18).decode("latin-1"))  # the heap of C
+    pool = id(text) & ~(2**18 - 1)
+    found.append(ctypes.string_at(pool, 2**18).decode("latin-1"))  # the heap of Python
+    return [float(f"row {n} " + "of the table" in " ".join(found)) for n in range(3)]
+"""
+
+
+def test_a_program_finds_no_row_but_its_own_in_its_whole_process() -> None:
+    """Unscreened, so that it needs no way around the screen to look into memory."""
+    calls = [[f"row {n} of the table"] for n in range(3)]
+    found = run_table(LOOK, "reward", calls, screened=False, limits=Limits(printed=10))
+    assert [outcome.value for outcome in found] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_a_call_of_a_key_is_not_there_before_the_call_before_was_answered() -> None:
+    calls = [[f"row {n} of the table"] for n in range(3)]
+    source = LOOK.replace("reward(text)", "reward(text, memory)")
+    found = run_table(source, "reward", calls, keys=[0, 0, 0], screened=False)
+    seen = [outcome.value for outcome in found]
+    assert [row[n] for n, row in enumerate(seen)] == [1.0, 1.0, 1.0]
+    assert [row[n + 1 :] for n, row in enumerate(seen)] == [[0.0, 0.0], [0.0], []]
+
+
+@pytest.mark.parametrize("keys", [None, [0, 1, 2]])
+def test_a_program_that_rewrites_its_process_does_not_answer_other_rows(keys: list[int] | None) -> None:
+    source = """
+import json, os, sys
+def reward(x, *memory):
+    if x == 0:
+        json.JSONEncoder.encode = lambda *a: "[9.0, null, 'forged']"
+        json.dumps = lambda *a: '[9.0, null, ""]'
+        sys._getframe(1).f_globals["plain"] = lambda *a: 9.0
+        for _ in range(3):
+            os.write(1, b'[9.0, null, ""]\\n')
+            os.write(4, b".")
+        while True: pass
+    return x
+"""
+    found = run_table(source, "reward", [[0], [1], [2]], keys=keys, screened=False, limits=SHORT)
+    assert found[1:] == [Outcome(1.0), Outcome(2.0)]
 
 
 def test_a_terminal_is_not_steered() -> None:
@@ -319,7 +370,8 @@ def test_without_seccomp_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_table("def reward(x): return x", "reward", [[1.0], [2.0]])
     assert [outcome.value for outcome in found] == [None, None]
     assert found[0].error is not None
-    assert found[0].error.startswith("refused: there is no seccomp")
+    assert found[0].error.startswith("sandbox: there is no seccomp")
+    assert found[0].blocked
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -348,77 +400,3 @@ def test_an_ordinary_user_is_as_safe() -> None:
     assert "True" in layers
     assert all("Errno" in error for error in errors), done.stdout
     assert last == "Outcome(value=1.0, error=None, printed='')"
-
-
-# -- against the screen -----------------------------------------------------------------------------------------------
-
-SCREENED = {
-    "subclasses": "return ().__class__.__base__.__subclasses__()",
-    "subclasses, by pattern matching": "match ():\n    case object(__class__=c): return c",
-    "subclasses, in wide letters": "return ().__cl\uff41ss__",
-    "text format": "return len('{0.__class__}'.format(()))",
-    "text format_map": "return len('{a.__class__}'.format_map({}))",
-    "formatter": "import string\nreturn string.Formatter().format('{0.__class__}', 1)",
-    "generator's frame": "g = (x for x in [1])\nreturn g.gi_frame.f_back.f_globals",
-    "traceback's frame": "try: 1 / 0\nexcept ZeroDivisionError as e: return e.__traceback__.tb_frame",
-    "exec": "exec('import os')",
-    "eval": "return eval('1 + 1')",
-    "compile": "return compile('1', 'x', 'eval')",
-    "import by name": "return __import__('os')",
-    "import of os": "import os\nreturn 1",
-    "import from os": "from os import path\nreturn 1",
-    "import of pickle": "import pickle\nreturn 1",
-    "import of ctypes": "import ctypes\nreturn 1",
-    "import of a neighbour": "from . import worker\nreturn 1",
-    "import of everything": "from math import *\nreturn 1",
-    "globals": "return globals()",
-    "getattr": "return getattr(1, 'real')",
-    "builtins by name": "return __builtins__",
-    "global statement": "global __builtins__\nreturn 1",
-    "type with three arguments": "return type('X', (), {})",
-    "numpy's files": "import numpy as np\nreturn np.zeros(3).tofile('x')",
-    "numpy's own ctypes": "import numpy as np\nreturn np.zeros(3).ctypes.data",
-    "a text that is evaluated by typing": "import typing\nreturn typing.get_args(list['1'])[0]._evaluate({}, {}, 0)",
-    "a text that is evaluated by functools": "import functools\nreturn functools.singledispatch(lambda x: x)",
-    "attributes named by a text": "from functools import update_wrapper\nreturn 1",
-    "async code": "async def f(): pass\nreturn f().cr_frame",
-    "open": "return open('/etc/passwd')",
-    "nested too deeply": "return " + "(" * 5000 + ")" * 5000,
-    "null byte": "return '\0'",
-    "too long": "return 1 #" + "x" * 60_000,
-}
-HIDDEN = {
-    "numpy's library by name": ("from numpy import lib\nreturn lib._npyio_impl.os.getpid()", "ImportError"),
-    "numpy's core by name": ("from numpy import _core\nreturn 1", "ImportError"),
-    "a module behind another name": ("from numpy import lib as math\nreturn 1", "ImportError"),
-    "numpy's generators": ("from numpy import random\nreturn 1", "ImportError"),
-    "the scanner of json": ("from json import scanner\nreturn scanner.re.enum.sys.maxsize", "ImportError"),
-    "the decoder of json": ("from json import decoder\nreturn 1", "ImportError"),
-    "the parser of re": ("from re import _parser\nreturn 1", "ImportError"),
-    "classes of collections": ("from collections import abc\nreturn 1", "ImportError"),
-    "operators of fractions": ("from fractions import operator\nreturn 1", "ImportError"),
-    "numpy's manual": ("import numpy as np\nreturn np.info(print)", "AttributeError"),
-    "numpy's own tests": ("import numpy as np\nreturn np.test()", "AttributeError"),
-    "module of a module": ("import statistics\nreturn statistics.sys", "AttributeError"),
-    "os of collections": ("import collections\nreturn collections._sys", "AttributeError"),
-    "loading by numpy": ("import numpy as np\nreturn np.load('x', allow_pickle=True)", "AttributeError"),
-    "numpy's library": ("import numpy as np\nreturn np.lib.npyio", "AttributeError"),
-    "a name that was left out": ("return memoryview", "screen: line 2: 'memoryview' is not allowed"),
-    "unknown builtin": ("return aiter", "NameError"),
-}
-
-
-@pytest.mark.parametrize("name", list(SCREENED))
-def test_the_screen_refuses(name: str) -> None:
-    source = "def reward():\n" + textwrap.indent(SCREENED[name], "    ")
-    outcome = run_program(source, "reward")
-    assert outcome.error is not None
-    assert outcome.error.startswith("screen: line "), outcome
-
-
-@pytest.mark.parametrize("name", list(HIDDEN))
-def test_what_is_not_offered_is_not_there(name: str) -> None:
-    body, expected = HIDDEN[name]
-    outcome = attack(body, screened=True)
-    assert outcome.error is not None
-    assert expected in outcome.error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table, screen
@@ -67,21 +69,29 @@ def test_problems_are_told_where_they_are() -> None:
     assert not screen("def reward(*turns): pass", "reward", parameters=3)
 
 
-def test_a_table_in_chunks_equals_one_call_after_another() -> None:
+def test_a_table_is_one_call_after_another() -> None:
     source = "def reward(x, y): return x * y"
     calls = [[i, i + 1] for i in range(7)]
-    expected = [Outcome(float(x * y)) for x, y in calls]
-    assert run_table(source, "reward", calls) == expected
-    assert run_table(source, "reward", calls, chunk=3) == expected
+    assert run_table(source, "reward", calls) == [Outcome(float(x * y)) for x, y in calls]
     assert run_table(source, "reward", []) == []
 
 
-def test_one_process_serves_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_starts_python_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
     real = process_module.subprocess.Popen
     monkeypatch.setattr(process_module.subprocess, "Popen", lambda *a, **k: started.append(1) or real(*a, **k))
-    run_table("def reward(x): return x", "reward", [[i] for i in range(2000)])
+    found = run_table("def reward(x): return x", "reward", [[i] for i in range(300)])
+    assert [outcome.value for outcome in found] == [*map(float, range(300))]
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("screened", [True, False])
+def test_nothing_that_a_program_keeps_lasts_longer_than_its_key(screened: bool) -> None:
+    source = "n = 0\ndef reward(x, memory):\n global n\n n += x\n return n"
+    found = run_table(source, "reward", [[1]] * 5, keys=[0, 0, 1, 1, 2], screened=screened)
+    assert [outcome.value for outcome in found] == [1, 2, 1, 2, 1]
+    source = "n = 0\ndef reward(x):\n global n\n n += x\n return n"
+    assert {outcome.value for outcome in run_table(source, "reward", [[1]] * 3, screened=screened)} == {1.0}
 
 
 SLOW_AT_3 = "def reward(x):\n while x == 3: pass\n return x"
@@ -104,9 +114,8 @@ def test_too_many_dead_workers_end_the_table() -> None:
 COUNT = "def reward(x, memory):\n memory['n'] = memory.get('n', 0) + x\n return memory['n']"
 
 
-@pytest.mark.parametrize("chunk", [100_000, 1, 4])
-def test_memory_lasts_for_a_key_and_no_longer(chunk: int) -> None:
-    found = run_table(COUNT, "reward", [[1]] * 7, keys=["a", "a", "a", "b", "b", "c", "a"], chunk=chunk)
+def test_memory_lasts_for_a_key_and_no_longer() -> None:
+    found = run_table(COUNT, "reward", [[1]] * 7, keys=["a", "a", "a", "b", "b", "c", "a"])
     assert [outcome.value for outcome in found] == [1, 2, 3, 1, 2, 1, 1]
 
 
@@ -116,6 +125,42 @@ def test_a_key_dies_with_its_memory() -> None:
     found = run_table(source, "reward", calls, keys=[0, 0, 0, 1, 1], limits=QUICK)
     assert [outcome.value for outcome in found] == [1.0, None, None, 1.0, 1.0]
     assert found[2].error == "not called: the worker died in this key (time: no answer within 0.4 s)"
+
+
+def test_cpu_time_is_that_of_all_calls_together() -> None:
+    source = "import time\ndef reward(x):\n while time.process_time() < 0.6: pass\n return x"
+    found = run_table(source, "reward", [[1]] * 4, screened=False, limits=Limits(cpu=1, deaths=1))
+    assert [outcome.value for outcome in found] == [1.0, 1.0, None, None]
+    assert [outcome.error for outcome in found[2:]] == [
+        "killed: more than 1 s of CPU time, or more memory than the machine has", "given up after 1 workers died",
+    ]  # fmt: skip
+
+
+def test_many_short_calls_use_up_no_cpu_time() -> None:
+    found = run_table("def reward(x): return x", "reward", [[1]] * 600, limits=Limits(cpu=1))
+    assert {outcome.value for outcome in found} == {1.0}
+
+
+def test_all_answers_together_are_limited() -> None:
+    source = "def reward(x): return [x] * 100"
+    found = run_table(source, "reward", [[1.5]] * 6, limits=Limits(output=2000))
+    assert [outcome.value is None for outcome in found] == [False] * 3 + [True] * 3
+    assert {outcome.error for outcome in found[3:]} == {"output: more than 2000 bytes of answers"}
+
+
+@pytest.mark.parametrize(
+    ("body", "how"), [("import sys; sys.exit(3)", "exit code 3"), ("import time; time.sleep(60)", "no answer within")]
+)
+def test_a_worker_that_fails_is_the_sandbox_s_own_fault(
+    body: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "worker.py"
+    broken.write_text(body)
+    monkeypatch.setattr(process_module, "WORKER", broken)
+    monkeypatch.setattr(process_module, "STARTING", 0.5)
+    found = run_table("def reward(x): return x", "reward", [[1], [2]], limits=QUICK)
+    assert [outcome.blocked for outcome in found] == [True, True]
+    assert str(found[0].error).startswith(f"sandbox: the worker ended early: {how}")
 
 
 def test_sets_of_text_have_one_order() -> None:

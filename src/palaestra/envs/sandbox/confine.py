@@ -1,11 +1,11 @@
-"""How a process gives up, for good, what a reward program must not have. Runs in the worker, before the program does.
+"""How processes give up, for good, what a reward program must not have. It runs before the program does.
 
-Two layers:
+The worker gives up what its children never need (`enter`), then each child locks itself (`lock`). Two layers:
 
-* `seccomp`: the kernel answers EPERM to every system call but the few that computing needs. No file can be opened, no
-  socket, process or thread made, nobody signalled. Without it the caller refuses.
-* `namespaces`, where the kernel lets us: an empty network, and an empty directory as the root of all files; for root,
-  also another user. Alone it does without files, network and processes, but not without signals.
+* `seccomp`, in each child: the kernel answers EPERM to every system call but the few that computing needs. No file can
+  be opened, no socket, process or thread made, nobody signalled. Without it the caller refuses.
+* `namespaces`, in the worker, where the kernel lets us: an empty network, and an empty directory as the root of all
+  files. For root also another user. Alone it does without files, network and processes, but not without signals.
 
 Besides: limits of CPU, memory, processes, files and output; no core dump; dies with its parent. Linux on x86-64 and
 ARM64; elsewhere nothing holds, and the caller refuses. Only the standard library: the worker has no other.
@@ -14,6 +14,7 @@ ARM64; elsewhere nothing holds, and the caller refuses. Only the standard librar
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import resource
@@ -21,6 +22,8 @@ import signal
 import struct
 
 NOBODY = 65534
+FILES = 5
+"""Files of a locked process: input, output, errors, and a pipe to and from the worker."""
 _NEWNET, _NEWIPC, _NEWUTS, _NEWNS, _NEWUSER = 0x40000000, 0x08000000, 0x04000000, 0x00020000, 0x10000000
 _PDEATHSIG, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 22, 38
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -37,30 +40,52 @@ CALLS = {  # name: (x86-64, ARM64)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
-def confine(scratch: str, *, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> dict[str, bool]:
-    """Lock this process in; what holds afterwards, by layer.
+def enter(scratch: str, *, layers: tuple[str, ...]) -> bool:
+    """Give up files, network and user of the worker, which its children inherit.
 
     Args:
-        scratch: an empty directory. cpu: seconds. memory: bytes more than are in use now. output: bytes of the answer.
-        layers: those to try, of "namespaces" and "seccomp".
+        scratch: An empty directory, the new root of all files.
+        layers: Layers to try, of "namespaces" and "seccomp".
+
+    Returns:
+        Whether the layer `namespaces` holds.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    used = _address_space()
     os.chdir(scratch)
-    namespaces = "namespaces" in layers and _enter_nothing(libc)
-    _limit(cpu, used + memory, output)
+    namespaces = "namespaces" in layers and _enter_nothing()
     if os.geteuid() == 0:
         _become_nobody()
-    _drop_capabilities(libc)
+    _drop_capabilities()
+    _set_options()
+    _filters()  # made here, once for all children
+    return namespaces
+
+
+def lock(*, cpu: int, memory: int, output: int, layers: tuple[str, ...]) -> bool:
+    """Lock this process in.
+
+    Args:
+        cpu: Seconds of CPU time.
+        memory: Bytes of address space.
+        output: Largest file, in bytes.
+        layers: Layers to try, of "namespaces" and "seccomp".
+
+    Returns:
+        Whether the layer `seccomp` holds.
+    """
+    _limit(cpu, memory, output)
+    _set_options()
+    return "seccomp" in layers and _filter()
+
+
+def _set_options() -> None:
+    """Die with the parent, be closed to debuggers, and gain no rights by starting a program."""
     for option, value in ((_PDEATHSIG, signal.SIGKILL), (_DUMPABLE, 0), (_NO_NEW_PRIVS, 1)):
-        libc.prctl(option, int(value), 0, 0, 0)
-    return {"namespaces": namespaces, "seccomp": "seccomp" in layers and _filter(libc)}
+        _libc().prctl(option, int(value), 0, 0, 0)
 
 
-def _enter_nothing(libc: ctypes.CDLL) -> bool:
+def _enter_nothing() -> bool:
     """No network, and the working directory as the only directory there is."""
-    if not hasattr(libc, "unshare"):
-        return False
+    libc = _libc()
     flags = _NEWNET | _NEWIPC | _NEWUTS | _NEWNS
     if libc.unshare(flags) and libc.unshare(flags | _NEWUSER):
         return False
@@ -72,7 +97,7 @@ def _enter_nothing(libc: ctypes.CDLL) -> bool:
     return True
 
 
-def _address_space() -> int:
+def address_space() -> int:
     """Bytes in use now; 0 where there is no /proc, which is where nothing holds."""
     try:
         with open("/proc/self/statm") as file:
@@ -84,7 +109,7 @@ def _address_space() -> int:
 def _limit(cpu: int, memory: int, output: int) -> None:
     limits = {
         resource.RLIMIT_CPU: cpu, resource.RLIMIT_AS: memory, resource.RLIMIT_NPROC: 0, resource.RLIMIT_FSIZE: output,
-        resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 3,
+        resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: FILES,
     }  # fmt: skip
     for what, value in limits.items():
         hard = resource.getrlimit(what)[1]
@@ -102,21 +127,32 @@ def _become_nobody() -> None:
         pass
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def _drop_capabilities() -> None:
     """An own user namespace gives all of them, and one of them undoes an empty root."""
     header = struct.pack("Ii", 0x20080522, 0)
-    libc.capset(header, bytes(24))
+    _libc().capset(header, bytes(24))
 
 
-def _filter(libc: ctypes.CDLL) -> bool:
-    """Install the list of calls; whether the kernel took it."""
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def _filters() -> bytes:
+    """The list of calls as the kernel reads it; empty on other machines."""
     if platform.system() != "Linux" or platform.machine() not in _MACHINES:
-        return False
+        return b""
     column, architecture = _MACHINES[platform.machine()]
     numbers = [call[column] for call in CALLS.values()]
     program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     program += [(_EQUAL, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
     program += [(_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    filters = struct.pack("HxxxxxxP", len(program), ctypes.addressof(code))
-    return bool(libc.prctl(_SECCOMP, 2, filters, 0, 0) == 0)
+    return b"".join(struct.pack("HBBI", *step) for step in program)
+
+
+def _filter() -> bool:
+    """Install the list of calls; whether the kernel took it."""
+    code = ctypes.create_string_buffer(_filters())
+    filters = struct.pack("HxxxxxxP", len(_filters()) // 8, ctypes.addressof(code))
+    return bool(_filters() and _libc().prctl(_SECCOMP, 2, filters, 0, 0) == 0)

@@ -1,7 +1,7 @@
-"""The calling side: start a worker, give it the calls, wait, kill it, and make an outcome of everything that it did.
+"""The calling side: start a worker, give it the calls, wait, and make an outcome of every answer.
 
-Arguments and answers go through files, not pipes: there is nothing that a worker could block, fill or keep open. A
-worker that dies takes the call that it died in with it; a new one goes on with the next call.
+The worker (`worker.py`) runs each call in a child of its own. Arguments and answers go through files, not pipes: there
+is nothing that a program could block, fill or keep open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,10 +32,13 @@ LAYERS = ("namespaces", "seccomp")
 NEEDED = ("seccomp",)
 """One of these must hold, or nothing is run."""
 STARTING = 30.0
-"""Seconds that a worker has to start, imports included."""
+"""Seconds that a worker has to start, imports included, and to go on after a call."""
 LONGEST_PROBLEM = 1000
+UNLOCKED = "sandbox: there is no seccomp on this machine (Linux on x86-64 or ARM64), so nothing is run"
 LOADED = {*MODULES, *sys.stdlib_module_names} - {"antigravity"}
 """What may be imported before the door is locked: nothing that does something else when it is imported."""
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 Value = float | list[float | None] | None
 
@@ -44,9 +47,14 @@ Value = float | list[float | None] | None
 class Limits:
     """What a program may use.
 
-    cpu: seconds of a worker in all (whole ones). wall: seconds of one call. memory: bytes beyond an idle worker's.
-    values: longest list that may be returned. printed: characters of output that are kept. output: bytes of all
-    answers. deaths: after so many workers that died, the calls that are left fail.
+    Attributes:
+        cpu: Seconds of CPU time of all calls together (whole ones). They count anew after a process died.
+        wall: Seconds of one call.
+        memory: Bytes beyond those of an idle process.
+        values: Longest list that may be returned.
+        printed: Characters of output that are kept of a call.
+        output: Bytes of all answers.
+        deaths: After so many processes that died, the calls that are left fail.
     """
 
     cpu: int = 30
@@ -71,6 +79,11 @@ class Outcome:
     error: str | None = None
     printed: str = ""
 
+    @property
+    def blocked(self) -> bool:
+        """Whether the sandbox caused the error, not the program."""
+        return self.error is not None and self.error.startswith("sandbox: ")
+
 
 def run_program(
     source: str, function: str, arguments: Sequence[Any] = (), *, limits: Limits | None = None, screened: bool = True
@@ -80,8 +93,7 @@ def run_program(
     Args:
         source: the program. function: which of its functions. arguments: plain values (JSON).
         screened: look at the syntax first, and run with few builtins. Without it only the process is locked in: for
-            programs that need more of the language or of the standard library, and for testing the lock. Such a one
-            could find the calls that come later in the memory of its process.
+            programs that need more of the language or of the standard library, and for testing the lock.
 
     Raises:
         InputError: the arguments are not plain values.
@@ -101,13 +113,19 @@ def run_table(
     *,
     keys: Sequence[Hashable] | None = None,
     limits: Limits | None = None,
-    chunk: int = 100_000,
     screened: bool = True,
 ) -> list[Outcome]:
-    """Call a function once for each list of arguments, in one process for up to `chunk` calls.
+    """Call a function once for each list of arguments, each call in a process of its own.
 
-    keys: one per call (an episode, say): the function gets a further argument, a dict that it may write to and that is
-    new whenever the key changes. Calls of one key stand together; if the worker dies, the key's other calls fail too.
+    Args:
+        source: The program.
+        function: Which of its functions.
+        calls: Arguments of each call, plain values (JSON).
+        keys: One per call (an episode, say). The function gets a further argument, a dict that it may write to and
+            that is new whenever the key changes. Calls of one key stand together and share a process, which gets the
+            next call once it answered the one before. If it dies, the key's other calls fail, too.
+        limits: What the calls may use.
+        screened: As in `run_program`.
 
     Raises:
         InputError: the arguments are not plain values, or there is not one key per call.
@@ -121,22 +139,10 @@ def run_table(
         if findings:
             problem = "screen: " + "; ".join(map(str, findings[:5]))
             return [Outcome(error=problem)] * len(calls)
-    job = _job(source, function, limits, keys is not None, screened)
-    done: list[Outcome] = []
-    deaths = 0
-    while len(done) < len(calls):
-        start = len(done)
-        if deaths >= limits.deaths:
-            return done + [Outcome(error=f"given up after {deaths} workers died")] * (len(calls) - start)
-        stop = _whole_keys(keys, start + chunk, len(calls))
-        found, death = _work(job, _lines(calls, keys, start, stop), stop - start, limits)
-        done += found
-        if death is not None and len(done) < stop:
-            deaths += 1
-            done.append(Outcome(error=death))
-            for _ in range(len(done), _whole_keys(keys, len(done), len(calls))):
-                done.append(Outcome(error=f"not called: the worker died in this key ({death})"))
-    return done
+    if not calls:
+        return []
+    _, outcomes, rest = _run(_job(source, function, limits, keys is not None, screened), _rows(calls, keys), limits)
+    return outcomes + [rest] * (len(calls) - len(outcomes))
 
 
 def containment() -> dict[str, bool]:
@@ -145,102 +151,93 @@ def containment() -> dict[str, bool]:
     >>> sorted(containment())
     ['namespaces', 'seccomp']
     """
-    with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
-        _, header, _ = _run(_job("", "", Limits(), False, False), (), 0, Path(directory), Limits())
+    header, *_ = _run(_job("", "", Limits(), False, False), (), Limits())
     return {layer: bool(header.get(layer)) for layer in LAYERS}
 
 
 def _job(source: str, function: str, limits: Limits, fold: bool, screened: bool) -> dict[str, Any]:
     numpy = importlib.util.find_spec("numpy")
     path = [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else []
-    own = {"cpu": limits.cpu, "memory": limits.memory, "output": limits.output}
-    modules = [name for name in imported(source) if name in LOADED]
     return {
-        "source": source, "function": function, "modules": modules, "path": path,
-        "layers": LAYERS, "needs": NEEDED, "limits": own, "values": limits.values, "printed": limits.printed,
-        "fold": fold, "screened": screened,
+        "source": source, "function": function, "modules": [name for name in imported(source) if name in LOADED],
+        "path": path, "layers": LAYERS, "needs": NEEDED, "limits": asdict(limits), "fold": fold, "screened": screened,
+        "longest": 30 * limits.values + 12 * (limits.printed + LONGEST_PROBLEM),
     }  # fmt: skip
 
 
-def _whole_keys(keys: Sequence[Hashable] | None, stop: int, total: int) -> int:
-    """The end of the key in which call `stop - 1` is."""
-    stop = min(stop, total)
-    while keys is not None and 0 < stop < total and keys[stop] == keys[stop - 1]:
-        stop += 1
-    return stop
-
-
-def _lines(calls: Sequence[Sequence[Any]], keys: Sequence[Hashable] | None, start: int, stop: int) -> Iterator[bytes]:
-    for row in range(start, stop):
-        fresh = keys is None or row == start or keys[row] != keys[row - 1]
+def _rows(calls: Sequence[Sequence[Any]], keys: Sequence[Hashable] | None) -> Iterator[bytes]:
+    for row, arguments in enumerate(calls):
+        fresh = keys is None or row == 0 or keys[row] != keys[row - 1]
         try:
-            yield json.dumps([list(calls[row]), fresh], allow_nan=False).encode() + b"\n"
+            yield _record("+" if fresh else ".", json.dumps(list(arguments), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"run_table: the arguments of call {row} are not plain values: {error}") from error
 
 
-def _work(job: dict[str, Any], lines: Iterable[bytes], number: int, limits: Limits) -> tuple[list[Outcome], str | None]:
-    """Outcomes of the calls that one worker answered, and how it died if it did not answer all."""
+def _record(kind: str, text: str) -> bytes:
+    return f"{kind}{len(text):15d}{text}".encode()  # JSON in ASCII: as many bytes as characters
+
+
+def _run(job: dict[str, Any], rows: Iterable[bytes], limits: Limits) -> tuple[dict[str, Any], list[Outcome], Outcome]:
+    """Run a worker to its end.
+
+    Returns:
+        Which layers hold, the outcome of each row, and the outcome of rows that are left if there are too few.
+    """
+    if sys.platform != "linux":
+        return {}, [], Outcome(error=UNLOCKED)
     with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
-        death, header, answers = _run(job, lines, number, Path(directory), limits)
-        if header and not any(header.get(layer) for layer in NEEDED):
-            problem = "refused: there is no seccomp on this machine (Linux on x86-64 or ARM64), so nothing is run"
-            return [Outcome(error=problem)] * number, None
-        outcomes = [_read(line, limits) for line in answers]
-        return outcomes, None if len(outcomes) == number else death
+        scratch, asked, given = (Path(directory) / name for name in ("scratch", "calls", "answers"))
+        scratch.mkdir(mode=0o700)
+        with asked.open("wb") as file:
+            file.write(_record("j", json.dumps(job)))
+            file.writelines(rows)
+        with asked.open("rb") as calls, given.open("wb") as answers:
+            process = subprocess.Popen(
+                [sys.executable, "-s", "-S", "-P", "-B", "-W", "ignore", str(WORKER), str(scratch)],
+                stdin=calls, stdout=answers, stderr=subprocess.DEVNULL, start_new_session=True,
+                env={"PYTHONHASHSEED": "0"} | dict.fromkeys(ONE_THREAD, "1"),
+            )  # fmt: skip
+            end = _wait(process, answers, limits)
+        with given.open("rb") as file:
+            return _read_all(file, limits, end)
 
 
-def _run(
-    job: dict[str, Any], lines: Iterable[bytes], number: int, directory: Path, limits: Limits
-) -> tuple[str, dict[str, Any], list[bytes]]:
-    """Run a worker to its end: how it ended, its first line, the next `number` whole lines or fewer."""
-    scratch, asked, given = directory / "scratch", directory / "calls", directory / "answers"
-    scratch.mkdir(mode=0o700)
-    with asked.open("wb") as file:
-        file.write(json.dumps(job).encode() + b"\n")
-        file.writelines(lines)
-    with asked.open("rb") as calls, given.open("wb") as answers:
-        process = subprocess.Popen(
-            [sys.executable, "-s", "-S", "-P", "-B", str(WORKER), str(scratch)],
-            stdin=calls, stdout=answers, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        )  # fmt: skip
-        death = _wait(process, answers, number, limits)
-    with given.open("rb") as file:
-        first, *rest = file.read(limits.output).split(b"\n", number + 1)
-    try:
-        header = json.loads(first[:LONGEST_PROBLEM])
-    except ValueError:
-        header = {}
-    return death, header if isinstance(header, dict) else {}, rest[:-1]
+def _read_all(file: BinaryIO, limits: Limits, end: str) -> tuple[dict[str, Any], list[Outcome], Outcome]:
+    """The worker's records, which it wrote itself but for what is in an answer."""
+    header: dict[str, Any] = {}
+    outcomes: list[Outcome] = []
+    rest = f"sandbox: the worker ended early: {end}"
+    while len(head := file.read(16)) == 16:
+        kind, text = head[:1], file.read(int(head[1:]))
+        if kind == b"h":
+            header = json.loads(text)
+            rest = rest if any(header[layer] for layer in NEEDED) else UNLOCKED
+        elif kind == b"e":
+            rest = text.decode()
+        else:
+            outcomes.append(_read(text, limits) if kind == b"a" else Outcome(error=text.decode()))
+    return header, outcomes, Outcome(error=rest)
 
 
-def _wait(process: subprocess.Popen, answers: BinaryIO, number: int, limits: Limits) -> str:
-    """Wait as long as answers come; then kill whatever is left of the worker's process group, and say how it ended."""
-    written, since, end, pause, late = 0, time.monotonic(), math.inf, 0.001, False
+def _wait(process: subprocess.Popen, answers: BinaryIO, limits: Limits) -> str:
+    """Wait as long as answers come, then kill what is left of the worker's process group; how it ended."""
+    written, since, pause, late = 0, time.monotonic(), 0.001, False
     try:
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
             size, now = os.fstat(answers.fileno()).st_size, time.monotonic()
             if size > written:
-                if not written:  # the first line; whoever drips bytes has no more time than all answers have
-                    end = now + max(number, 1) * limits.wall
                 written, since = size, now
-            if now > end or now - since > (limits.wall if written else STARTING):
+            if now - since > limits.wall + STARTING:  # the worker itself ends a call after `wall` seconds
                 late = True
                 break
     finally:  # the leader is not reaped yet, so its number still names this group and no other
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
-    if late:
-        return f"time: no answer within {limits.wall if written else STARTING:g} s"
-    if code in (-signal.SIGKILL, -signal.SIGXCPU):
-        return f"killed: more than {limits.cpu} s of CPU time, or more memory than the machine has"
-    if code < 0:
-        return f"died: signal {-code}"
-    return f"died: exit code {code} without an answer"
+    return f"no answer within {limits.wall + STARTING:g} s" if late else f"exit code {code}"
 
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -252,9 +249,7 @@ def _harmless(text: str) -> str:
 
 
 def _read(line: bytes, limits: Limits) -> Outcome:
-    """An answer, believed in nothing: the worker may have been made to write anything."""
-    if len(line) > 30 * limits.values + 12 * (limits.printed + LONGEST_PROBLEM):
-        return Outcome(error="result: the answer is not one")
+    """An answer, trusted in nothing: the program may have made its process write anything."""
     try:
         value, error, printed = json.loads(line)
     except (ValueError, TypeError, RecursionError):

@@ -26,8 +26,9 @@ _NEVER = {
 }  # fmt: skip
 _ATTRIBUTES = re.compile(
     r"(gi|cr|ag|tb|co)_\w+|f_(back|builtins|code|globals|lasti|lineno|locals|trace\w*)|mro|format|format_map"
-    r"|with_traceback|ctypes|tofile|dump|ctypeslib|memmap|fromfile|genfromtxt|loadtxt|savetxt|savez\w*|DataSource"
+    r"|with_traceback|ctypes|tofile|ctypeslib|memmap|fromfile|genfromtxt|loadtxt|savetxt|savez\w*|DataSource"
     r"|Formatter|get_type_hints|ForwardRef|_evaluate|as_strided|update_wrapper|wraps|singledispatch\w*"
+    r"|view|getfield|setfield|setflags|byteswap|resize|frombuffer|fromstring|dump|nditer|recarray|chararray"
 )
 _METHODS = {"__init__", "__post_init__", "__call__", "__len__", "__lt__", "__eq__", "__hash__", "__contains__"}
 

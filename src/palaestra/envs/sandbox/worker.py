@@ -1,182 +1,220 @@
-"""The process in which a reward program runs: `python worker.py SCRATCH`, a job on stdin, answers on stdout.
+"""Parent of the processes in which reward programs run: `python worker.py SCRATCH`, calls on stdin, answers on stdout.
 
-The job is a line of JSON, then come the calls, a line each; the answer is a line about how it is locked in, then a line
-per call, `[value, error, printed]`, written at once so that whoever waits knows which call is running. It imports
-nothing of this package, and all that the program may import before it locks the door.
+The worker imports what the program may import, then forks one child for each call (for each key, if there is a
+memory). Rows and answers pass from file to file inside the kernel (`sendfile`): the worker never holds them, so no
+child can find another's row in its memory, and nothing that a child does reaches the answers to other rows.
+
+A record on stdin is a head of 16 characters, its kind and its size, then its bytes. The first is the job, the others
+are rows: `+` in a new child, `.` in the same child as the row before. Records on stdout have the same form: `h` (which
+layers hold), then for each row `a` (a child's answer, to be trusted in nothing) or `d` (how the child died), and `e`
+(why the rows that are left are not called).
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import importlib
+import gc
 import io
 import json
+import math
 import os
 import runpy
+import select
+import signal
 import sys
-import types
-from collections.abc import Iterator
+import time
 from typing import Any
 
-SAFE = (
-    "ArithmeticError", "AssertionError", "AttributeError", "BaseException", "Exception", "False", "FloatingPointError",
-    "IndexError", "KeyError", "LookupError", "NameError", "None", "NotImplementedError", "OverflowError",
-    "RuntimeError", "StopIteration", "True", "TypeError", "ValueError", "ZeroDivisionError", "__build_class__", "abs",
-    "all", "any", "bin", "bool", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "filter",
-    "float", "frozenset", "hash", "hex", "int", "isinstance", "issubclass", "iter", "len", "list", "map", "max", "min",
-    "next", "oct", "ord", "pow", "print", "property", "range", "repr", "reversed", "round", "set", "slice", "sorted",
-    "str", "sum", "tuple", "zip",
-)  # fmt: skip
-HIDDEN = {
-    "DataSource", "Formatter", "ForwardRef", "asarray_chkfinite", "fromfile", "fromregex", "genfromtxt",
-    "get_type_hints", "info", "load", "loadtxt", "memmap", "open_memmap", "save", "savetxt", "savez",
-    "savez_compressed", "show_config", "show_runtime", "singledispatch", "singledispatchmethod", "test",
-    "update_wrapper", "wraps",  # they open files, import, take names, or evaluate text
-}  # fmt: skip
+HERE = os.path.dirname(os.path.abspath(__file__))
+INPUT, OUTPUT, ERRORS, GO, DONE = range(5)
+"""Files of a child."""
+ENDING = 500
+"""Milliseconds that a child has to end after it closed its pipe."""
+FREE = 0.01
+"""Seconds of CPU time of each child that do not count: its start and end take about 2 ms."""
 
 
-class Printer:
-    """Stands in for stdout, which is where the answers go: keeps the first characters, forgets the rest."""
+class Child:
+    """A forked process that answers the calls of one key.
 
-    def __init__(self, most: int) -> None:
-        self.most, self.kept = most, ""
-
-    def write(self, text: str) -> int:
-        """Print."""
-        self.kept += text[: self.most - len(self.kept)]
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def take(self) -> str:
-        """What was printed since the last time."""
-        kept, self.kept = self.kept, ""
-        return kept
-
-
-def public(module: types.ModuleType) -> types.ModuleType:
-    """A module with nothing in it but what the other has on offer: no `statistics.sys`, no file functions.
-
-    It has another name, for `from numpy import lib` looks for a loaded `numpy.lib` where `numpy` has no `lib`.
+    Attributes:
+        pid: Its number.
+        given: File in which it finds a row.
+        answered: File in which it writes its answers.
+        taken: Bytes of `answered` that belong to earlier rows.
+        death: How it died; empty if that is only known once it was waited for, None as long as it answers.
     """
-    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
-    copy = types.ModuleType(f"sandboxed {module.__name__}")
-    for name in names:
-        value = vars(module).get(name)  # what is imported on demand only is left out
-        if (
-            value is not None
-            and name not in HIDDEN
-            and not name.startswith("__")
-            and not isinstance(value, types.ModuleType)
-        ):
-            setattr(copy, name, value)
-    if module.__name__ == "numpy":
-        copy.linalg = public(module.linalg)  # type: ignore[attr-defined]
-    return copy
+
+    def __init__(self, run: Any, cpu: float) -> None:
+        self.given, self.answered = os.memfd_create("given"), os.memfd_create("answered")
+        (go, self._go), (self._done, done) = os.pipe(), os.pipe()
+        self.taken = 0
+        self.death: str | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                keep(self.given, self.answered, go, done)
+                run(cpu)
+            finally:
+                os._exit(1)
+        os.close(go)
+        os.close(done)
+
+    def call(self, size: int, wall: float) -> int | None:
+        """Hand over the next `size` bytes of stdin as a row.
+
+        Returns:
+            Size of the answer in bytes, None if the child died or took longer than `wall` seconds.
+        """
+        os.ftruncate(self.given, 0)
+        os.lseek(self.given, 0, os.SEEK_SET)
+        send(self.given, 0, size)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._go, b".")
+        late = not select.select([self._done], [], [], wall)[0]
+        if late or not os.read(self._done, 1):
+            self.death = f"time: no answer within {wall:g} s" if late else ""
+            return None
+        return max(os.fstat(self.answered).st_size - self.taken, 0)
+
+    def take(self, size: int) -> None:
+        """Pass the latest answer on."""
+        send(1, self.answered, size, self.taken)
+        self.taken += size
+
+    def stop(self, cpu: int) -> float:
+        """End the child. One that closed its pipe is given time to end by itself, so that its exit code is known.
+
+        Returns:
+            Seconds of CPU time that it used, without the first `FREE` ones.
+        """
+        for _ in range(ENDING if self.death == "" else 0):
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+                break
+            time.sleep(0.001)
+        else:
+            self.death = self.death if self.death != "" else "died: closed its pipe to the worker"
+        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so its number is still its own
+        _, status, used = os.wait4(self.pid, 0)
+        self.death = self.death or _described(os.waitstatus_to_exitcode(status), cpu)
+        for file in (self.given, self.answered, self._go, self._done):
+            os.close(file)
+        return max(used.ru_utime + used.ru_stime - FREE, 0.0)
 
 
-def plain(value: Any, most: int) -> Any:
-    """A number, None or a list of them; NumPy's own included."""
-    if hasattr(value, "tolist") and type(value).__module__ == "numpy":
-        if getattr(value, "size", 1) > most:
-            raise TypeError(f"{value.size} values were returned; the limit is {most}")
-        value = value.tolist()
-    if value is None:
-        return None
-    if isinstance(value, bool | int | float):
-        return float(value)
-    if isinstance(value, list | tuple):
-        if len(value) > most:
-            raise TypeError(f"{len(value)} values were returned; the limit is {most}")
-        return [None if each is None else _number(each) for each in value]
-    raise TypeError(f"returned {type(value).__name__}; return a number, None or a list of them")
+def _described(code: int, cpu: int) -> str:
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):
+        return f"killed: more than {cpu} s of CPU time, or more memory than the machine has"
+    return f"died: signal {-code}" if code < 0 else f"died: exit code {code} without an answer"
 
 
-def _number(value: Any) -> float:
-    if hasattr(value, "item") and type(value).__module__ == "numpy":
-        value = value.item()
-    if not isinstance(value, bool | int | float):
-        raise TypeError(f"returned a list with {type(value).__name__}; return numbers")
-    return float(value)
+def keep(*files: int) -> None:
+    """Make `files` the child's input, output, GO and DONE, and close everything else but stderr."""
+    high = [os.dup2(file, 64 + number) for number, file in enumerate(files)]
+    for file, place in zip(high, (INPUT, OUTPUT, GO, DONE), strict=True):
+        os.dup2(file, place)
+    os.closerange(DONE + 1, 256)
 
 
-def describe(error: BaseException) -> str:
-    """`Type: message (line n)`, where n is the program's own last line."""
-    line, step = None, error.__traceback__
-    while step is not None:
-        line = step.tb_lineno if step.tb_frame.f_code.co_filename == "<program>" else line
-        step = step.tb_next
-    try:
-        text = str(error)
-    except BaseException:  # the program wrote that exception
-        text = "?"
-    return f"{type(error).__name__[:100]}: {text[:500]}" + (f" (line {line})" if line else "")
+def send(to: int, source: int, size: int, offset: int | None = None) -> None:
+    """Copy bytes from file to file without holding them."""
+    while size:
+        sent = os.sendfile(to, source, offset, size)
+        if not sent:
+            raise EOFError("a file of the sandbox is shorter than it should be")
+        size, offset = size - sent, None if offset is None else offset + sent
+
+
+def read(size: int) -> bytes:
+    """The next bytes of stdin and no more: a buffer would hold rows that are still to come."""
+    found = b""
+    while len(found) < size and (more := os.read(0, size - len(found))):
+        found += more
+    return found
+
+
+def tell(kind: str, text: str) -> None:
+    """Write a record."""
+    record = text.encode()
+    record = f"{kind}{len(record):15d}".encode() + record
+    while record:
+        record = record[os.write(1, record) :]
 
 
 def main() -> None:
-    """Read the job, lock the door, answer the calls."""
-    job = json.loads(sys.stdin.buffer.readline())
+    """Read the job, give up files and network, answer the calls."""
+    job = json.loads(read(int(read(16)[1:])))
     sys.path += job["path"]
-    printer: Any = Printer(job["printed"])
-    sys.stdout = sys.stderr = printer
-    calls = take_calls()
-    modules = dict(imports(job["modules"]))
-    offered = {name: public(module) for name, module in modules.items()} if job["screened"] else {}
-    confine = runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py"))["confine"]
-    holds = confine(sys.argv[1], layers=tuple(job["layers"]), **job["limits"])
-    answer(holds)
-    if not any(holds[layer] for layer in job["needs"]):
-        return
-    printer.take()
-    namespace: dict[str, Any] = {"__name__": "program"}
-    if job["screened"]:
-        safe = {name: getattr(builtins, name) for name in SAFE}
-        safe["__import__"] = lambda name, *rest: offered[name]  # only what passed the screen is asked for
-        namespace["__builtins__"] = safe
-    function, broken = None, None
-    try:
-        exec(compile(job["source"], "<program>", "exec"), namespace)
-        function = namespace[job["function"]]
-    except BaseException as error:
-        broken = describe(error)
-    memory: dict[str, Any] = {}
-    for line in calls:
-        arguments, fresh = json.loads(line)
-        if fresh:
-            memory = {}
-        try:
-            if function is None:
-                raise RuntimeError(broken)
-            value, problem = plain(function(*arguments, *([memory] if job["fold"] else [])), job["values"]), None
-        except BaseException as error:
-            value, problem = None, broken or describe(error)
-        answer([value, problem, printer.take()])
+    sys.stdout = sys.stderr = io.StringIO()  # whatever a module prints when it is imported is no answer
+    confine = runpy.run_path(os.path.join(HERE, "confine.py"))
+    offered = runpy.run_path(os.path.join(HERE, "offers.py"))["offer"](job["modules"])
+    program = runpy.run_path(os.path.join(HERE, "program.py"))
+    limits, layers = job["limits"], tuple(job["layers"])
+    memory = confine["address_space"]() + limits["memory"]
+    namespaces = confine["enter"](sys.argv[1], layers=layers)
+
+    def lock(cpu: float) -> bool:
+        seconds = max(math.ceil(cpu), 1)
+        return bool(confine["lock"](cpu=seconds, memory=memory, output=limits["output"], layers=layers))
+
+    holds = {"namespaces": namespaces, "seccomp": _try(lock)}
+    tell("h", json.dumps(holds))
+    if any(holds[layer] for layer in job["needs"]):
+        gc.freeze()  # a child copies no page only because it counted references there
+        serve(job, lambda cpu: program["run"](job, offered, lambda: lock(cpu)))
 
 
-def take_calls() -> Iterator[bytes]:
-    """All calls, read at once: the program finds an empty stdin, not those that are still to come."""
-    lines = iter(sys.stdin.buffer.readlines())
-    sys.stdin.close()
-    os.close(0)
-    os.open(os.devnull, os.O_RDONLY)  # gets the number that is free now, 0
-    sys.stdin = sys.__stdin__ = io.StringIO()  # type: ignore[misc, assignment]
-    return lines
+def _try(lock: Any) -> bool:
+    """Whether seccomp holds in a child."""
+    pid = os.fork()
+    if not pid:
+        os._exit(not lock(1))
+    return os.waitpid(pid, 0)[1] == 0
 
 
-def imports(names: list[str]) -> Iterator[tuple[str, types.ModuleType]]:
-    """Those of the modules that are there, while files can be opened."""
-    for name in names:
-        with contextlib.suppress(ImportError):
-            yield name, importlib.import_module(name)
-
-
-def answer(what: object) -> None:
-    """Write a line."""
-    line = json.dumps(what).encode() + b"\n"
-    while line:
-        line = line[os.write(1, line) :]
+def serve(job: dict[str, Any], run: Any) -> None:
+    """Answer the calls, each key in a child of its own."""
+    limits = job["limits"]
+    cpu, output, longest = limits["cpu"], limits["output"], job["longest"]
+    child: Child | None = None
+    dead: str | None = None
+    deaths, spent, written = 0, 0.0, 0
+    while head := read(16):
+        kind, size = head[:1], int(head[1:])
+        if kind == b"+":
+            spent += child.stop(cpu) if child else 0.0
+            child, dead = None, None
+        if dead is not None:
+            os.lseek(0, size, os.SEEK_CUR)
+            tell("d", f"not called: the worker died in this key ({dead})")
+            continue
+        if deaths >= limits["deaths"]:
+            tell("e", f"given up after {deaths} workers died")
+            break
+        answer = None
+        if spent < cpu:
+            child = child or Child(run, cpu - spent)
+            answer = child.call(size, limits["wall"])
+        else:  # the calls before used it up
+            os.lseek(0, size, os.SEEK_CUR)
+        if answer is None or child is None:
+            if child:
+                child.stop(cpu)
+            dead = child.death if child and child.death else _described(-signal.SIGKILL, cpu)
+            child, deaths, spent = None, deaths + 1, 0.0
+            tell("d", dead)
+        elif answer > longest:
+            tell("a", "")
+            child.taken += answer
+        elif written + answer > output:
+            tell("e", f"output: more than {output} bytes of answers")
+            break
+        else:
+            os.write(1, f"a{answer:15d}".encode())
+            child.take(answer)
+            written += answer
+    if child:
+        child.stop(cpu)
 
 
 if __name__ == "__main__":
