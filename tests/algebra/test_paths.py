@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import palaestra
+from palaestra.algebra.checksums import signed
 from palaestra.algebra.turns import Turns
 
 SOURCES = Path(palaestra.__file__).parent
@@ -48,5 +50,6 @@ def test_a_line_separator_in_a_name_ends_no_line(tmp_path: Path) -> None:
     journal.rewind(3)
     assert [line["iteration"] for line in journal.lines] == [0, 1, 2, 3]
     cache = tmp_path / "answers.jsonl"
-    cache.write_text('{"key": "k", "answer": "yes\u2028no"}\n', encoding="utf-8")
+    line = json.dumps(signed({"key": "k", "answer": "yes\u2028no"}), ensure_ascii=False)
+    cache.write_text(f"{line}\n", encoding="utf-8")
     assert AnswerCache(cache).answers == {"k": "yes\u2028no"}

@@ -151,3 +151,111 @@ def test_a_dry_run_needs_no_key_and_a_run_says_how_to_go_without(
     assert (code, "4 questions" in out, server.prompts) == (0, True, [])
     code, _, err = say("new.parquet", *asked, model=False)
     assert (code, "--key-env none" in err) == (2, True)
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    """Standard output of a command of the same program, as JSON."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*map(str, arguments), "--json"])
+    captured = capsys.readouterr()
+    assert ended.value.code in (0, None), captured.err
+    return json.loads(captured.out)
+
+
+@pytest.fixture
+def play(say: Any, server: Server) -> Path:
+    """Twenty tasks by two systems: `new` is always polite, every other answer of both is short."""
+    for name in ("old", "new"):
+        said = [("thanks " if name == "new" else "") + "go" * (1 + 9 * (n % 2)) for n in range(20)]
+        rows = {"group": range(20), "episode": [0] * 20, "turn": [0] * 20, "agent": ["a"] * 20}
+        Turns(rows | {"action": said, "task": [f"task {n}" for n in range(20)]}).save(f"{name}.parquet")
+    polite, short = "polite: {question: 'Is it polite?', weight: 1}", "short: {question: 'Short?', weight: 9}"
+    Path("rubric.yaml").write_text(f"{polite}\n{short}\n")
+
+    def respond(prompt: str, number: int) -> bytes:
+        yes = "gogo" not in prompt if "Short?" in prompt else "thanks" in prompt
+        if "Answer A" in prompt:
+            first, second = prompt.split("Answer B:")
+            said = "tie" if "Short?" in prompt else "A" if "thanks" in first else "B" if "thanks" in second else "tie"
+            return http(200, completion(f"VERDICT: {said}"))
+        return http(200, completion(f"VERDICT: {'yes' if yes else 'no'}"))
+
+    server.respond = respond
+    return Path("out/verdicts.parquet")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+def test_evaluate_gives_the_weighted_score_of_what_judge_wrote(
+    kind: str, say: Any, play: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """short has weight 9, polite 1: (9·½ + 1) against 9·½, where the plain mean of the rows is ¾ against ¼."""
+    say("new=new.parquet", "old=old.parquet")
+    file = play.with_suffix(f".{kind}")
+    table = pl.read_parquet(play)
+    {"parquet": table.write_parquet, "csv": table.write_csv, "jsonl": table.write_ndjson}[kind](file)
+    for option in ([], ["--score", "value"], ["--score", "score"]):
+        rows = {row["system"]: row for row in command(capsys, "evaluate", file, "--baseline", "old", *option)}
+        assert rows["new"]["score"]["mean"] == pytest.approx(5.5)
+        assert rows["old"]["score"]["mean"] == pytest.approx(4.5)
+        assert rows["new"]["tasks"] == 20
+    polite = {row["system"]: row["score"]["mean"] for row in command(capsys, "evaluate", file, "--score", "polite")}
+    assert polite == {"new": 1.0, "old": 0.0}
+
+
+def test_an_item_without_a_verdict_is_an_error_and_no_zero(
+    say: Any, play: Path, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    respond = server.respond
+    server.respond = lambda prompt, number: (
+        http(200, completion("perhaps")) if "thanks" in prompt and "Short?" in prompt else respond(prompt, number)
+    )
+    assert say("new=new.parquet", "old=old.parquet")[0] == 1
+    rows = {row["system"]: row for row in command(capsys, "evaluate", play)}
+    assert rows["new"]["score"]["mean"] is None
+    assert rows["new"]["errors"] == {"judge": 20}
+    assert rows["old"]["score"]["mean"] == pytest.approx(4.5)
+
+
+def test_verdicts_of_several_criteria_without_weights_are_refused(
+    say: Any, play: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say("new.parquet")
+    pl.read_parquet(play).drop("score").write_parquet("plain.parquet")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["evaluate", "plain.parquet", "--score", "value"])
+    assert ended.value.code == 2
+    assert "2 criteria without a column score" in capsys.readouterr().err
+
+
+def test_a_rerun_keeps_what_was_paid(say: Any, play: Path) -> None:
+    say("new.parquet", "--price-in", 1, "--price-out", 2)
+    first = pl.read_parquet(play)
+    assert first["tokens"].sum() == 40 * 110
+    assert first["cost"].sum() > 0
+    say("new.parquet", "--price-in", 1, "--price-out", 2)
+    again = pl.read_parquet(play)
+    assert again.select("item", "tokens", "cost").equals(first.select("item", "tokens", "cost"))
+
+
+def test_the_file_of_judge_is_audited_and_learned_from_as_it_is(
+    say: Any, play: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The longer answer of a task is the less short one, so the judge of shortness follows length."""
+    say("new=new.parquet", "old=old.parquet")
+    table = pl.read_parquet(play)
+    assert table["length"].to_list() == table["response"].str.len_chars().to_list()
+    (told,) = command(capsys, "audit-judge", play)
+    found = {each["audit"]: each for each in told["findings"]}
+    assert found.keys() == {"parsing", "ties", "drift", "nuisance length"}
+    assert found["nuisance length"]["numbers"]["groups"] == 20
+    assert found["nuisance length"]["numbers"]["rows"] == 80
+    assert found["ties"]["numbers"]["tied"] == 0.5  # of `short`, not of `polite`
+    learned = command(capsys, "fit-reward", play, "--out", "rm", "--epochs", 1, "--held-out", "0.2")
+    assert learned["learned"] == {"what": "labels", "rows": 32, "held_out": 8, "keys": 4}
+
+
+def test_comparisons_of_judge_are_pairs_to_learn_from(say: Any, play: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say("new=new.parquet", "old=old.parquet", "--baseline", "old")
+    assert pl.read_parquet(play)["score"].unique().to_list() == [pytest.approx(0.9 * 0.5 + 0.1)]
+    learned = command(capsys, "fit-reward", play, "--out", "rm", "--epochs", 1, "--held-out", "0.2")
+    assert learned["learned"] == {"what": "pairs", "rows": 16, "held_out": 4, "keys": 4}

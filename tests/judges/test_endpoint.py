@@ -22,6 +22,8 @@ from tests.judges.fake_endpoint import YES, Server, http, questions
 from palaestra.agents.backends.breaker import OutageError
 from palaestra.errors import DamagedFileError, InputError, StorageError
 from palaestra.judges import Budget, Endpoint, Judged, Ledger
+from palaestra.judges.asking import Reply
+from palaestra.judges.ledger import Spent
 from palaestra.judges.rubric import items_of
 
 
@@ -186,6 +188,76 @@ def test_a_ledger_that_is_none_and_one_that_is_in_use(tmp_path: Path) -> None:
         Ledger(tmp_path / "calls.sqlite")
     first.close()
     Ledger(tmp_path / "calls.sqlite").close()
+
+
+def written(path: Path, number: int = 200) -> Path:
+    """A ledger of so many answers."""
+    ledger = Ledger(path)
+    for each in range(number):
+        held = Spent(1, 20, 0.1)
+        row = ledger.send(f"key {each}", 10, 10, 0.1)
+        ledger.settle(row, f"key {each}", "said", Reply("VERDICT: no " * 30, None, 5, 2, 0.25, 1.0), held)
+    ledger.close()
+    return path
+
+
+def run_sql(path: Path, text: str) -> None:
+    base = sqlite3.connect(path)
+    base.execute(text)
+    base.commit()
+    base.close()
+
+
+def test_a_damaged_ledger_is_named_with_the_cure(tmp_path: Path) -> None:
+    path = written(tmp_path / "calls.sqlite")
+    data = bytearray(path.read_bytes())
+    data[4 * 4096 : 8 * 4096] = bytes([0xAB]) * 4 * 4096
+    path.write_bytes(data)
+    with pytest.raises(DamagedFileError, match=r"calls.sqlite: .*damaged.*backup.*paid for again"):
+        Ledger(path)
+    run_sql(tmp_path / "other.sqlite", "CREATE TABLE calls (name TEXT)")
+    with pytest.raises(DamagedFileError, match=r"other.sqlite: not a ledger"):
+        Ledger(tmp_path / "other.sqlite")
+
+
+def test_a_ledger_that_is_damaged_while_it_is_open_is_named(tmp_path: Path) -> None:
+    ledger = Ledger(written(tmp_path / "calls.sqlite"))
+    ledger._base.execute("DROP TABLE calls")
+    with pytest.raises(DamagedFileError, match=r"calls.sqlite: .*damaged"):
+        ledger.known(["key 1"])
+
+
+@pytest.mark.parametrize(
+    "change", ["answer = 'VERDICT: yes'", "cost = 0", "state = 'lost'", "key = 'key 4'", "tokens_in = 'x'"]
+)
+def test_a_row_of_the_ledger_that_was_edited_is_named_and_can_be_deleted(change: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "calls.sqlite")
+    run_sql(path, f"UPDATE calls SET {change} WHERE id = 17")
+    with pytest.raises(DamagedFileError, match="row 17 of calls was changed") as told:
+        Ledger(path)
+    run_sql(path, str(told.value).rsplit('"', 2)[1])
+    left = Ledger(path)
+    assert left.spent.calls == 199
+    assert set(left.known(["key 16", "key 15"])) == {"key 15"}
+
+
+def test_what_was_paid_is_told_by_the_runs_that_find_it(server: Server, tmp_path: Path) -> None:
+    """A run, a rerun, and one that asks again for what was lost: each tells all that its questions took."""
+    path = tmp_path / "calls.sqlite"
+    server.delay = 0.5
+    first = server.ask(ledger=path, timeout=0.1, price_in=1.0, retries=0)
+    (lost,) = first.ask(questions(1))
+    first.ledger.close()
+    server.delay = 0.0
+    for again, new in ((True, 110), (False, 0)):
+        asker = server.ask(ledger=path, price_in=1.0, again=again)
+        before = asker.ledger.spent.tokens
+        (reply,) = asker.ask(questions(1))
+        assert asker.ledger.spent.tokens - before == new
+        assert reply.tokens_in + reply.tokens_out == asker.ledger.spent.tokens == first.ledger.spent.tokens + 110
+        assert reply.cost == pytest.approx(asker.ledger.spent.cost)
+        assert (lost.text, reply.text, reply.known) == (None, "VERDICT: yes", not again)
+        asker.ledger.close()
 
 
 def test_impossible_options_are_named() -> None:

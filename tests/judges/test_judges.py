@@ -100,6 +100,18 @@ def test_what_was_asked_is_not_asked_again(endpoint: Endpoint, tmp_path: Path) -
     assert "polite" not in path.read_text().split("answer")[0]
 
 
+def test_an_answer_that_was_edited_in_the_cache_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    AnswerCache(path).add({"a": "VERDICT: no", "b": "VERDICT: no"})
+    whole = path.read_text()
+    for edited in (whole.replace("no", "yes", 1), whole.replace('"checksum"', '"other"', 1)):
+        path.write_text(edited)
+        with pytest.raises(StorageError, match=r"answers.jsonl, line 1: the answer was changed.*delete the line"):
+            AnswerCache(path)
+    path.write_text(whole.split("\n", 1)[1])
+    assert AnswerCache(path).answers == {"b": "VERDICT: no"}
+
+
 def test_equal_questions_are_asked_once(endpoint: Endpoint) -> None:
     same = play(2).with_column(action=["search", "thanks"] * 2)
     assert judge(same, ITEMS, endpoint.policy()).frame.height == 4

@@ -51,7 +51,7 @@ def check(directory: Path, sealed: Mapping[str, Mapping[str, Any]], by: str, fix
 
 def signed(data: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON object with its own checksum, under "checksum"."""
-    return {**data, "checksum": _digest(data)}
+    return {**data, "checksum": digest(data)}
 
 
 def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
@@ -60,11 +60,12 @@ def check_signed(data: Mapping[str, Any], path: Path, fix: str) -> None:
     Raises:
         StorageError: it was changed; names the file and the fix.
     """
-    if "checksum" in data and data["checksum"] != _digest(data):
+    if "checksum" in data and data["checksum"] != digest(data):
         raise StorageError(f"{path} was changed after it was written: restore it from a backup, or {fix}")
 
 
-def _digest(data: Mapping[str, Any]) -> str:
+def digest(data: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON object without its field "checksum", in hexadecimal digits."""
     rest = {name: value for name, value in data.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode(errors="replace")).hexdigest()
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palaestra.agents.base import Policy, Request
+from palaestra.algebra.checksums import digest, signed
 from palaestra.algebra.files import open_to_append
 from palaestra.envs.base import Observation
 from palaestra.errors import InputError, StorageError
@@ -26,9 +27,10 @@ class AnswerCache:
     """Answers by (policy, prompt, number of the vote), in memory and, with a path, as a line of JSON each.
 
     Only answers that could be read are kept; a line that is not whole, such as the last one after a crash, is skipped.
+    Every line has a checksum.
 
     Raises:
-        StorageError: the file cannot be read or written.
+        StorageError: the file cannot be read or written, or a line was changed after it was written.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -40,12 +42,18 @@ class AnswerCache:
             lines = self.path.read_text("utf-8").split("\n")  # splitlines would also split inside a text, at U+2028
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{self.path}: not a readable cache of answers ({error})") from error
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
-                self.answers[str(entry["key"])] = str(entry["answer"])
-            except (ValueError, TypeError, KeyError):
+                key, answer, checksum = str(entry["key"]), str(entry["answer"]), entry.get("checksum")
+            except (ValueError, TypeError, KeyError, AttributeError):
                 continue
+            if checksum != digest(entry):
+                raise StorageError(
+                    f"{self.path}, line {number}: the answer was changed after it was written. Restore the file from a "
+                    "backup, or delete the line, and its question is asked again"
+                )
+            self.answers[key] = answer
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -65,7 +73,8 @@ class AnswerCache:
             torn = self.path.exists() and self.path.stat().st_size > 0 and not self.path.read_bytes().endswith(b"\n")
             with open_to_append(self.path) as file:
                 file.write("\n" * torn)
-                file.writelines(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in entries.items())
+                rows = (signed({"key": key, "answer": answer}) for key, answer in entries.items())
+                file.writelines(json.dumps(row) + "\n" for row in rows)
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {error}") from error
 
@@ -74,7 +83,8 @@ class AnswerCache:
 class Reply:
     """What came of one question: its text, or why there is none, and what all attempts at it took.
 
-    known: it was known already, so nothing was asked and nothing was spent.
+    known: it was known already, so nothing was asked now. What it takes is then what it took when it was asked (of a
+    ledger), or nothing (of a cache, or of a question that stands there twice).
     """
 
     text: str | None = None

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ class Endpoint:
         cannot exceed without retries.
         """
         bodies = {_key(self.body(prompt, vote)): prompt for prompt, vote in dict.fromkeys(prompts)}
-        known = self._known(list(bodies))
+        known = self._answered(self.ledger.known(list(bodies)))
         open_ = [prompt for key, prompt in bodies.items() if key not in known]
         sent = sum(len(prompt.encode(errors="replace")) // LETTERS + 8 for prompt in open_)
         said = len(open_) * self.max_tokens // 2
@@ -209,8 +209,13 @@ class Endpoint:
         secret = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
         bodies = [self.body(prompt, vote) for prompt, vote in prompts]
         keys = [_key(body) for body in bodies]
-        found = self._known(keys)
-        open_ = {key: (prompt, body) for key, (prompt, _), body in zip(keys, prompts, bodies) if key not in found}
+        before = self.ledger.known(keys)
+        found = self._answered(before)
+        open_ = {
+            key: _Job(key, body, self.most(prompt), reply=_paid(before.get(key)))
+            for key, (prompt, _), body in zip(keys, prompts, bodies)
+            if key not in found
+        }
         progress = Progress(len(set(keys)), len(found))
         if open_:
             _run(self._all(open_, found, progress, secret))
@@ -222,16 +227,16 @@ class Endpoint:
             first.add(key)
         return replies
 
-    def _known(self, keys: Sequence[str]) -> dict[str, Reply]:
-        found = self.ledger.known(keys)
+    def _answered(self, found: Mapping[str, Reply]) -> dict[str, Reply]:
+        """What need not be asked; with `again` what is lost is."""
         return {key: reply for key, reply in found.items() if not (self.again and reply.text is None)}
 
     async def _all(
-        self, open_: Mapping[str, tuple[str, bytes]], found: dict[str, Reply], progress: Progress, secret: str
+        self, open_: Mapping[str, _Job], found: dict[str, Reply], progress: Progress, secret: str
     ) -> None:
         wire, gate = Wire(self.base_url, secret), _Gate(self.budget, self.ledger)
         breaker = Breaker(patience=self.patience, wait=self.wait, longest_wait=self.longest_wait)
-        jobs = deque(_Job(key, body, self.most(prompt)) for key, (prompt, body) in open_.items())
+        jobs = deque(open_.values())
         left, more = len(jobs), asyncio.Event()
 
         def back(job: _Job) -> None:
@@ -305,7 +310,7 @@ class Endpoint:
         if secret:
             reply.error = reply.error and rules.without(secret, reply.error)
             reply.text = reply.text and rules.without(secret, reply.text, shortest=rules.SHORTEST_KEY)
-        self.ledger.settle(number, result.state, reply, job.most)
+        self.ledger.settle(number, job.key, result.state, reply, job.most)
         gate.leave(result.pause or 0.0)
         if result.absent:
             breaker.failed(reply.error or "", probe=probe)
@@ -460,6 +465,11 @@ class _Gate:
             done.set_result(None)
         except StorageError as error:
             done.set_exception(error)
+
+
+def _paid(before: Reply | None) -> Reply:
+    """What a question took before it is asked again."""
+    return Reply() if before is None else replace(before, text=None, error=None, known=False)
 
 
 def _key(body: bytes) -> str:

@@ -213,15 +213,35 @@ class Judged:
         """
         numbered = rows.with_columns(item=pl.int_range(pl.len(), dtype=pl.UInt32))
         found = self.verdicts(numbered, reference=reference, condition=condition)
-        if reference is None:
-            values = aggregate(found, how=self.how, ties=self.ties)
-        else:
-            each = aggregate(found, by=("item", "criterion", "judge", "order"), how=self.how, ties=self.ties)
-            values = both_orders(each)
-        weight = pl.col("criterion").replace_strict(self.weights, return_dtype=pl.Float64)
-        whole = (pl.col("value") * weight).sum() / (1.0 if reference is None else weight.sum())
-        sums = values.group_by("item").agg(score=pl.when(pl.col("value").null_count() == 0).then(whole))
+        sums = item_scores(found, self.weights, how=self.how, ties=self.ties)
         return numbered.select("item").join(sums, on="item", how="left", maintain_order="left")["score"]
+
+
+def item_scores(
+    verdicts: pl.DataFrame, weights: Mapping[str, float] | None = None, *, how: How = "mean", ties: Ties = "missing"
+) -> pl.DataFrame:
+    """Score of every item of a table of verdicts: `item`, `score`.
+
+    Args:
+        verdicts: `VERDICTS` after `item`.
+        weights: By criterion; one that has none counts 1.
+        how, ties: What becomes of several votes (`aggregate`).
+
+    Returns:
+        Σ weight · value over the criteria. Of comparisons (verdicts with an `order`) it is the weighted mean of both
+        orders, a probability. Null where one criterion, or one of its orders, has no value.
+    """
+    compared = bool(verdicts["order"].is_not_null().any())
+    if compared:
+        each = aggregate(verdicts, by=("item", "criterion", "judge", "order"), how=how, ties=ties)
+        values = both_orders(each)
+    else:
+        values = aggregate(verdicts, how=how, ties=ties)
+    weight = pl.col("criterion").replace_strict(dict(weights or {}), default=1.0, return_dtype=pl.Float64)
+    whole = (pl.col("value") * weight).sum() / (weight.sum() if compared else 1.0)
+    return values.group_by("item", maintain_order=True).agg(
+        score=pl.when(pl.col("value").null_count() == 0).then(whole)
+    )
 
 
 def text_of(rows: pl.DataFrame, name: str, *, needed: bool = True) -> list[Any]:

@@ -3,6 +3,7 @@
 SQLite with a write-ahead log: whatever happens to the process, what was written is there. A row is written before a
 request is sent and completed when its answer is there; one that was never completed may have been paid for, so it
 counts as the most it can have taken, and is not sent again unless somebody says so. Neither prompts nor keys are kept.
+Every row has a checksum, so that neither an edited answer nor an edited price is believed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from palaestra.algebra.checksums import digest
 from palaestra.algebra.files import refuse_link
 from palaestra.errors import DamagedFileError, StorageError
 from palaestra.judges.asking import Reply
@@ -26,8 +28,15 @@ REFUSED: Final = "refused"
 
 _TABLE = """CREATE TABLE IF NOT EXISTS calls (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL, state TEXT NOT NULL, tokens_in INTEGER NOT NULL,
-    tokens_out INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL DEFAULT 0, answer TEXT, error TEXT)"""
+    tokens_out INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL, answer TEXT, error TEXT,
+    checksum TEXT NOT NULL)"""
+_COLUMNS = ("key", "state", "tokens_in", "tokens_out", "cost", "seconds", "answer", "error")
+"""What a row's checksum covers."""
+_READ = f"SELECT {', '.join(_COLUMNS)} FROM calls"
+_SETTLED = ("state", "tokens_in", "tokens_out", "cost", "seconds", "answer", "error", "checksum")
 _ROWS = 500
+_OUTSIDE = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "IOERR", "FULL", "PERM", "AUTH")
+"""SQLite's errors that say nothing about what the file holds."""
 
 
 @dataclass
@@ -42,11 +51,15 @@ class Spent:
 class Ledger:
     """The calls of one or many runs, by the digest of what was sent. One process writes at a time.
 
-    path: None keeps them in memory. `spent`: all of its calls.
+    Args:
+        path: The file; None keeps the calls in memory.
+
+    Attributes:
+        spent: What all calls of the file took.
 
     Raises:
-        DamagedFileError: the file is something else.
-        StorageError: it cannot be written, it is a link, or another process has it.
+        DamagedFileError: The file is something else or damaged, or a row was changed after it was written.
+        StorageError: The file cannot be written, is a link, or another process has it.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -57,47 +70,63 @@ class Ledger:
                 for end in ("", "-wal", "-shm", "-journal"):  # SQLite writes to these
                     refuse_link(f"{path}{end}")
             self._base = sqlite3.connect(str(path or ":memory:"), isolation_level=None, timeout=1.0)
+        except (sqlite3.Error, OSError) as error:
+            raise self._unusable(error) from error
+        try:
             self._base.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.execute("PRAGMA synchronous=NORMAL")
             self._base.execute(_TABLE)
             self._base.execute("CREATE INDEX IF NOT EXISTS by_key ON calls (key)")
-            self._base.execute("UPDATE calls SET state = ? WHERE state = ?", (LOST, SENT))
-            found = self._base.execute("SELECT count(*), sum(tokens_in + tokens_out), sum(cost) FROM calls").fetchone()
-        except sqlite3.OperationalError as error:
-            why = "another process has it" if "locked" in str(error) else str(error)
-            raise StorageError(f"{path}: cannot be used as a ledger of calls ({why})") from error
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise DamagedFileError(f"{path}: not a ledger of calls ({error})") from error
-        self.spent = Spent(found[0], found[1] or 0, found[2] or 0.0)
+            (fault,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
+            if fault != "ok":  # e.g. an index that lacks answers, so that they would be paid for twice
+                raise sqlite3.DatabaseError(fault)
+            self.spent = self._checked()
+        except (sqlite3.Error, DamagedFileError) as error:
+            self._base.close()  # its lock would keep out whoever mends the file
+            if isinstance(error, DamagedFileError):
+                raise
+            raise self._unusable(error) from error
 
     def known(self, keys: Sequence[str]) -> dict[str, Reply]:
-        """What came of these: answers, and calls that are lost; those that were refused may be sent again."""
+        """Replies to these questions so far: answers, and calls that are lost. Refused ones may be sent again.
+
+        Each has the tokens, the cost and the seconds of all calls of its question.
+
+        Raises:
+            DamagedFileError: The file was damaged since it was opened.
+        """
         found: dict[str, Reply] = {}
-        for begin in range(0, len(keys), _ROWS):
-            some = keys[begin : begin + _ROWS]
-            query = (
-                f"SELECT key, state, answer, error FROM calls WHERE key IN ({','.join('?' * len(some))}) ORDER BY id"
-            )
-            for key, state, answer, error in self._base.execute(query, some):
-                if state == SAID or (state == LOST and key not in found):
-                    why = error or ("no answer came before its run ended" if state == LOST else None)
-                    found[key] = Reply(answer, why, known=True)
+        try:
+            for begin in range(0, len(keys), _ROWS):
+                some = keys[begin : begin + _ROWS]
+                query = f"{_READ} WHERE state IN (?, ?) AND key IN ({','.join('?' * len(some))}) ORDER BY id"
+                for row in self._base.execute(query, (SAID, LOST, *some)):
+                    key, state, tokens_in, tokens_out, cost, seconds, answer, error = row
+                    reply = found.setdefault(key, Reply(known=True))
+                    reply.tokens_in, reply.tokens_out = reply.tokens_in + tokens_in, reply.tokens_out + tokens_out
+                    reply.cost, reply.duration = reply.cost + cost, reply.duration + seconds
+                    if state == SAID or reply.text is None:
+                        why = error or ("no answer came before its run ended" if state == LOST else None)
+                        reply.text, reply.error = answer, why
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
         return found
 
     def send(self, key: str, most_in: int, most_out: int, cost: float) -> int:
         """Write that a call is under way and what it can take at most; its number. Call this and `commit` before."""
         self._add(1, most_in + most_out, cost)
-        query = "INSERT INTO calls (key, state, tokens_in, tokens_out, cost) VALUES (?, ?, ?, ?, ?)"
-        return int(self._write(query, (key, SENT, most_in, most_out, cost)).lastrowid or 0)
+        row = (key, SENT, most_in, most_out, float(cost), 0.0, None, None)
+        query = f"INSERT INTO calls ({', '.join(_COLUMNS)}, checksum) VALUES ({','.join('?' * (len(row) + 1))})"
+        return int(self._write(query, (*row, _checksum(row))).lastrowid or 0)
 
-    def settle(self, number: int, state: State, reply: Reply, held: Spent) -> None:
-        """Write what came of a call. held: what `send` was told; a lost one keeps it."""
+    def settle(self, number: int, key: str, state: State, reply: Reply, held: Spent) -> None:
+        """Write what came of a call. key, held: what `send` was told; a lost call keeps `held` as its price."""
         took = (held.tokens, 0, held.cost) if state == LOST else (reply.tokens_in, reply.tokens_out, reply.cost)
         self._add(0, took[0] + took[1] - held.tokens, took[2] - held.cost)
-        columns = ("state", "seconds", "answer", "error", "tokens_in", "tokens_out", "cost")
-        query = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"
-        self._write(query, (state, reply.duration, reply.text, reply.error, *took, number))
+        row = (key, state, *took[:2], float(took[2]), float(reply.duration), reply.text, reply.error)
+        query = f"UPDATE calls SET {', '.join(f'{name} = ?' for name in _SETTLED)} WHERE id = ?"
+        self._write(query, (*row[1:], _checksum(row), number))
 
     def commit(self) -> None:
         """Make sure of all that was written; a call that `send` wrote down may be sent now."""
@@ -108,6 +137,34 @@ class Ledger:
         """Let others have the file."""
         self.commit()
         self._base.close()
+
+    def _checked(self) -> Spent:
+        """Check every row and sum what the calls took. Calls that were under way become lost ones."""
+        spent, lost = Spent(), []
+        for number, checksum, *row in self._base.execute(_READ.replace("SELECT", "SELECT id, checksum,", 1)):
+            if checksum != _checksum(row):
+                raise DamagedFileError(
+                    f"{self.path}: row {number} of calls was changed after it was written. Restore the file from a "
+                    f"backup, or delete the row, and its question is asked and paid for again: "
+                    f'sqlite3 "{self.path}" "DELETE FROM calls WHERE id = {number}"'
+                )
+            spent.calls, spent.tokens, spent.cost = spent.calls + 1, spent.tokens + row[2] + row[3], spent.cost + row[4]
+            if row[1] == SENT:
+                row[1] = LOST
+                lost.append((LOST, _checksum(row), number))
+        self._base.executemany("UPDATE calls SET state = ?, checksum = ? WHERE id = ?", lost)
+        return spent
+
+    def _unusable(self, error: Exception) -> StorageError:
+        """What to say of a file that SQLite cannot use."""
+        name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
+        if name.startswith(_OUTSIDE) or isinstance(error, OSError):
+            why = "another process has it" if name.startswith(("BUSY", "LOCKED")) else str(error)
+            return StorageError(f"{self.path}: cannot be used as a ledger of calls ({why})")
+        return DamagedFileError(
+            f"{self.path}: not a ledger of calls, or a damaged one ({' '.join(str(error).split())}). Restore it from a "
+            "backup, or name another file; what only this one knows is then asked and paid for again"
+        )
 
     def _add(self, calls: int, tokens: int, cost: float) -> None:
         self.spent.calls, self.spent.tokens = self.spent.calls + calls, self.spent.tokens + tokens
@@ -120,3 +177,7 @@ class Ledger:
             return self._base.execute(query, values)
         except sqlite3.Error as error:
             raise StorageError(f"{self.path}: cannot write the ledger of calls ({error})") from error
+
+
+def _checksum(row: Sequence[object]) -> str:
+    return digest(dict(zip(_COLUMNS, row, strict=True)))

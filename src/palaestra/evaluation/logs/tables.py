@@ -1,7 +1,8 @@
 """Tables: our own (Parquet, CSV, JSONL with a column `task`), and TRL's completions (`completions_*.parquet`).
 
 An own table keeps every column it has (in JSONL, if `episode` is one of them; else what is unknown is metadata). One
-without `episode` has an episode per row; a column `score` is the reward if there is none.
+without `episode` has an episode per row; a column `score` is the reward if there is none. Verdicts of a judge, as
+`palaestra judge` writes them, become a row per judged item (`verdicts`).
 
 TRL logs rewards per function and not their sum: the reward here is their sum, as with TRL's own default weights, and
 each stands in `score.NAME`. Nothing is ever unpickled: Parquet holds numbers, texts and lists.
@@ -25,6 +26,7 @@ from palaestra.evaluation.logs.readers import READERS, Reader
 from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import plain, system_of, with_system
+from palaestra.evaluation.logs.verdicts import VERDICT, is_verdicts, per_item
 
 
 @READERS.register("parquet")
@@ -47,7 +49,7 @@ def rows() -> Reader:
 
 def fits(record: dict[str, Any]) -> bool:
     """A row of a table: a task, and something that was measured."""
-    return "task" in record and bool({"success", "score", "reward"} & record.keys())
+    return "task" in record and (bool({"success", "score", "reward"} & record.keys()) or is_verdicts(record))
 
 
 def _schema(path: Path) -> dict[str, pl.DataType]:
@@ -63,7 +65,7 @@ def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
     rows.names = tuple(schema)
     if rows.columns is None or is_trl(list(schema)):
         return None
-    looked_at = {name.casefold() for name in rows.columns}
+    looked_at = {name.casefold() for name in rows.columns} | (VERDICT if is_verdicts(schema) else set())
     unnamed = not rows.system and "system" not in schema
     found = [
         name
@@ -136,7 +138,7 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return own(in_range(with_system(make(), rows), rows))
+        return own(in_range(with_system(per_item(make()), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)

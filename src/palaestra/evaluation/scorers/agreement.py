@@ -22,11 +22,14 @@ def krippendorff_alpha(
     ratings: Any,
     *,
     measure: Level = "nominal",
+    units: Sequence[Any] | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
     """alpha = 1 - observed / expected disagreement of pairs of ratings, with a bootstrap interval over items.
+
+    units: of each item what it has in common with others (a prompt); the bootstrap then draws those.
 
     ratings: float[raters, items], numbers of categories or values; NaN: not rated. An item with one rating leaves.
     measure: what two ratings are apart: "nominal" 0 or 1, "interval" (a - b)², "ordinal" the squared distance of their
@@ -44,7 +47,8 @@ def krippendorff_alpha(
     table = np.asarray(ratings, float)
     if table.ndim != 2 or np.isinf(table).any():
         raise InputError(f"krippendorff_alpha: ratings of shape {table.shape}, expected finite [raters, items]")
-    table = table[:, np.isfinite(table).sum(0) > 1]
+    rated = np.isfinite(table).sum(0) > 1
+    table, of = table[:, rated], _families(units, rated, "krippendorff_alpha")
     if not table.shape[1]:
         raise InputError("krippendorff_alpha: no item has two ratings; alpha compares ratings of the same item")
     seen = np.isfinite(table)
@@ -54,15 +58,24 @@ def krippendorff_alpha(
     counts = counts.reshape(table.shape[1], len(values))
     alpha = float(_alpha(counts, np.ones((1, len(counts))), values, measure)[0])
     rng = np.random.default_rng(seed)
+    size = int(of.max()) + 1
     step = max(1, _BLOCK // max(counts.size, 1))
     drawn = [np.empty(0)]
     for start in range(0, resamples, step):
-        weight = rng.multinomial(len(counts), np.full(len(counts), 1 / len(counts)), min(step, resamples - start))
+        weight = rng.multinomial(size, np.full(size, 1 / size), min(step, resamples - start))[:, of]
         drawn.append(_alpha(counts, weight.astype(float), values, measure))
     low, high = _ends(np.concatenate(drawn), level)
-    return Estimate(
-        alpha, low, high, int(seen.sum()), len(counts), 1, "bootstrap over items", caution=_few(len(counts))
-    )
+    what = "items" if units is None else "units"
+    return Estimate(alpha, low, high, int(seen.sum()), size, 1, f"bootstrap over {what}", caution=_few(size))
+
+
+def _families(units: Sequence[Any] | None, kept: np.ndarray, what: str) -> np.ndarray:
+    """int[kept items]: codes of the units, without any the item itself."""
+    if units is None:
+        return np.arange(int(kept.sum()))
+    if len(units) != len(kept):
+        raise InputError(f"{what}: {len(units)} units for {len(kept)} items; give one for each")
+    return np.unique(np.asarray([str(unit) for unit in units])[kept], return_inverse=True)[1]
 
 
 def _alpha(counts: np.ndarray, weight: np.ndarray, values: np.ndarray, measure: Level) -> np.ndarray:
@@ -88,6 +101,7 @@ def cohen_kappa(
     b: Sequence[Any] | np.ndarray,
     *,
     weights: Weights | None = None,
+    units: Sequence[Any] | None = None,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -96,7 +110,8 @@ def cohen_kappa(
 
     weights: None: w is 1 off the diagonal; "linear", "quadratic": |i - j| and its square, in steps between the sorted
     categories (of numbers 1, 2, 5 the steps are 1), as scikit-learn. An item that one of them left out leaves. NaN if
-    both always say the same one thing.
+    both always say the same one thing. units: of each item what it has in common with others (a prompt); the bootstrap
+    then draws those.
 
     Raises:
         InputError: lengths differ, or nothing was judged by both.
@@ -108,18 +123,28 @@ def cohen_kappa(
         known("cohen_kappa", "weights", weights, get_args(Weights))
     if len(a) != len(b):
         raise InputError(f"cohen_kappa: {len(a)} and {len(b)} verdicts; give one of each per item, null where missing")
-    pairs = [(x, y) for x, y in zip(a, b, strict=True) if not (_missing(x) or _missing(y))]
+    kept = np.array([not (_missing(x) or _missing(y)) for x, y in zip(a, b, strict=True)], bool)
+    pairs = [(x, y) for x, y, known_ in zip(a, b, kept, strict=True) if known_]
     if not pairs:
         raise InputError("cohen_kappa: no item was judged by both")
     names = {name: i for i, name in enumerate(sorted({each for pair in pairs for each in pair}))}
     k = len(names)
-    table = np.bincount([names[x] * k + names[y] for x, y in pairs], minlength=k * k).astype(float)
+    cell = np.array([names[x] * k + names[y] for x, y in pairs])
+    table = np.bincount(cell, minlength=k * k).astype(float)
     apart = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float)
     w = apart > 0 if weights is None else apart ** (1 if weights == "linear" else 2)
-    draws = np.random.default_rng(seed).multinomial(len(pairs), table / len(pairs), resamples)
+    rng, size = np.random.default_rng(seed), len(pairs)
+    if units is None:  # the table of a resample is a draw from the table
+        draws = rng.multinomial(size, table / size, resamples)
+    else:
+        of = _families(units, kept, "cohen_kappa")
+        size = int(of.max()) + 1
+        counts = np.bincount(of * k * k + cell, minlength=size * k * k).reshape(size, k * k)
+        draws = rng.multinomial(size, np.full(size, 1 / size), resamples) @ counts
     low, high = _ends(_kappa(draws.reshape(-1, k, k).astype(float), w), level)
     kappa = float(_kappa(table.reshape(1, k, k), w)[0])
-    return Estimate(kappa, low, high, len(pairs), len(pairs), 1, "bootstrap over items", caution=_few(len(pairs)))
+    what = "items" if units is None else "units"
+    return Estimate(kappa, low, high, len(pairs), size, 1, f"bootstrap over {what}", caution=_few(size))
 
 
 def _kappa(tables: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
     from palaestra.evaluation.audits.finding import Finding
 
+    Page = tuple[str, pl.DataFrame, list[dict[str, Any]], list[Finding]]
+
+_ROWS = 10
+"""Rows of a finding that are printed."""
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "cannot tell": "dim"}
 
 
@@ -48,26 +53,26 @@ def audit_judge(
     page: Annotated[Path | None, typer.Option("--out", metavar="OUT.html", help="write a page with the curve")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say of each file what is wrong with its scorer, why, and what to do; a finding is no error, so exit 0."""
+    """Say of each file what is wrong with its scorer, why, and what to do; a finding is no error, so exit 0.
+
+    Two files of verdicts on the same items are also compared: agreement, lenience, and where they differ.
+    """
     from palaestra.evaluation.audits.judges import WORDS
     from palaestra.evaluation.audits.judges import audit_judge as run
 
     names = tuple(nuisance or ("length",))
     same = tuple(name.strip() for name in match.split(",") if name.strip())
-    found: list[dict[str, Any]] = []
-    pages: list[tuple[str, pl.DataFrame, list[dict[str, Any]], list[Finding]]] = []
+    pages: list[Page] = []
     for file in files:
         with naming([file]):
             rows, tables = _read(file, steps, seed)
             findings = run(rows, truth=truth, nuisances=names, match=same, seed=seed)
-        found.append(
-            {
-                "file": str(file),
-                "scores": tables,
-                "findings": [f.to_dict() | {"word": WORDS[f.verdict]} for f in findings],
-            }
-        )
         pages.append((str(file), rows, tables, findings))
+    pages += _compared(pages, seed)
+    found = [
+        {"file": name, "scores": tables, "findings": [f.to_dict() | {"word": WORDS[f.verdict]} for f in findings]}
+        for name, _, tables, findings in pages
+    ]
     if as_json:
         show(found)
     else:
@@ -77,6 +82,18 @@ def audit_judge(
         from palaestra.interface.report.judges import write_judge_audit
 
         hint(f"report: {write_judge_audit(page, pages, truth=truth)}")
+
+
+def _compared(pages: list[Page], seed: int) -> list[Page]:
+    """Every two files of verdicts beside each other; what they share is the table of such a part."""
+    from palaestra.evaluation.audits.judges import compare_judges
+
+    judged = [(name, rows) for name, rows, *_ in pages if {"item", "value"} <= set(rows.columns)]
+    found: list[Page] = []
+    for (one, a), (other, b) in combinations(judged, 2):
+        with naming([Path(one), Path(other)]):
+            found.append((f"{one} (a) and {other} (b)", a, [], [compare_judges(a, b, seed=seed)]))
+    return found
 
 
 def _read(file: Path, steps: str, seed: int) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
@@ -111,3 +128,8 @@ def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Fi
         say(f"{one.audit}: {one.sentence}")
         if one.fix and one.verdict != "pass":
             say(f"{'':14}→ {one.fix}")
+        for proof in one.rows[:_ROWS]:
+            told = ", ".join(f"{key} {x:.3g}" if isinstance(x, float) else f"{key} {x}" for key, x in proof.items())
+            say(f"{'':14}{told}")
+        if len(one.rows) > _ROWS:
+            say(f"{'':14}… and more; --json lists the {len(one.rows)} that differ most")

@@ -102,8 +102,7 @@ def judge(
         show(told) if as_json else _plan(told, asker)
     else:
         table = made.verdicts(rows, reference=reference, samples=votes)
-        keys = [name for name in (*EPISODE, "turn", "system", "task", "item") if name in rows.columns]
-        whole = rows.select(keys).join(table, on="item", how="left", maintain_order="left_right")
+        whole = _file(rows, reference, table, made)
         write(whole)
         if calls is not None and isinstance(made, Judged):
             made.calls.save(calls)
@@ -112,6 +111,23 @@ def judge(
         asker.ledger.close()
     if not dry_run and not table["ok"].all():
         raise typer.Exit(1)
+
+
+def _file(rows: pl.DataFrame, reference: pl.DataFrame | None, verdicts: pl.DataFrame, scorer: Any) -> pl.DataFrame:
+    """The verdicts with what they are about (texts, length in characters) and the weighted `score` of their item."""
+    import polars as pl
+
+    from palaestra.judges import Judged
+    from palaestra.judges.judged import item_scores
+
+    judges = [each for each in (scorer, *getattr(scorer, "members", ())) if isinstance(each, Judged)]
+    scored = item_scores(verdicts, judges[0].weights) if judges else item_scores(verdicts)
+    keys = [name for name in (*EPISODE, "turn", "system", "task", "item") if name in rows.columns]
+    about = rows.select(*keys, "prompt", "response", length=pl.col("response").str.len_chars())
+    if reference is not None:
+        about = about.with_columns(reference=reference["response"])
+    about = about.join(scored, on="item", how="left", maintain_order="left")
+    return about.join(verdicts, on="item", how="left", maintain_order="left_right")
 
 
 def _writer(target: Path) -> Any:

@@ -26,7 +26,10 @@ def write_judge_audit(path: Path, parts: Sequence[Part], *, truth: str = "truth"
     """
     shown = []
     for name, rows, tables, findings in parts:
-        told = [{"word": WORDS[f.verdict], "audit": f.audit, "sentence": f.sentence, "fix": f.fix} for f in findings]
+        told = [
+            {"word": WORDS[f.verdict], "audit": f.audit, "sentence": f.sentence, "fix": f.fix, "rows": list(f.rows)}
+            for f in findings
+        ]
         curve = _curve(rows, truth)
         names = legend(["model reward", truth]) if curve else ""
         shown.append({"name": name, "tables": list(tables), "findings": told, "curve": curve, "legend": names})

@@ -3,8 +3,12 @@
     prompt, chosen, rejected            text or messages, as TRL has them (no `prompt`: the whole talk on each side)
     chosen_COLUMN, rejected_COLUMN      the same with features
     chosen, rejected (row numbers)      our pairs, with `rows`, the table that was compared; margins if they are named
-    item, value                         our verdicts, with `rows`, the table that was judged, which has `item`
+    item, value                         our verdicts, with `rows`, the judged table, which has `item`; or a file of
+                                        `palaestra judge`, which has the texts
     prompt, response or completion, …   rows with the columns of labels that are named
+
+Verdicts are labels: the mean of each item and criterion, or, in a file of `palaestra judge`, the weighted score of each
+item. Its comparisons (verdicts with an order) are pairs of `response` and `reference`, from the mean of both orders.
 
 Beside them, if they are there: `reference`, `criterion`, `condition` (numbers), `weights` (a direction), `margin`,
 `weight`, `group`. Ties are left out.
@@ -92,6 +96,8 @@ def read_counted(
             raise InputError(f"{path}: --weight {weight}: verdicts have no weights here; each item has their mean")
         if "ok" in frame.columns:
             frame = keep(frame.filter(pl.col("ok").cast(pl.Boolean)), FAILED)
+        if about is None and {"response", "score"} <= set(frame.columns):
+            return _judged(frame, path, key), left_out
         return _verdicts(frame, about, path, key), left_out
     else:
         wide = f"chosen_{features} and rejected_{features}" if features else "chosen and rejected"
@@ -147,6 +153,29 @@ def _verdicts(frame: pl.DataFrame, about: pl.DataFrame | None, path: str | Path,
     if not len(found):
         raise InputError(f"{path}: no item of the verdicts, such as {frame['item'].first()!r}, is in the judged table")
     return _labels(found, ["value"], None, key)
+
+
+def _judged(frame: pl.DataFrame, path: str | Path, key: str | None) -> Preferences | Labels:
+    """Verdicts with the texts they are about: the score of each item, or which side of each comparison won."""
+    items = frame.unique("item", keep="first", maintain_order=True).drop("criterion", "weight", strict=False)
+    items = items.filter(pl.col("score").is_not_null())
+    if not len(items):
+        raise InputError(f"{path}: no item has a score; judge again what has no verdict")
+    if "reference" not in frame.columns:
+        return _labels(items, ["score"], None, key or _together(items))
+    items = items.filter(pl.col("score") != 0.5)
+    won = pl.col("score") > 0.5
+    items = items.with_columns(
+        chosen=pl.when(won).then("response").otherwise("reference"),
+        rejected=pl.when(won).then("reference").otherwise("response"),
+    )
+    chosen, rejected = (_said(items, side) for side in ("chosen", "rejected"))
+    return Preferences(chosen, rejected, key=_key(items, key or _together(items), chosen))
+
+
+def _together(items: pl.DataFrame) -> str | None:
+    """What is held out together: a prompt, for groups of several logs may have one number."""
+    return "prompt" if "prompt" in items.columns and items["prompt"].null_count() == 0 else None
 
 
 def _labels(frame: pl.DataFrame, target: list[str], weight: str | None, key: str | None) -> Labels:

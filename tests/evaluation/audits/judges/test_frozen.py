@@ -56,12 +56,12 @@ def of_verdicts() -> Iterator[tuple[str, Case]]:
             f"verdict from {low}",
             lambda low=low: [
                 [
-                    common.verdict(low, high, mean, target=t, least=0.25),
-                    common.limited(Estimate(mean, low, high, 1, 1, 1, ""), good=t, bad=0.25),
+                    common.tested(p, mean, low, high, least=0.25, alpha=0.01),
+                    common.limited(Estimate(mean, low, high, 1, 1, 1, ""), good=0.0, bad=0.25),
                 ]
                 for high in grid
                 for mean in grid
-                for t in (0.0, 0.25)
+                for p in (0.009, 0.01, 0.011)
             ],
         )
     for kind in KINDS:
@@ -102,6 +102,11 @@ def of_verdicts() -> Iterator[tuple[str, Case]]:
         )
     pairs = [1.0] * 6 + [0.0] * 6  # half of them are decided by the first place, half by the second
     even = pl.DataFrame({"item": [*range(12)] * 2, "order": [0] * 12 + [1] * 12, "value": pairs + pairs[::-1]})
+    for kind in ("both", "few", "one, graded"):
+        claimed = verdicts(kind).with_columns(claim=pl.Series(np.arange(len(verdicts(kind))) % 3 == 0))
+        yield f"drift, {kind}", lambda t=claimed: [j.drift(t), j.drift(t, time="truth"), j.drift(t.drop("truth"))]
+        yield f"claims, {kind}", lambda t=claimed: [j.sycophancy(t, level=0.5), j.sycophancy(t.drop("truth"))]
+        yield f"apart, {kind}", lambda t=claimed: [j.discrimination(t), j.compare_judges(t, t[::-1])]
     yield "place of both kinds", lambda: [f(even) for f in (j.position_bias, j.order_calibration)]
     yield "place of counts", lambda: [j.position_bias_test(*n) for n in ((0, 0), (3, 0), (0, 7), (5, 9))]
     for bad in ((-1, 3), (3, -1)):
@@ -231,7 +236,7 @@ def of_rewards() -> Iterator[tuple[str, Case]]:
     yield "nuisance, flat", lambda: j.nuisance_slope(content.with_columns(score=pl.lit(1.0)))
     yield (
         "nuisance, nothing",
-        lambda: [nuisance._centred(np.empty(0), np.empty(0, int)), nuisance._auc(*np.ones((2, 3)), np.arange(3))],
+        lambda: [common.centred(np.empty(0), np.empty(0, int)), nuisance._auc(*np.ones((2, 3)), np.arange(3))],
     )
 
 

@@ -6,23 +6,33 @@ look at, `fail` not to trust; `cannot tell` says what is missing, or that the in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from palaestra.errors import InputError, PalaestraError
 from palaestra.evaluation.audits.finding import Finding
+from palaestra.evaluation.audits.judges.common import ALPHA, present, problem
+from palaestra.evaluation.audits.judges.compare import compare_judges
+from palaestra.evaluation.audits.judges.discrimination import discrimination
+from palaestra.evaluation.audits.judges.drift import drift, sycophancy
 from palaestra.evaluation.audits.judges.members import accuracy, agreement, error_correlation, parse_failures
 from palaestra.evaluation.audits.judges.nuisance import nuisance_slope
 from palaestra.evaluation.audits.judges.position import order_calibration, position_bias, position_bias_test
 from palaestra.evaluation.audits.judges.reward import injection, overoptimisation, reward_spread, tie_rules
+from palaestra.evaluation.comparison import holm
 
 __all__ = [
     "WORDS",
     "accuracy",
     "agreement",
     "audit_judge",
+    "compare_judges",
+    "discrimination",
+    "drift",
     "error_correlation",
     "injection",
     "kind_of",
@@ -33,6 +43,7 @@ __all__ = [
     "position_bias",
     "position_bias_test",
     "reward_spread",
+    "sycophancy",
     "tie_rules",
 ]
 
@@ -69,9 +80,19 @@ def audit_judge(
 ) -> list[Finding]:
     """Every audit that the table has columns for: of verdicts, of scores of a benchmark, or of a training curve.
 
-    truth: the column with the right value. nuisances: columns that a score should not follow; `length` is made from
-    `response` where it is missing. match: what makes two rows alike in content [default: `content`, else `group` and
-    the truth]. An audit that cannot run says why.
+    The tests among them share one chance to suspect a fair judge, `ALPHA` in all (Holm).
+
+    Args:
+        rows: The table.
+        truth: Column with the right value.
+        nuisances: Columns that a score should not follow. `length` is made from `response` where it is missing, and of
+            comparisons it is by how much the response is longer than the `reference`.
+        match: What makes two rows alike in content; default `content`, else the problem (task, prompt or group) and the
+            truth. Of verdicts also judge, criterion and order.
+        seed: Of the bootstraps.
+
+    Returns:
+        A finding each. An audit that cannot run says why.
 
     Raises:
         InputError: an empty table, or one of no known kind.
@@ -79,15 +100,17 @@ def audit_judge(
     if not len(rows):
         raise InputError("audit-judge: the table is empty")
     kind = kind_of(rows)
-    if "length" not in rows.columns and "response" in rows.columns and rows["response"].dtype == pl.String:
-        rows = rows.with_columns(length=pl.col("response").str.len_chars())
-    chosen: list[tuple[str, Callable[[], Finding]]] = []
+    rows = _with_length(rows)
+    chosen: list[tuple[str, Callable[..., Finding]]] = []
     score, label = {"verdicts": ("value", truth), "scores": ("score", "correct"), "curve": ("reward", truth)}[kind]
     clean = rows.filter(~pl.col("injected").cast(pl.Boolean).fill_null(False)) if "injected" in rows.columns else rows
     if kind == "verdicts":
-        chosen.append(("parsing", partial(parse_failures, clean)))
+        chosen += [("parsing", partial(parse_failures, clean)), ("ties", partial(discrimination, clean))]
         if "order" in rows.columns and rows["order"].is_not_null().any():
             chosen += [("position", partial(position_bias, clean)), ("order", partial(order_calibration, clean))]
+        chosen.append(("drift", partial(drift, clean, truth=truth)))
+        if "claim" in rows.columns:
+            chosen.append(("sycophancy", partial(sycophancy, clean, truth=truth)))
         if truth in rows.columns or truth != "truth":  # a column that is named is missed
             chosen.append(("accuracy", partial(accuracy, clean, truth=truth)))
         if any(n in rows.columns and rows[n].n_unique() > 1 for n in ("judge", "sample")):
@@ -102,18 +125,42 @@ def audit_judge(
         chosen.append(("overoptimisation", partial(overoptimisation, clean, truth=truth, seed=seed)))
     if kind != "verdicts" and "group" in rows.columns:
         chosen.append(("spread", partial(reward_spread, clean, reward=score)))
-    same = list(match) or (
-        ["content"] if "content" in rows.columns else [n for n in ("group", label) if n in rows.columns]
-    )
+    about = problem(rows) if kind == "verdicts" else next(iter(present(rows, "content", "group")), None)
+    same = list(match) or (["content"] if about == "content" else [*([about] if about else []), *present(rows, label)])
+    options: dict[str, Any] = {}
+    if kind == "verdicts" and same:
+        matched = bool(match) or about == "content" or label in same
+        options = {"cluster": match or [about or label], "matched": matched}
+        same = list(dict.fromkeys((*same, *present(rows, "judge", "criterion", "order"))))
     for name in nuisances:
         if same and name in rows.columns and kind != "curve":
-            chosen.append((name, partial(nuisance_slope, clean, nuisance=name, score=score, match=same)))
+            run = partial(nuisance_slope, clean, nuisance=name, score=score, match=same, **options)
+            chosen.append((f"nuisance {name}", run))
         elif name != "length":
-            chosen.append((name, partial(nuisance_slope, clean, nuisance=name, score=score, match=same or "content")))
-    return [_answer(name, run) for name, run in chosen]
+            run = partial(nuisance_slope, clean, nuisance=name, score=score, match=same or "content")
+            chosen.append((f"nuisance {name}", run))
+    return _together([_answer(name, run) for name, run in chosen], [run for _, run in chosen])
 
 
-def _answer(name: str, run: Callable[[], Finding]) -> Finding:
+def _with_length(rows: pl.DataFrame) -> pl.DataFrame:
+    """The table with `length`, in characters; of comparisons by how much the response is longer than the reference."""
+    texts = [name for name in ("response", "reference") if name in rows.columns and rows[name].dtype == pl.String]
+    if "response" not in texts or ("length" in rows.columns and "reference" not in texts):
+        return rows
+    length = pl.col("response").str.len_chars().cast(pl.Int64)
+    return rows.with_columns(length=length - pl.col("reference").str.len_chars() if "reference" in texts else length)
+
+
+def _together(findings: list[Finding], runs: list[Callable[..., Finding]]) -> list[Finding]:
+    """What is left of the findings when their tests share one chance of a false alarm (Holm)."""
+    p = [finding.numbers.get("p", math.nan) for finding in findings]
+    return [
+        run(alpha=0.0) if adjusted > ALPHA >= own else finding
+        for finding, run, own, adjusted in zip(findings, runs, p, holm(p), strict=True)
+    ]
+
+
+def _answer(name: str, run: Callable[..., Finding]) -> Finding:
     try:
         return run()
     except PalaestraError as error:

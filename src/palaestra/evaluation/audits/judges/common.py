@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import scipy
 
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.audits.finding import Verdict
 from palaestra.evaluation.intervals import Estimate, mean_interval
 
+ALPHA = 0.01
+"""Largest p that counts as evidence against a judge."""
 FEW = 10
 """Fewer items than that say nothing about how members agree or err together: two points are always on a line."""
 
@@ -50,8 +54,8 @@ def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
 
 
 def unit(verdicts: pl.DataFrame) -> pl.Series:
-    """What verdicts have in common: their group if they have one (a problem), else their item."""
-    return verdicts["group" if "group" in verdicts.columns else "item"]
+    """What verdicts have in common: their problem (task, prompt or group) if they have one, else their item."""
+    return verdicts[problem(verdicts) or "item"]
 
 
 def average(values: pl.Series) -> float:
@@ -65,32 +69,111 @@ def over_items(values: pl.Series, items: pl.Series, *, share: bool | None = None
     return mean_interval(frame.with_columns(trial=pl.int_range(pl.len())), value="x", share=share, seed=seed)
 
 
-def verdict(low: float, high: float, mean: float, *, target: float = 0.0, least: float) -> Verdict:
-    """How an interval lies to what is still harmless, target ± least.
+def tested(p: float, effect: float, low: float, high: float, *, least: float, alpha: float) -> Verdict:
+    """Verdict of a test for an effect, the same or worse for a larger one.
 
-    pass: inside. fail: outside as a whole. warn: the mean is outside, or the target is not in the interval. Otherwise
-    the interval is too wide to tell.
+    Args:
+        p: p-value of no effect.
+        effect, low, high: Size of the effect with its interval, 0 for none.
+        least: Largest effect that is harmless.
+        alpha: Largest p that counts as evidence. Fair judges are suspected no more often than that.
+
+    Returns:
+        "pass" if the whole interval is harmless. With evidence "fail" of an effect beyond `least`, and "warn" of a
+        smaller one. Otherwise "cannot tell".
     """
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "cannot tell" if abs(mean - target) <= least or not math.isfinite(mean) else "warn"
-    inner, outer = target - least, target + least
-    if inner <= low and high <= outer:
+    if -least <= low and high <= least:
         return "pass"
-    if low > outer or high < inner:
-        return "fail"
-    if not inner <= mean <= outer or not low <= target <= high:
-        return "warn"
+    if p <= alpha:
+        return "fail" if abs(effect) > least else "warn"
     return "cannot tell"
 
 
+def sign_test(first: int, second: int) -> float:
+    """Exact two-sided p of two counts that should be alike.
+
+    >>> round(sign_test(202, 271), 4)
+    0.0017
+    """
+    return float(scipy.stats.binomtest(first, first + second).pvalue) if first + second else 1.0
+
+
+def present(rows: pl.DataFrame, *names: str) -> list[str]:
+    """Those of the columns that the table has and that say something."""
+    return [name for name in names if name in rows.columns and rows[name].null_count() < len(rows)]
+
+
+def problem(rows: pl.DataFrame) -> str | None:
+    """The column that says what rows are about: the same task, prompt or group."""
+    return next(iter(present(rows, "content", "task", "prompt", "group")), None)
+
+
+class Slope(NamedTuple):
+    """Slope of y on x inside strata. raw, low, high: in units of y per unit of x. groups: clusters in which x moves."""
+
+    raw: float
+    low: float
+    high: float
+    p: float
+    groups: int
+    x: np.ndarray
+    y: np.ndarray
+    stratum: np.ndarray
+
+
+def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> Slope:
+    """Least-squares slope of column `y` on column `x`, both centred inside each stratum.
+
+    Args:
+        table: Columns `x` and `y` without nulls, those of the strata and those of the cluster.
+        strata, cluster: Columns. Rows of one cluster resemble each other.
+        level: Of the interval.
+
+    Returns:
+        The slope, its interval and its p-value (CR1 by cluster, Student's t), and the centred columns.
+        NaN if x moves in fewer than three clusters.
+    """
+
+    def codes(names: Sequence[str]) -> np.ndarray:
+        if not names or not len(table):
+            return np.zeros(len(table), int)
+        return table.select(pl.struct(names).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+
+    stratum, group = codes(strata), codes(cluster)
+    x, y = (centred(table[c].to_numpy().astype(float), stratum) for c in ("x", "y"))
+    moving = np.bincount(group, np.abs(x)) > 1e-12 if len(table) else np.empty(0, bool)
+    groups = int(moving.sum())
+    nothing = Slope(math.nan, math.nan, math.nan, math.nan, groups, x, y, stratum)
+    if groups < 3:
+        return nothing
+    square = float(x @ x)
+    raw = float(x @ y) / square
+    errors = np.bincount(group, x * (y - raw * x))[moving]
+    error = math.sqrt(groups / (groups - 1) * float(errors @ errors)) / square
+    half = float(scipy.stats.t.ppf((1 + level) / 2, groups - 1)) * error
+    p = float(2 * scipy.stats.t.sf(abs(raw) / error, groups - 1)) if error > 0 else float(abs(raw) <= 1e-12)
+    return Slope(raw, raw - half, raw + half, p, groups, x, y, stratum)
+
+
+def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Values minus the mean of their group."""
+    if not len(x):
+        return x
+    count = np.bincount(group)
+    return np.asarray(x - (np.bincount(group, x) / np.maximum(count, 1))[group])
+
+
 def limited(found: Estimate, *, good: float, bad: float) -> Verdict:
-    """How the interval of a share that should be small lies: pass below `good`, fail above `bad`, else warn."""
+    """How the interval of a share that should be small lies: fail above `bad`, warn above `good`, pass below `bad`.
+
+    A mean above `good` with an interval around it is no evidence, so it cannot tell.
+    """
     if not math.isfinite(found.mean):
         return "cannot tell"
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
-    if found.mean <= good:
-        return "pass" if high <= bad else "cannot tell"
-    return "fail" if low > bad else "warn"
+    if low > good:
+        return "fail" if low > bad else "warn"
+    return "pass" if found.mean <= good and high <= bad else "cannot tell"
 
 
 def bootstrap(n: int, resamples: int, seed: int) -> np.ndarray:

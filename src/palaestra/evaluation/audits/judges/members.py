@@ -31,9 +31,18 @@ def wrong(verdicts: pl.DataFrame, truth: str, what: str) -> pl.Series:
     """Error of each verdict: 1 wrong, 0 right, null unknown; of a truth of 0 and 1 the value's side of .5, a tie half.
 
     Of any other truth a verdict is right if it is equal to it.
+
+    Raises:
+        InputError: The truth is 0 or 1 and the values are on another scale.
     """
     said, true = given(verdicts, what), number(verdicts, truth, what)
     table = pl.DataFrame({"said": said, "true": true})
+    both = table.drop_nulls()
+    if set(both["true"].unique()) <= {0.0, 1.0} and not both["said"].is_between(0, 1).all():
+        low, high = (float(end or 0.0) for end in (both["said"].min(), both["said"].max()))  # type: ignore[arg-type]
+        raise InputError(
+            f"{what}: values go from {low:g} to {high:g} and {truth!r} is 0 or 1; give the truth on the judge's scale"
+        )
     if not set(true.drop_nulls().unique()) <= {0.0, 1.0}:
         return table.select(((pl.col("said") - pl.col("true")).abs() > 1e-9).cast(pl.Float64))["said"]
     side = pl.when(pl.col("said") == 0.5).then(0.5).otherwise((pl.col("said") > 0.5).cast(pl.Float64))
@@ -45,7 +54,8 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
 
     numbers: `accuracy`, `low`, `high` (over items), `base` (the share of these verdicts that have the commonest truth;
     one half for comparisons, which have an `order`), `verdicts`, `missing`. Fails where it is not above `base`, and
-    passes where its interval is; of one item, or where nothing is wrong and all have one truth, it cannot tell.
+    passes where its interval is. It cannot tell where the interval holds `base`, of one item, or where nothing is wrong
+    and all have one truth.
     """
     found = 1 - wrong(verdicts, truth, "accuracy")
     one = over_items(found, unit(verdicts))
@@ -64,7 +74,7 @@ def accuracy(verdicts: pl.DataFrame, *, truth: str = "truth") -> Finding:
         "missing": missing,
     }
     low = one.mean if not math.isfinite(one.low) else one.low
-    said = "pass" if low > base else "fail" if one.mean <= base else "warn"
+    said = "pass" if low > base else "fail" if one.mean <= base else "cannot tell"
     said = "cannot tell" if one.clusters < 2 or one.mean == base == 1 else said
     beside = "a coin" if pairwise else "the commonest truth alone"
     sentence = f"right in {one.mean:.1%}{span(one.low, one.high)} of {one.n} verdicts; {beside} is in {base:.1%}"

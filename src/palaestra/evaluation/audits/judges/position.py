@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import polars as pl
-import scipy
 
 from palaestra.errors import InputError
 from palaestra.evaluation.audits.finding import Finding
-from palaestra.evaluation.audits.judges.common import average, given, keys, need, over_items, span, verdict
+from palaestra.evaluation.audits.judges.common import (
+    ALPHA,
+    FEW,
+    average,
+    given,
+    keys,
+    need,
+    over_items,
+    sign_test,
+    span,
+    tested,
+)
 from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.scorers.groups import known
 
@@ -24,7 +35,7 @@ def position_bias_test(first: int, second: int) -> float:
     """
     if min(first, second) < 0:
         raise InputError(f"position_bias_test: counts {first} and {second}; neither can be negative")
-    return float(scipy.stats.binomtest(first, first + second).pvalue) if first + second else 1.0
+    return sign_test(first, second)
 
 
 def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
@@ -45,12 +56,20 @@ def shown(verdicts: pl.DataFrame, what: str, says: Says) -> pl.DataFrame:
     )
 
 
-def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1) -> Finding:
+def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA) -> Finding:
     """How often is the answer preferred that was shown first? Half of the time, if each pair is shown in both orders.
 
-    numbers: `first` (share, a tie counts half), `low`, `high` (over items), `p` (exact; of the items that were judged
-    in both orders those that the place alone decides, `flipped_first` against `flipped_second`; without both orders
-    all verdicts, and then better answers may just stand first), `items`. Harmless is .5 ± least.
+    Args:
+        verdicts: `item`, `order`, `value`.
+        says: What `value` is about, see `shown`.
+        least: Distance from one half that is harmless.
+        alpha: Largest p that is evidence.
+
+    Returns:
+        numbers: `first` (share, a tie counts half), `low`, `high` (over items), `p` (exact; of the items that were
+        judged in both orders those that the place alone decides, `flipped_first` against `flipped_second`), `items`.
+        Without both orders all verdicts count. Then better answers may just stand first, so the worst verdict is
+        "warn". Without a winner it cannot tell.
     """
     table = shown(verdicts, "position_bias", says).drop_nulls("_first")
     if not len(table):
@@ -61,45 +80,55 @@ def position_bias(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 
     paired = table.filter(pl.col("order").n_unique().over(each) == 2)
     both = len(paired) > 0
     table = paired if both else table
-    by = [*each, "order"]
-    means = (
-        table.group_by(by, maintain_order=True)
-        .agg(pl.col("_side").mean())
-        .group_by(each, maintain_order=True)
-        .agg(pl.col("_side").mean())
-    )
+    decided = bool((table["_side"] != 0.5).any())
+    means = table
+    for by in ([*each, "order"], each, ["item"]):  # votes, then orders, then criteria
+        means = means.group_by(by, maintain_order=True).agg(pl.col("_side").mean())
     found = over_items(means["_side"], means["item"], share=False)
-    first, second = int((means["_side"] > 0.5).sum()), int((means["_side"] < 0.5).sum())
+    gap = means["_side"] - 0.5
+    first, second = int((gap > _NOISE).sum()), int((gap < -_NOISE).sum())
     p = position_bias_test(first, second)
+    low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
     numbers = {"first": found.mean, "low": found.low, "high": found.high, "p": p, "items": float(found.clusters)}
     if both:
         numbers |= {"flipped_first": float(first), "flipped_second": float(second)}
-    says_it = (
-        "fail"
-        if p < 0.01 and abs(found.mean - 0.5) > least
-        else verdict(found.low, found.high, found.mean, target=0.5, least=least)
-    )
-    if both and not first + second and len(means) >= 10:
-        says_it = "pass"  # the place decided nothing; equal values have no interval
+    says_it = tested(p, found.mean - 0.5, low - 0.5, high - 0.5, least=least, alpha=alpha)
+    if not decided or (len(means) < FEW and says_it == "pass"):
+        says_it = "cannot tell"
     shown_how = "in both orders" if both else "in one order only"
     sentence = (
         f"the first one shown wins {found.mean:.1%}{span(found.low, found.high)} of {found.clusters} pairs judged "
         f"{shown_how} (p = {p:.2g})"
     )
-    if not both and says_it == "pass":
-        says_it, sentence = "cannot tell", sentence + "; better answers may stand second"
-    return Finding("position", says_it, sentence, numbers, fix="" if says_it == "pass" else _BOTH)  # type: ignore[arg-type]
+    if not decided:
+        sentence = f"all {len(means)} pairs are ties: there is no winner that a place could decide"
+    elif not both:
+        says_it = "warn" if says_it in ("warn", "fail") else "cannot tell"
+        sentence += "; better answers may stand first or second"
+    return Finding("position", says_it, sentence, numbers, fix="" if says_it == "pass" else _BOTH)
 
 
 _BOTH = "judge every pair in both orders and keep the verdicts that agree (swap_consistent)"
+_NOISE = 1e-9
+"""Difference of two means of verdicts that is rounding."""
 
 
-def order_calibration(verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1) -> Finding:
+def order_calibration(
+    verdicts: pl.DataFrame, *, says: Says = "row", least: float = 0.1, alpha: float = ALPHA
+) -> Finding:
     """P(a, b) + P(b, a) - 1 over the pairs that were judged in both orders, where P is that of the first one shown.
 
-    0 for a judge who does not mind the order; above: the first place pays. numbers: `excess` (mean over items), `low`,
-    `high`, `size` (mean absolute value), `consistent` (share with the same winner in both orders, a tie in both
-    counts) with `consistent_low`, `consistent_high` (Wilson), `items`.
+    Args:
+        verdicts: `item`, `order`, `value`.
+        says: What `value` is about, see `shown`.
+        least: Excess that is harmless.
+        alpha: Largest p that is evidence.
+
+    Returns:
+        0 for a judge who does not mind the order, above 0 if the first place pays. numbers: `excess` (mean over items),
+        `low`, `high`, `p` (exact sign test over items), `size` (mean absolute value), `consistent` (of the pairs with a
+        winner in both orders the share with the same one) with `consistent_low`, `consistent_high` (Wilson), `items`.
+        A judge that is noisy but fair is not consistent, so that share is no part of the verdict.
     """
     each = keys(verdicts, without=("order",))
     table = shown(verdicts, "order_calibration", says).drop_nulls("_first")
@@ -113,23 +142,27 @@ def order_calibration(verdicts: pl.DataFrame, *, says: Says = "row", least: floa
     )
     if not len(both):
         return Finding("order", "cannot tell", "no pair was judged in both orders", fix=_BOTH)
-    both = both.with_columns(
-        x=pl.col("ab") + pl.col("ba") - 1, same=(pl.col("ab") - 0.5).sign() == (0.5 - pl.col("ba")).sign()
-    )
-    found = over_items(both["x"], both["item"], share=False)
-    same = int(both["same"].sum())
-    low, high = (float(x) for x in wilson(same, len(both)))
+    both = both.with_columns(x=pl.col("ab") + pl.col("ba") - 1, a=pl.col("ab") - 0.5, b=0.5 - pl.col("ba"))
+    items = both.group_by("item", maintain_order=True).agg(pl.col("x").mean())
+    found = over_items(items["x"], items["item"], share=False)
+    p = sign_test(int((items["x"] > _NOISE).sum()), int((items["x"] < -_NOISE).sum()))
+    winners = both.filter((pl.col("a").abs() > _NOISE) & (pl.col("b").abs() > _NOISE))
+    same = int((winners["a"].sign() == winners["b"].sign()).sum())
+    low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
     numbers = {
-        "excess": found.mean, "low": found.low, "high": found.high, "size": average(both["x"].abs()),
-        "consistent": same / len(both), "consistent_low": low, "consistent_high": high, "items": float(found.clusters),
+        "excess": found.mean, "low": found.low, "high": found.high, "p": p, "size": average(both["x"].abs()),
+        "items": float(found.clusters),
     }  # fmt: skip
-    says_it = verdict(found.low, found.high, found.mean, least=least)
-    if both["x"].abs().max() == 0:
-        says_it = "pass"
-    elif high < 0.8 and says_it in ("pass", "cannot tell"):
-        says_it = "warn"
-    sentence = (
-        f"P(a,b) + P(b,a) is {1 + found.mean:.2f}{span(1 + found.low, 1 + found.high)} over {len(both)} pairs; "
-        f"{same / len(both):.0%} [{low:.0%}, {high:.0%}] have the same winner in both orders"
+    sentence = f"P(a,b) + P(b,a) is {1 + found.mean:.2f}{span(1 + found.low, 1 + found.high)} over {len(both)} pairs"
+    if not len(winners):
+        sentence += "; no pair has a winner in both orders"
+        return Finding("order", "cannot tell", sentence, numbers, fix="ask for a choice, or for finer probabilities")
+    ends = [float(x) for x in wilson(same, len(winners))]
+    numbers |= {"consistent": same / len(winners), "consistent_low": ends[0], "consistent_high": ends[1]}
+    says_it = tested(p, found.mean, low, high, least=least, alpha=alpha)
+    says_it = "cannot tell" if says_it == "pass" and len(items) < FEW else says_it
+    sentence += (
+        f" (p = {p:.2g}); of {len(winners)} with a winner in both orders {same / len(winners):.0%} "
+        f"[{ends[0]:.0%}, {ends[1]:.0%}] have the same one"
     )
     return Finding("order", says_it, sentence, numbers, fix="" if says_it == "pass" else _BOTH)

@@ -184,13 +184,13 @@ def tie_rules(
     score: str = "score",
     correct: str = "correct",
     by: str | Sequence[str] = "group",
-    good: float = 0.05,
-    bad: float = 0.2,
+    good: float = 1 / 3,
+    bad: float = 0.5,
 ) -> Finding:
     """Share of groups that a tie decides: a right and a wrong answer share the highest score.
 
-    numbers: `tied`, `low`, `high` (Wilson), `strict` and `with_ties` (accuracy if a tie is wrong and if it is right),
-    `groups`.
+    Ratings in whole numbers tie now and then even if they are fair, so some ties are no fault. numbers: `tied`, `low`,
+    `high` (Wilson), `strict` and `with_ties` (accuracy if a tie is wrong and if it is right), `groups`.
     """
     groups = scored_groups(rows, score, correct, by, what="tie_rules").filter(pl.col("right").is_not_null())
     if not len(groups):
