@@ -231,9 +231,7 @@ class Endpoint:
         """What need not be asked; with `again` what is lost is."""
         return {key: reply for key, reply in found.items() if not (self.again and reply.text is None)}
 
-    async def _all(
-        self, open_: Mapping[str, _Job], found: dict[str, Reply], progress: Progress, secret: str
-    ) -> None:
+    async def _all(self, open_: Mapping[str, _Job], found: dict[str, Reply], progress: Progress, secret: str) -> None:
         wire, gate = Wire(self.base_url, secret), _Gate(self.budget, self.ledger)
         breaker = Breaker(patience=self.patience, wait=self.wait, longest_wait=self.longest_wait)
         jobs = deque(open_.values())

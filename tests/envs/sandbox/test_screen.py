@@ -132,8 +132,9 @@ def test_numpy_s_copy_has_no_files_no_memory_and_no_modules() -> None:
     offered = vars(arrays(np))
     assert not offered.keys() & {
         "DataSource", "ctypeslib", "char", "core", "ctypes", "dtype", "from_dlpack", "frombuffer", "fromfile",
-        "fromregex", "fromstring", "frompyfunc", "genfromtxt", "lib", "load", "loadtxt", "ma", "matrix", "memmap", "nditer",
-        "object_", "random", "rec", "recarray", "resize", "save", "savetxt", "savez", "test", "testing", "ufunc", "void",
+        "fromregex", "fromstring", "frompyfunc", "genfromtxt", "lib", "load", "loadtxt", "ma", "matrix", "memmap",
+        "nditer", "object_", "random", "rec", "recarray", "resize", "save", "savetxt", "savez", "test", "testing",
+        "ufunc", "void",
     }  # fmt: skip
     assert offered["ndarray"] is not np.ndarray
     assert [name for name, value in offered.items() if isinstance(value, types.ModuleType)] == ["linalg"]

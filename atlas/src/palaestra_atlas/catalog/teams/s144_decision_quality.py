@@ -44,8 +44,8 @@ def cases(skill: float, rng: np.random.Generator) -> pl.DataFrame:
     claim="Quality without variance comes from answers that do not depend on the case, and shuffling cases shows it.",
     baseline="a system that reads the case",
     criterion="the constant system has variance 0 and is flagged, and is as right on other cases' truths within 0.05; "
-    "the other is not flagged and loses at least 0.3 there, in every seed; no actions score 0; the worked actions score "
-    ".692",
+    "the other is not flagged and loses at least 0.3 there, in every seed; no actions score 0; the worked actions "
+    "score .692",
     seeds=(0, 1, 2),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
