@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import palaestra as pa
 from palaestra.agents import LMPolicy, Team, random_legal
-from palaestra.agents.base import Decision, Request
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.agents.policy import Decision, Request
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import MissingExtraError
 from palaestra.play.executors import EXECUTORS, Local, Plan
 

@@ -45,7 +45,7 @@ from rich.console import Console
 from rich.table import Table
 
 from palaestra import LMPolicy, PolicyGradient, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.credit import grpo
 from palaestra.envs import Observation
 from palaestra.envs.tasks import Task, TaskEnv

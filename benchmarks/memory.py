@@ -19,8 +19,8 @@ from time import perf_counter
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Policy, Request
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.agents.policy import Decision, Policy, Request
+from palaestra.envs.protocol import Action, Observation, StepResult
 
 GROUPS, GROUP_SIZE, LENGTH = 1250, 8, 20
 MOST_MEGABYTES = 1000

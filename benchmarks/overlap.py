@@ -24,7 +24,7 @@ from scipy import stats
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.credit import agent_return, grpo
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.play.executors import EXECUTORS, Executor, Local
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import palaestra as pa
-from palaestra.agents.base import Decision, Policy, Request
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.agents.policy import Decision, Policy, Request
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.play.executors import Local, Plan, Threads
 
 CONCURRENCY = 256

@@ -26,7 +26,7 @@ import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy
 from palaestra.agents.tiny import tokenizer
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 
 BATCH, PROMPT, TOKENS = 256, 40, 32
 ROUNDS = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 5

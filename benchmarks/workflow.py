@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from time import process_time
 
 from palaestra.agents import Team
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.policy import Decision, Request
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.play.executors import Local, Plan
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 
 AT_ONCE, EPISODES = 256, 1024
 MOST_MICROSECONDS = 25
@@ -75,9 +75,9 @@ def main() -> int:
     """Print the table; 1 if a criterion is not met."""
     holds = True
     teams = {
-        "debate(5, rounds=3)": shapes.debate(Heads, 5, rounds=3),
-        "debate(5, rounds=3, gate='top(2)')": shapes.debate(Heads, 5, rounds=3, gate="top(2)"),
-        "star(8, rounds=2)": shapes.star(Heads, 8, rounds=2),
+        "debate(5, rounds=3)": workflows.debate(Heads, 5, rounds=3),
+        "debate(5, rounds=3, gate='top(2)')": workflows.debate(Heads, 5, rounds=3, gate="top(2)"),
+        "star(8, rounds=2)": workflows.star(Heads, 8, rounds=2),
     }
     heads = ("messages", "turns", "µs a message", "a turn", "a plain turn", "table, µs")
     print(f"{'workflow':<36}" + "".join(f"{head:>14}" for head in heads))

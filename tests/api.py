@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 
 PACKAGES = ("palaestra", "palaestra.credit", "palaestra.rewards", "palaestra.evaluation", "palaestra.learning")
 CORE = ("algebra", "credit", "rewards", "evaluation", "learning")
-REGISTERED = ("stage", "term", "executor", "learner", "workflow", "teacher")
+REGISTERED = ("stage", "term", "executor", "learner", "workflow", "script")
 
 
 def signature(made: object) -> str:

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from palaestra.play import children
-from palaestra.play.garbage import set_aside_for_good
+from palaestra.play import forkserver
+from palaestra.play.gc_freeze import set_aside_for_good
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -43,7 +43,7 @@ def pytest_collection() -> Generator[None]:
 
 ThreadingHTTPServer.request_queue_size = 256  # it is 5, and whoever comes sixth comes again after a second
 if "PYTEST_XDIST_WORKER" in os.environ:  # whichever test starts the first process, many of them play language models
-    children.TORCH += children.LANGUAGE
+    forkserver.TORCH += forkserver.LANGUAGE
 
 collect_ignore = ["plugin"]  # a package of its own: importing it here would register its names everywhere
 

@@ -52,7 +52,7 @@ def test_the_core_is_imported_without_torch() -> None:
     heavy = ("torch", "transformers", "matplotlib", "statsmodels", "openai", "pyspiel", "textarena", "pandas")
     code = (
         "import sys, palaestra.agents, palaestra_atlas, palaestra.interface.cli, palaestra.envs, palaestra.evaluation\n"
-        "import palaestra.runs.proof, palaestra.runs.recipe, palaestra.interface.report, palaestra_atlas\n"
+        "import palaestra.runs.summary, palaestra.runs.recipe, palaestra.interface.report, palaestra_atlas\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -22,7 +22,7 @@ name: mine
 env: {make: extra/coin, workflow: plainly}
 policies: {caller: {kind: tabular}}
 team: {caller: caller}
-warm_start: {teacher: heads, groups: 4, steps: 1}
+warm_start: {script: heads, groups: 4, steps: 1}
 stages: [thermometer()]
 reward: 0.25 + 0.75 * col("worth")
 credit: grpo() + 0.0 * warmth()
@@ -79,7 +79,7 @@ def test_what_comes_from_outside_is_found_by_name(tmp_path: Path) -> None:
     found = json.loads(names[1])
     for kind, name in (
         ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
-        ("teacher", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
+        ("script", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
         ("reader", "extra_log"), ("chart", "heads_of_state"),
     ):  # fmt: skip
         assert name in found[kind], kind

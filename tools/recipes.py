@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from palaestra.algebra.registry import load_object
-from palaestra.runs.parts import (
+from palaestra.runs.config import (
     ControlPart,
     EnvPart,
     EvaluationPart,
@@ -18,10 +18,10 @@ from palaestra.runs.parts import (
     TrainPart,
     WarmStartPart,
 )
+from palaestra.runs.field_docs import meanings, schema
 from palaestra.runs.policies import NEEDED, POLICIES, TAKES
 from palaestra.runs.recipe import Recipe
-from palaestra.runs.reference import meanings, schema
-from palaestra.runs.teachers import TEACHERS, parameters
+from palaestra.runs.scripts import SCRIPTS, parameters
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "recipes.md"
@@ -55,23 +55,23 @@ of which the recipe has the name.
 
 TEACHER = """## Teachers of your own
 
-`teacher` names a factory: a function from `options` to play. Play is a function from a `Request` to an action: an index
+`script` names a factory: a function from `options` to play. Play is a function from a `Request` to an action: an index
 or one of the legal actions where there are choices, else a text. What is random draws from `request.rng`, so that runs
 repeat. A factory with a parameter `seed` gets the run's, unless `options` says one.
 
 ```python
->>> from palaestra.agents.base import Request
->>> def cautious(folds: float = 0.5):                      # teacher: "my_module:cautious", options: {folds: 0.8}
+>>> from palaestra.agents.policy import Request
+>>> def cautious(folds: float = 0.5):                      # script: "my_module:cautious", options: {folds: 0.8}
 ...     def play(request: Request):
 ...         legal = request.observation.legal              # () where any text will do
 ...         return legal[0] if request.rng.random() < folds else legal[-1]
 ...     return play
->>> from palaestra.runs.teachers import TEACHERS
->>> TEACHERS.add("cautious", cautious)                     # or by name, without --trust, from a plugin
+>>> from palaestra.runs.scripts import SCRIPTS
+>>> SCRIPTS.add("cautious", cautious)                     # or by name, without --trust, from a plugin
 >>> from palaestra.runs.recipe import load
->>> load("kuhn-selfplay", ["warm_start={teacher: cautious, options: {folds: 0.8}}"]).warm_start.options
+>>> load("kuhn-selfplay", ["warm_start={script: cautious, options: {folds: 0.8}}"]).warm_start.options
 {'folds': 0.8}
->>> TEACHERS.remove("cautious")
+>>> SCRIPTS.remove("cautious")
 
 ```
 """
@@ -110,7 +110,7 @@ def page() -> str:
         if name == "policies.NAME":
             parts += ["## Kinds of policies\n", *map(kind, POLICIES)]
         if name == "warm_start":
-            parts += [teachers(), TEACHER]
+            parts += [scripts(), TEACHER]
     return "\n".join([*parts, TABLES])
 
 
@@ -142,9 +142,9 @@ def kind(name: str) -> str:
     return f"{said} Options: {needed}{options}.\n\n{quoted}\n"
 
 
-def teachers() -> str:
+def scripts() -> str:
     """Scripted play that ships."""
-    return "Teachers that ship: " + ", ".join(f"`{TEACHERS.signature(name)}`" for name in TEACHERS) + ".\n"
+    return "Scripts that ship: " + ", ".join(f"`{SCRIPTS.signature(name)}`" for name in SCRIPTS) + ".\n"
 
 
 def files() -> dict[Path, str]:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
         TabularPolicy,
         Team,
     )
-    from palaestra.envs.base import Env
+    from palaestra.envs.protocol import Env
     from palaestra.interface.library import apply, audit, compare, evaluate, rank, report, train, triage
     from palaestra.learning import Learner, PolicyGradient, Trainer
-    from palaestra.learning.stages.base import Stage
+    from palaestra.learning.stages.stage import Stage
     from palaestra.play.executors import Executor
     from palaestra.runs.recipe import Recipe
     from palaestra.teams import pipeline
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ChatPolicy": "palaestra.agents:ChatPolicy",
-    "Env": "palaestra.envs.base:Env",
+    "Env": "palaestra.envs.protocol:Env",
     "Executor": "palaestra.play.executors:Executor",
     "LMPolicy": "palaestra.agents:LMPolicy",
     "Learner": "palaestra.learning:Learner",
@@ -51,7 +51,7 @@ _LAZY = {
     "Recipe": "palaestra.runs.recipe:Recipe",
     "ScriptedPolicy": "palaestra.agents:ScriptedPolicy",
     "ServedPolicy": "palaestra.agents:ServedPolicy",
-    "Stage": "palaestra.learning.stages.base:Stage",
+    "Stage": "palaestra.learning.stages.stage:Stage",
     "TabularPolicy": "palaestra.agents:TabularPolicy",
     "Team": "palaestra.agents:Team",
     "Trainer": "palaestra.learning:Trainer",

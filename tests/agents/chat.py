@@ -6,7 +6,7 @@ import numpy as np
 from tests.chat_endpoint import ChatEndpoint
 
 from palaestra.agents import ChatPolicy, Request
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 
 KEY = "sk-very-secret-0123456789"
 

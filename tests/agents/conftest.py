@@ -8,7 +8,7 @@ from tests.agents.chat import KEY
 from tests.chat_endpoint import ChatEndpoint
 
 from palaestra.agents import Request
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 
 TEXTS = ("bet or pass?", "Your card is 7. The pot is 12.\nWhat is 3 + 4 + 5?", "x", "a rather long story about " * 3)
 

@@ -6,7 +6,7 @@ import torch
 
 from palaestra.agents import BanditPolicy, Request, Team
 from palaestra.agents.team import load_policy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, PolicyError
 
 ARMS = np.array([0.6, 0.5, 0.5, 0.45, 0.4])

@@ -15,10 +15,10 @@ from tests.agents.chat import KEY, ask, policy
 from tests.chat_endpoint import ChatEndpoint, completion, reply
 
 from palaestra.agents import ChatPolicy, Request
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
-from palaestra.play.boundary import accept
-from palaestra.play.recording import Row
+from palaestra.play.recording import TurnRecord
+from palaestra.play.validation import accept
 from palaestra.testing.policy import check_policy
 
 
@@ -105,7 +105,7 @@ def test_counts_that_cannot_be_are_unknown(
     assert decision.cost == (None if cost is None else pytest.approx(cost))
     assert chat.totals["unknown"] == unknown
     assert chat.totals["cost"] == pytest.approx(cost or 0)
-    row = Row(turn=0, agent="player")
+    row = TurnRecord(turn=0, agent="player")
     assert accept(decision, Observation("hi"), row, 0.0) is None  # and the rollout goes on
 
 

@@ -14,7 +14,7 @@ from tests.agents.chat import KEY, ask, policy
 from tests.chat_endpoint import ChatEndpoint, completion, reply
 
 from palaestra.agents import ChatPolicy, Team
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.interface import cli
 from palaestra.play.rollout import rollout

@@ -12,7 +12,7 @@ from tests.chat_endpoint import ChatEndpoint, completion, reply
 
 from palaestra.agents import LMPolicy, Request, Team
 from palaestra.envs import make
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.roles.toolbox import solve
 from palaestra.envs.tool_calls import Call, parse
 from palaestra.errors import InputError

@@ -17,9 +17,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AddedToken, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from palaestra.agents import LMPolicy, Request, Team
-from palaestra.agents.base import Past
 from palaestra.agents.conversation import BROKEN, PREFIXES, Style, end_of_turn, prompts, read, render, sequences
-from palaestra.envs.base import Observation, StepResult
+from palaestra.agents.policy import PreviousTurn
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 
@@ -67,7 +67,7 @@ def firsts(kind: str, observations: list[Observation]) -> list[np.ndarray]:
 
 
 def follow(
-    kind: str, observation: Observation, past: Past | None, *, history: str = "append"
+    kind: str, observation: Observation, past: PreviousTurn | None, *, history: str = "append"
 ) -> tuple[np.ndarray, str]:
     made = tokenizer(kind)
     request = Request(observation, "a", np.random.default_rng(0), past)
@@ -143,7 +143,7 @@ def test_what_was_sampled_stays_and_all_else_is_the_templates(kind: str, data: s
         told += [{"role": "assistant", "content": text}, *news]
         ended = action[-1] == made.eos_token_id
         marked += [{"role": "assistant", "content": "[[said]]" if ended else "[[said and cut]]"}, *news]
-        past = Past(observation, ids, action)
+        past = PreviousTurn(observation, ids, action)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +154,7 @@ def test_what_is_said_as_the_template_writes_it_extends(kind: str) -> None:
     then = Observation(
         "", messages=(*first.messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "So"})
     )
-    assert follow(kind, then, Past(first, ids, action))[1] == "extends"
+    assert follow(kind, then, PreviousTurn(first, ids, action))[1] == "extends"
 
 
 def after(kind: str, said: str, content: str | None = None, role: str = "user", ids: list[int] | None = None) -> str:
@@ -162,7 +162,7 @@ def after(kind: str, said: str, content: str | None = None, role: str = "user", 
     made = tokenizer(kind)
     first = Observation("", messages=({"role": "user", "content": "Hm?"},))
     sampled = made(said, add_special_tokens=False)["input_ids"] if ids is None else ids
-    past = Past(first, follow(kind, first, None)[0], np.array([*sampled, made.eos_token_id], np.int32))
+    past = PreviousTurn(first, follow(kind, first, None)[0], np.array([*sampled, made.eos_token_id], np.int32))
     answer = {"role": "assistant", "content": said.strip() if content is None else content}
     return follow(kind, Observation("", messages=(*first.messages, answer, {"role": role, "content": "So"})), past)[1]
 
@@ -184,7 +184,7 @@ def test_each_violation_is_named() -> None:
 
 def test_an_env_that_changes_what_came_before_begins_anew() -> None:
     first = Observation("", messages=({"role": "user", "content": "Hm?"},))
-    past = Past(first, follow("phi3", first, None)[0], np.array([300, 301], np.int32))
+    past = PreviousTurn(first, follow("phi3", first, None)[0], np.array([300, 301], np.int32))
     news = ({"role": "assistant", "content": "x"}, {"role": "user", "content": "So"})
     for messages in (({"role": "user", "content": "Ha!"}, *news), news[1:], first.messages):
         now = Observation("", messages=messages)
@@ -293,7 +293,7 @@ def test_a_history_grows_under_a_system_prompt_and_variables_of_the_template() -
     assert shown.startswith("<|im_start|>system\nAnswer in one word.<|im_end|>\n<|im_start|>user\n3 * 4?")
     assert shown.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     said = np.array(made("12<|im_end|>", add_special_tokens=False)["input_ids"], np.int32)
-    past = Past(first, ids[0], said)
+    past = PreviousTurn(first, ids[0], said)
     (found,) = prompts(
         made, [Request(then, "a", np.random.default_rng(0), past)], [ids[1]], ends=[made.eos_token_id],
         history="append", style=THINKLESS,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from palaestra.agents import MLPPolicy, Request, TabularPolicy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, PolicyError
 from palaestra.testing.policy import check_policy
 

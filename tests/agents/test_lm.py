@@ -14,7 +14,7 @@ from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.head import Head
 from palaestra.agents.backends.llama import Llama
 from palaestra.agents.tiny import tokenizer
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.testing.policy import check_policy
 

@@ -17,7 +17,7 @@ from tests.agents.models import LORA, gpt2, qwen, rows_of
 from palaestra.agents import LMPolicy, Team
 from palaestra.agents.backends import loading
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, checkpoints
 

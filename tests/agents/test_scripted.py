@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from palaestra.agents import Request, ScriptedPolicy, Team, fixed, from_choices, random_legal
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.testing.policy import check_policy

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy, Team
-from palaestra.agents.base import Decision, Learnable
-from palaestra.envs.base import Observation, StepResult
+from palaestra.agents.policy import Decision, Learnable
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError, PolicyError
 from palaestra.learning import PolicyGradient, Trainer, checkpoints
 from palaestra.learning.alarms import alarms
@@ -482,7 +482,7 @@ def test_the_mismatch_is_measured_and_alarmed() -> None:
 
 def test_a_recipe_names_it(server: Any) -> None:
     from palaestra.runs import build
-    from palaestra.runs.parts import PolicyPart
+    from palaestra.runs.config import PolicyPart
 
     def make(**options: Any) -> Any:
         part = PolicyPart(kind="served", options=options)

@@ -8,9 +8,9 @@ from tests.agents.models import tiny
 from tests.chat_endpoint import ChatEndpoint
 
 from palaestra.agents import ChatPolicy, LMPolicy, Request, Team
-from palaestra.agents.base import Decision
+from palaestra.agents.policy import Decision
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.learning.warmstart import demonstrations
 from palaestra.play.rollout import rollout
 

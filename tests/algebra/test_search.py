@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.algebra.search import Child, SearchTree, confidence_uct, search, soft_mixed
+from palaestra.algebra.search import Candidate, SearchTree, confidence_uct, search, soft_mixed
 from palaestra.errors import InputError
 
 
@@ -38,9 +38,9 @@ def test_a_failure_is_sent_to_all_above_and_to_nobody_else():
 def tree_of(opinions: dict[str, float]):
     """Two levels, a and b, with answers a1, a2, b1, b2."""
 
-    def expand(item: str) -> list[Child]:
+    def expand(item: str) -> list[Candidate]:
         names = ["a", "b"] if item == "" else [item + "1", item + "2"]
-        return [Child(name, opinions[name], 1.0, len(name) == 2) for name in names]
+        return [Candidate(name, opinions[name], 1.0, len(name) == 2) for name in names]
 
     return expand
 

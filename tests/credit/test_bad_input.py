@@ -22,7 +22,7 @@ from palaestra.errors import (
     RewardError,
 )
 from palaestra.learning import PolicyGradient
-from palaestra.play.restart import mc_value
+from palaestra.play.monte_carlo import mc_value
 
 TABLE = Turns({
     "iteration": [1, 2], "group": [0, 0], "episode": [0, 1], "turn": [0, 0], "agent": ["a", "a"], "policy": ["p", "p"],

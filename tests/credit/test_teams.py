@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tables import values
 
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.policy import Decision, Request
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
@@ -28,9 +28,9 @@ from palaestra.credit import (
     shapley_values,
     shared_reward,
 )
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import ExpressionError, InputError
-from palaestra.play.restart import mc_value
+from palaestra.play.monte_carlo import mc_value
 from palaestra.testing import check_signal
 
 AGENTS = ("a", "b", "c")

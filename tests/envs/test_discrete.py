@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from palaestra.envs.base import Observation
 from palaestra.envs.discrete import Slips, check_illegal, describe, isolated, read_turn, source_mentions
+from palaestra.envs.protocol import Observation
 from palaestra.errors import EnvError, InputError
-from palaestra.play.watchdog import Failure, Watchdog
+from palaestra.play.timeouts import Failure, Watchdog
 
 
 def test_a_turn_takes_the_actions_of_exactly_the_observed_agents():

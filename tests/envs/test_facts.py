@@ -12,8 +12,8 @@ import pytest
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.envs import gymnasium, pettingzoo, to_pettingzoo
-from palaestra.envs.base import Action, Observation, StepResult
 from palaestra.envs.facts import DTYPES, facts_of, read_facts
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.roles import SimulatedUser
 from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from palaestra import envs
-from palaestra.envs.base import Action, Env, Observation, StepResult
+from palaestra.envs.protocol import Action, Env, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError
 from palaestra.testing.env import check_env
 

@@ -11,16 +11,16 @@ import pytest
 
 from palaestra.agents import Request, ScriptedPolicy, Team
 from palaestra.envs import make
-from palaestra.envs.base import Observation
 from palaestra.envs.local_tools import Library, python
+from palaestra.envs.protocol import Observation
 from palaestra.envs.roles.toolbox import COLOURS, KINDS, PLACES, Toolbox, archive, solve
 from palaestra.envs.sandbox import Limits
 from palaestra.envs.tool_calls import Call, write
 from palaestra.envs.tools import Tool, ToolEnv, ToolError, ToolTask
 from palaestra.errors import InputError, StorageError
 from palaestra.play.rollout import rollout
+from palaestra.runs.config import EnvPart
 from palaestra.runs.envs import env as env_of
-from palaestra.runs.parts import EnvPart
 from palaestra.testing import check_env
 
 

@@ -623,5 +623,5 @@ def test_audit_takes_signals_of_ones_own(table: Path, say: Any) -> None:
 
 
 def test_an_unknown_study_is_not_blamed_on_the_file(say: Any) -> None:
-    assert complaint(say("study", "swis", "scores.csv")).startswith("'swis': unknown study")
-    assert "scores.csv: no such file" in complaint(say("study", "swiss", "scores.csv"))
+    assert complaint(say("analyze", "swis", "scores.csv")).startswith("'swis': unknown analysis")
+    assert "scores.csv: no such file" in complaint(say("analyze", "swiss", "scores.csv"))

@@ -23,7 +23,7 @@ from palaestra.agents.backends.breaker import OutageError
 from palaestra.errors import DamagedFileError, InputError, StorageError
 from palaestra.judges import Budget, Endpoint, Judged, Ledger
 from palaestra.judges.asking import Reply
-from palaestra.judges.ledger import Spent
+from palaestra.judges.ledger import LedgerTotal
 from palaestra.judges.rubric import items_of
 
 
@@ -194,7 +194,7 @@ def written(path: Path, number: int = 200) -> Path:
     """A ledger of so many answers."""
     ledger = Ledger(path)
     for each in range(number):
-        held = Spent(1, 20, 0.1)
+        held = LedgerTotal(1, 20, 0.1)
         row = ledger.send(f"key {each}", 10, 10, 0.1)
         ledger.settle(row, f"key {each}", "said", Reply("VERDICT: no " * 30, None, 5, 2, 0.25, 1.0), held)
     ledger.close()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palaestra.agents.base import Decision, Request
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Decision, Request
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.judges.metering import Meter, Metered
 
@@ -34,7 +34,7 @@ def test_what_is_beyond_the_budget_fails_and_is_counted(budget: Any, asked: int)
     judge, meter = Judge(), Meter(budget)
     found = Metered(judge, meter).act(ASK * 40)
     assert [each.error is None for each in found] == [True] * asked + [False] * (40 - asked)
-    assert meter.told() == {"calls": asked, "tokens": 10 * asked, "cost": 0.25 * asked, "refused": 40 - asked}
+    assert meter.totals() == {"calls": asked, "tokens": 10 * asked, "cost": 0.25 * asked, "refused": 40 - asked}
     assert all(each.action == "" for each in found[asked:])
 
 
@@ -70,7 +70,7 @@ def test_who_comes_one_after_the_other_gets_alike() -> None:
 def test_it_goes_on_from_what_was_spent() -> None:
     meter, again = Meter({"tokens": 75}), Meter({"tokens": 75})
     Metered(Judge(), meter).act(ASK * 3)
-    again.load(meter.told())
+    again.load(meter.totals())
     assert sum(each.error is None for each in Metered(Judge(), again).act(ASK * 40)) == 4
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.base import PAIRS
 from palaestra.judges.pairs import (
     PAIRINGS,
     best_vs_worst,
@@ -19,6 +18,7 @@ from palaestra.judges.pairs import (
     siblings,
     verified_vs_corrupted,
 )
+from palaestra.judges.protocol import PAIRS
 
 
 def sides(found: pl.DataFrame) -> list[tuple[int, int]]:

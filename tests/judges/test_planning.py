@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 import palaestra as pa
-from palaestra.agents.base import Decision
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Decision
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Dilemma, Lock
-from palaestra.envs.worlds.base import NativeEnv
+from palaestra.envs.worlds.native import NativeEnv
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.metering import Meter
 from palaestra.judges.planning import BestOf, Searching, beam, best_of, foresight, tree

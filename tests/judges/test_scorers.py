@@ -14,9 +14,9 @@ from palaestra.judges import (
     SCORERS,
     VERDICTS,
     Ensemble,
+    HumanLabels,
     Judge,
     Judged,
-    Labels,
     PolicyAsker,
     Scorer,
     StubJudge,
@@ -130,14 +130,14 @@ def test_labels_come_from_a_file_by_key(tmp_path: Path) -> None:
     assert SCORERS.build(f"labels({str(path)!r})").score(rows).to_list() == [1.0, None, 0.5]
     path.write_text("item,value\n0,1\n0,0\n")
     with pytest.raises(InputError, match="several labels"):
-        Labels(path)
+        HumanLabels(path)
     path.write_text("item,value\n0,good\n")
     with pytest.raises(InputError, match="expected a number"):
-        Labels(path)
+        HumanLabels(path)
     with pytest.raises(MissingColumnError, match=r"no column 'vlaue'.*'value'"):
-        Labels(path, value="vlaue")
+        HumanLabels(path, value="vlaue")
     with pytest.raises(DamagedFileError, match="cannot be read as labels"):
-        Labels(tmp_path / "none.csv")
+        HumanLabels(tmp_path / "none.csv")
 
 
 def test_an_ensemble_is_a_scorer_and_its_members_errors_stay_apart() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.agents.base import Request
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Request
+from palaestra.envs.protocol import Observation
 from palaestra.judges.reading import read_value
 from palaestra.judges.scripted import mentions
 

@@ -12,7 +12,7 @@ import pytest
 
 import palaestra as pa
 from palaestra.agents import ScriptedPolicy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Lock, Steps
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.search import TreeSearch, listwise, reward_beam

@@ -10,7 +10,7 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.judges import StubJudge, aggregate, both_orders, order_balance, swap_consistent
-from palaestra.judges.base import SCORERS, VERDICTS, Judge, Scorer
+from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer
 
 GUARD = [[0.75, 0.2, 0.05], [0.2, 0.6, 0.2], [0.05, 0.2, 0.75]]
 

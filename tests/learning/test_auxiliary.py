@@ -17,7 +17,7 @@ from palaestra.envs import make
 from palaestra.errors import InputError, LearnerError, RecipeError
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.learning.auxiliary import Auxiliary, last_turns, reward_classes
-from palaestra.learning.terms import Piece, Term, auxiliary
+from palaestra.learning.terms import MicroBatch, Term, auxiliary
 from palaestra.runs.recipe import validate
 
 INPUTS, ACTIONS, BOTH = 8, 3, "surrogate(), auxiliary()"
@@ -51,7 +51,7 @@ def learner_of(mlp: MLPPolicy, **options: Any) -> PolicyGradient:
     return PolicyGradient(Team({"a": mlp}), **{"lr": 0.01, "terms": BOTH} | options)
 
 
-def poison(piece: Piece) -> torch.Tensor:
+def poison(piece: MicroBatch) -> torch.Tensor:
     """Infinite from the second step on."""
     return piece.new.sum() * (torch.inf if piece.step.number else 0.0)
 
@@ -110,7 +110,7 @@ def test_the_loss_is_its_formula() -> None:
     error = (heads.decoder(mlp.represent(x)) - x).abs()
     smooth = torch.where(error < 1, error**2 / 2, error - 0.5).mean()
     expected = 0.5 * sum(entropies) / 6 + 2 * smooth
-    piece = Piece.of(torch.zeros(6, 1), columns=rows.to_dict(), module=heads)
+    piece = MicroBatch.of(torch.zeros(6, 1), columns=rows.to_dict(), module=heads)
     assert float(term(piece).detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     assert {name: float(value) for _, name, _, value in piece.step.logged} == pytest.approx(
         {"reward_class": float(sum(entropies).detach()) / 6, "reconstruction": float(smooth.detach())},  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ import torch
 from palaestra.agents import BanditPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import grpo
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import InputError, LearnerError, MissingColumnError
 from palaestra.learning.bandit import BanditLearner
 from palaestra.learning.trainer import Trainer

@@ -29,13 +29,13 @@ from palaestra.learning.auxiliary import last_turns, reward_classes
 from palaestra.learning.batch import make_batch, minibatches, pieces
 from palaestra.learning.critics import NetworkCritic, Replay, TokenBaseline, ValueNetwork, network
 from palaestra.learning.decomposition import NetworkDecomposition
-from palaestra.learning.measure import measure, split
-from palaestra.learning.rates import decay
-from palaestra.learning.stages.base import STAGES, Context
+from palaestra.learning.iteration_metrics import measure, split
+from palaestra.learning.learning_rates import decay
 from palaestra.learning.stages.cells import hashed, vectors
 from palaestra.learning.stages.hints import hold_back
-from palaestra.learning.terms import TERMS, Piece
-from palaestra.learning.terms.base import ends, number, objective, share_of_episodes
+from palaestra.learning.stages.stage import STAGES, Context
+from palaestra.learning.terms import TERMS, MicroBatch
+from palaestra.learning.terms.term import ends, number, objective, share_of_episodes
 from palaestra.play.executors import Local, Plan
 from palaestra.testing.columns import COLUMNS, made
 from palaestra.testing.signal import sample_turns
@@ -194,7 +194,7 @@ def spoken(text: str) -> list[object]:
         -torch.rand(ratio.shape, dtype=torch.double, generator=torch.Generator().manual_seed(1)) - 0.1
     ).requires_grad_()
     chances = torch.stack([new, torch.log1p(-new.exp())], -1)
-    piece = Piece.of(
+    piece = MicroBatch.of(
         new,
         old=new.detach() - ratio,
         advantage=credit.masked_fill(~mask, 0.0),
@@ -518,7 +518,7 @@ def judged(text: str, table: Turns) -> list[object]:
     stage, found = STAGES.build(text), []
     for iteration in (1, 2):
         context = Context(np.random.default_rng(iteration), iteration, CORRIDOR, walker(), Local(), seed=0, planned=2)
-        found.append([stage(table, context)["verdict"], context.told, context.spent.calls])
+        found.append([stage(table, context)["verdict"], context.metrics, context.spent.calls])
     return found
 
 

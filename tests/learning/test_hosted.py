@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.policy import Decision, Request
 from palaestra.algebra.turns import Turns
 from palaestra.credit import agent_return, centre
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.learning import Learner, Trainer
 from palaestra.learning.protocol import VERBS
 from palaestra.play.executors import Local

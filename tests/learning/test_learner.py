@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from palaestra.agents import Team
-from palaestra.agents.base import Scored
+from palaestra.agents.policy import Scored
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, LearnerError, MissingColumnError, RewardError
 from palaestra.learning import PolicyGradient
-from palaestra.learning.rates import decay
+from palaestra.learning.learning_rates import decay
 
 POSITIONS, VOCABULARY = 4, 3
 

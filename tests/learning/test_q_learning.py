@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 
 from palaestra.agents import QTablePolicy, TabularPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.q_learning import QLearner
 from palaestra.runs.inline import learn

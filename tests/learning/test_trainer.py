@@ -23,7 +23,7 @@ from palaestra.agents import Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import col, grpo, where
 from palaestra.errors import EnvError, InputError, LearnerError, RewardError, StorageError
-from palaestra.learning import PolicyGradient, Trainer, checkpoints, folder, lock
+from palaestra.learning import PolicyGradient, Trainer, checkpoints, folder, run_lock
 from palaestra.learning.alarms import alarms
 from palaestra.play.executors import Local
 
@@ -207,12 +207,12 @@ def test_a_run_ends_with_the_iteration_that_is_enough(
     """It is looked at, kept, and not gone on from; what was learned until then is the same."""
     seen: list[int] = []
 
-    def enough(told: Sequence[dict[str, Any]]) -> bool:
+    def should_stop(told: Sequence[dict[str, Any]]) -> bool:
         return sum(line["turns"] for line in told) >= 4 * told[0]["turns"]
 
     def start(**options: Any) -> Trainer:
         return matching.trainer(
-            tmp_path / "run", enough=enough, evaluate=lambda team, iteration: seen.append(iteration),
+            tmp_path / "run", should_stop=should_stop, evaluate=lambda team, iteration: seen.append(iteration),
             evaluate_every=3, **options,
         )  # fmt: skip
 
@@ -256,7 +256,7 @@ def test_metrics_without_a_checkpoint_are_not_wiped(tmp_path: Path) -> None:
 
 
 def test_a_directory_has_one_trainer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_lock, "PATIENCE", 0.0)
     refused: list[str] = []
 
     def intrude(iteration: int, turns: Turns) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from palaestra.agents import LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning import demonstrations, supervised_warm_start
 from palaestra.learning.warmstart import _batches

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from palaestra.play.cluster import _opened, _sealed
-from palaestra.play.shards import Answer, together
+from palaestra.play.shards import ShardResult, together
 
 
 def table(rows: int) -> bytes:
@@ -22,7 +22,7 @@ def table(rows: int) -> bytes:
 
 @pytest.mark.parametrize("rows", [0, 1, 7])
 def test_an_answer_is_what_it_was_with_all_that_stands_behind_its_table(rows: int) -> None:
-    sent = Answer(table(rows), None, ("slow", "odd"), 1.5, 3)
+    sent = ShardResult(table(rows), None, ("slow", "odd"), 1.5, 3)
     found = _opened(_sealed(sent))
     assert found[1:] == sent[1:]
     assert together([found]).equals(together([sent]))
@@ -30,5 +30,5 @@ def test_an_answer_is_what_it_was_with_all_that_stands_behind_its_table(rows: in
 
 
 def test_an_error_comes_without_a_table() -> None:
-    found = _opened(_sealed(Answer(b"", ("InputError", "a number"), (), 0.5)))
+    found = _opened(_sealed(ShardResult(b"", ("InputError", "a number"), (), 0.5)))
     assert found[1:] == (("InputError", "a number"), (), 0.5, 1)

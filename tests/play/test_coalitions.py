@@ -9,7 +9,7 @@ from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import coalition_table, module_values
 from palaestra.play.coalitions import play_coalitions
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.catalog.teams.s088_capabench import Lucky, default, module, worth
 
 SEATS = ["planning", "reasoning", "action", "reflection"]
@@ -18,7 +18,7 @@ SEATS = ["planning", "reasoning", "action", "reflection"]
 def test_every_coalition_plays_the_same_tasks():
     team = Team(dict.fromkeys(SEATS, ScriptedPolicy(module, name="tested")))
     plain = ScriptedPolicy(default, name="default")
-    env = shapes.chain(Lucky, SEATS)
+    env = workflows.chain(Lucky, SEATS)
     table = play_coalitions(env, team, dict.fromkeys(SEATS[:2], plain), groups=6, group_size=2, seed=3)
     assert len(table) == 4 * 6 * 2
     assert sorted(set(table["coalition"])) == ["", "planning", "planning+reasoning", "reasoning"]
@@ -35,6 +35,6 @@ def test_every_coalition_plays_the_same_tasks():
 def test_a_seat_must_be_there():
     team = Team(solver=fixed("x"))
     with pytest.raises(InputError, match=r"seat 'solvr' must be one of the team.*solver"):
-        play_coalitions(shapes.single(Lucky), team, {"solvr": fixed("y", name="other")}, groups=1)
+        play_coalitions(workflows.single(Lucky), team, {"solvr": fixed("y", name="other")}, groups=1)
     with pytest.raises(InputError, match="0 seats"):
-        play_coalitions(shapes.single(Lucky), team, {}, groups=1)
+        play_coalitions(workflows.single(Lucky), team, {}, groups=1)

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from palaestra.agents import TabularPolicy, Team
-from palaestra.agents.base import Decision, Request
+from palaestra.agents.policy import Decision, Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs import make
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import ExpressionError, InputError
 from palaestra.play.executors import EXECUTORS, Executor, Local, Plan, Threads
 from palaestra.play.rollout import rollout

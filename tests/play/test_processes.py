@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from palaestra.agents import MLPPolicy, TabularPolicy, Team, random_legal
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import PalaestraError
 from palaestra.play.executors import EXECUTORS, Local
 from palaestra.play.plan import Plan
-from palaestra.play.processes import Processes, ProcessHands
+from palaestra.play.processes import ProcessBackend, Processes
 
 
 class Steps:
@@ -90,14 +90,14 @@ def test_frozen_teams_are_played_to_the_last_bit_too(processes: Processes) -> No
 
 
 def test_a_worker_killed_in_the_middle_costs_nothing_but_time(processes: Processes, tmp_path: Path) -> None:
-    made, lost = Team.made(team), processes.crew.lost
+    made, lost = Team.made(team), processes.pool.lost
     expected = Local(shards=7).play(Steps, made, PLAN).frame.drop("duration")
-    hands = processes.crew.hands
-    assert isinstance(hands, ProcessHands)
+    hands = processes.pool.backend
+    assert isinstance(hands, ProcessBackend)
     victim = hands.pids()[0]
     threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
     assert processes.play(slow, made, PLAN).frame.drop("duration").equals(expected)
-    assert processes.crew.lost == lost + 1
+    assert processes.pool.lost == lost + 1
     assert victim not in hands.pids()
     assert len(hands.pids()) == 2
 
@@ -105,8 +105,8 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(processes: Process
 def test_workers_go_with_the_executor() -> None:
     executor = Processes(workers=1, shards=2)
     executor.play(Steps, Team.made(scripts), Plan(2))
-    hands = executor.crew.hands
-    assert isinstance(hands, ProcessHands)
+    hands = executor.pool.backend
+    assert isinstance(hands, ProcessBackend)
     (pid,), folder = hands.pids(), Path(hands._folder)
     assert any(folder.iterdir())
     executor.close()

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.turns import SCHEMA_VERSION, Turns, empty
 from palaestra.errors import StorageError
-from palaestra.play.recording import Episode, Label, Row, Stored, frames, stream_parquet, to_frame
+from palaestra.play.recording import EpisodeRecord, Label, Stored, TurnRecord, frames, stream_parquet, to_frame
 
 
-def episode(number: int, rows: int, **shared: object) -> Episode:
-    made = [Row("a", f"seen {turn}", state=2**64 - 1 - turn, turn=turn, policy="p", reward=0.5) for turn in range(rows)]
-    return Episode(group=1, episode=number, seed=2**31 - 1, task="t", rows=made, **shared)  # type: ignore[arg-type]
+def episode(number: int, rows: int, **shared: object) -> EpisodeRecord:
+    made = [
+        TurnRecord("a", f"seen {turn}", state=2**64 - 1 - turn, turn=turn, policy="p", reward=0.5)
+        for turn in range(rows)
+    ]
+    return EpisodeRecord(group=1, episode=number, seed=2**31 - 1, task="t", rows=made, **shared)  # type: ignore[arg-type]
 
 
 def test_the_table_has_the_schema_and_the_facts_of_the_episode_on_every_row() -> None:
@@ -47,10 +50,10 @@ def test_ragged_columns_keep_lengths_and_nulls(cells: list[tuple[list[int] | Non
         return None if values is None else np.array(values, dtype)
 
     rows = [
-        Row("a", prompt_ids=array(p, np.int32), legal=array(m, np.bool_), features=array(m, np.float32))
+        TurnRecord("a", prompt_ids=array(p, np.int32), legal=array(m, np.bool_), features=array(m, np.float32))
         for p, m in cells
     ]
-    frame = to_frame([Episode(0, 0, 0, rows=rows)])
+    frame = to_frame([EpisodeRecord(0, 0, 0, rows=rows)])
     assert frame["prompt_ids"].to_list() == [p for p, _ in cells]
     assert frame["features"].to_list() == [m for _, m in cells]
     assert frame["legal"].to_list() == [None if m is None else [bool(v) for v in m] for _, m in cells]
@@ -81,8 +84,8 @@ def test_chunks_are_written_while_they_come(tmp_path: Path) -> None:
             (temporary,) = tmp_path.iterdir()
             assert temporary.name != "turns.parquet"
             sizes.append(temporary.stat().st_size)
-            row = Row("a", prompt_ids=rng.integers(0, 2**31, 50_000, dtype=np.int32))
-            yield to_frame([Episode(0, number, 0, rows=[row])])
+            row = TurnRecord("a", prompt_ids=rng.integers(0, 2**31, 50_000, dtype=np.int32))
+            yield to_frame([EpisodeRecord(0, number, 0, rows=[row])])
 
     stream_parquet(tmp_path / "turns.parquet", chunks())
     assert sizes[0] < 1000
@@ -116,9 +119,9 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     real = pq.ParquetWriter
     monkeypatch.setattr(pq, "ParquetWriter", lambda _, *args, **kwargs: real("/dev/full", *args, **kwargs))
     rng = np.random.default_rng(0)
-    row = Row("a", prompt_ids=rng.integers(0, 2**31, 500_000, dtype=np.int32))
+    row = TurnRecord("a", prompt_ids=rng.integers(0, 2**31, 500_000, dtype=np.int32))
     with pytest.raises(StorageError, match="No space left"):
-        stream_parquet(tmp_path / "turns.parquet", iter([to_frame([Episode(0, 0, 0, rows=[row])])]))
+        stream_parquet(tmp_path / "turns.parquet", iter([to_frame([EpisodeRecord(0, 0, 0, rows=[row])])]))
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +145,7 @@ def test_a_stored_table_is_never_another_one(tmp_path: Path) -> None:
 
 STREAMING = """
 import resource, sys
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.play import recording
 from palaestra.play.rollout import rollout
 from tests.play.test_rollout import Script, Team, Answers, Decision, end

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.algebra.turns import SCHEMA, Turns, empty
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, StorageError
 from palaestra.play.rollout import rollout
 from palaestra.play.streams import Streams

@@ -15,7 +15,7 @@ from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.play import shards
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import Answer, Job, Player, Published, cut, digest, pack, together, unpack
+from palaestra.play.shards import Player, PlayJob, Published, ShardResult, cut, digest, pack, together, unpack
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -75,7 +75,7 @@ def test_a_player_makes_the_team_once_and_copies_weights_when_they_differ() -> N
 
     def play() -> Turns:
         states = {name: published(pack(each.state_dict())) for name, each in team.learnable.items()}
-        answer = player.play(Job(env, maker, states), [Plan(6, 2)])
+        answer = player.play(PlayJob(env, maker, states), [Plan(6, 2)])
         answer.raise_()
         return Turns(together([answer]))
 
@@ -101,17 +101,17 @@ def test_shards_are_played_in_a_row_until_it_is_enough(
     monkeypatch.setattr(shards, name, enough)
     team = Team.made(players)
     parts = cut(Plan(6, 2, seed=3), 3)
-    job = Job(published(pickle.dumps(KUHN)), published(pickle.dumps(team.maker)))
+    job = PlayJob(published(pickle.dumps(KUHN)), published(pickle.dumps(team.maker)))
     answer = Player(lambda place: place).play(job, parts)
     alone = [Local().play(KUHN, team, part) for part in parts[:played]]
     assert answer.shards == played
     assert together([answer]).drop("duration").equals(Turns.concat(alone).frame.drop("duration"))
 
 
-def answer_of(frame: pl.DataFrame) -> Answer:
+def answer_of(frame: pl.DataFrame) -> ShardResult:
     stream = io.BytesIO()
     frame.write_ipc_stream(stream)
-    return Answer(stream.getvalue())
+    return ShardResult(stream.getvalue())
 
 
 def test_answers_are_put_together_whatever_their_columns_are() -> None:
@@ -131,10 +131,10 @@ def test_answers_are_put_together_whatever_their_columns_are() -> None:
 
 def test_what_goes_wrong_in_a_worker_is_told() -> None:
     player = Player(lambda place: place)
-    broken = Job(published(b"no pickle"), published(pickle.dumps(players)))
+    broken = PlayJob(published(b"no pickle"), published(pickle.dumps(players)))
     with pytest.raises(InputError, match=r"a worker cannot make the env: .*same packages"):
         player.play(broken, [Plan(1)]).raise_()
     with pytest.raises(PalaestraError, match="a worker failed: ZeroDivisionError: by zero"):
-        Answer(b"", ("ZeroDivisionError", "by zero")).raise_()
+        ShardResult(b"", ("ZeroDivisionError", "by zero")).raise_()
     with pytest.raises(InputError, match="a number"):
-        Answer(b"", ("InputError", "a number")).raise_()
+        ShardResult(b"", ("InputError", "a number")).raise_()

@@ -16,8 +16,8 @@ from palaestra.errors import InputError, PalaestraError
 from palaestra.play import workers
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import Answer, Job, Player
-from palaestra.play.workers import Crew, Lost, Spread
+from palaestra.play.shards import Player, PlayJob, ShardResult
+from palaestra.play.workers import Lost, Spread, WorkerPool
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -49,7 +49,7 @@ class Played:
         self.clock, self.fate, self.count, self.given = clock, fate, count, 0
         self.patience, self.comes = patience, dict[int, float]()
         self.players: dict[int, Player] = {}
-        self.busy: dict[int, tuple[float, str | None, Job, Sequence[Plan]]] = {}
+        self.busy: dict[int, tuple[float, str | None, PlayJob, Sequence[Plan]]] = {}
         self.store: dict[int, Any] = {}
         self.dropped: list[int] = []
         self.started = self.puts = 0
@@ -74,18 +74,18 @@ class Played:
     def forget(self, place: int) -> None:
         del self.store[place]
 
-    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
+    def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
         found = self.fate(worker, self.given)
         self.given += 1
         plans = plans[: self.patience()]
         why, lasts = (found, 0.1) if isinstance(found, str) else (None, found * len(plans))
         self.busy[worker] = (self.clock.now + lasts, why, job, plans)
 
-    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
+    def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
         assert self.busy, "nobody plays, and somebody waits"
         soonest = min(until for until, *_ in self.busy.values())
         self.clock.now = max(self.clock.now, min(soonest, self.clock.now + seconds))
-        news: list[tuple[int, Answer | Lost]] = []
+        news: list[tuple[int, ShardResult | Lost]] = []
         for worker, (until, why, job, plans) in list(self.busy.items()):
             if until <= self.clock.now:
                 del self.busy[worker]
@@ -109,10 +109,10 @@ class Played:
 class Simulated(Spread):
     def __init__(self, hands: Played, late: float | None = 3.0, shards: int = 6) -> None:
         super().__init__(hands.count, shards, late, 256, None, 0, 1000, ())
-        self.hands = hands
+        self.backend = hands
 
-    def hire(self) -> Any:
-        return ("simulated", id(self.hands)), lambda: Crew(self.hands, self.late)
+    def start_pool(self) -> Any:
+        return ("simulated", id(self.backend)), lambda: WorkerPool(self.backend, self.late)
 
 
 @pytest.fixture
@@ -168,13 +168,13 @@ def test_nor_does_any_mixture_of_all_that(seed: int, clock: Clock, monkeypatch: 
     executor = Simulated(hands, late=1.5, shards=16)
     for _ in range(4):
         assert executor.play(KUHN, team, plan).frame.drop("duration").equals(expected)
-    assert min(executor.crew.lost, executor.crew.doubled) > 0
+    assert min(executor.pool.lost, executor.pool.doubled) > 0
 
 
 def test_short_shards_need_few_answers(clock: Clock) -> None:
     executor = Simulated(Played(clock, FATES["all is well"], patience=lambda: 100), shards=16)
     executor.play(KUHN, Team.made(players), Plan(groups=16))
-    assert executor.hands.given == 4  # 6 and 6, then 2 and 2
+    assert executor.backend.given == 4  # 6 and 6, then 2 and 2
     assert clock.now == pytest.approx(8.0), "as long as if they had been given one by one"
 
 
@@ -190,8 +190,8 @@ def test_a_late_run_is_played_twice_and_counted_once(clock: Clock) -> None:
     slow = Played(clock, lambda worker, task: 1000.0 if task == 2 else 1.0, patience=lambda: 100)
     executor = Simulated(slow, shards=16)
     executor.play(KUHN, Team.made(players), Plan(groups=16))
-    assert executor.crew.doubled == 1
-    assert executor.hands.given == 5
+    assert executor.pool.doubled == 1
+    assert executor.backend.given == 5
     assert clock.now == pytest.approx(6 + 3 * 2.0 + 2.0, abs=0.2)  # given at 6, late after three times what two take
 
 
@@ -206,17 +206,17 @@ def test_who_is_there_first_does_not_take_everything(clock: Clock) -> None:
 def test_a_late_shard_is_played_twice_and_counted_once(clock: Clock) -> None:
     executor = Simulated(Played(clock, FATES["the last of two is slow"]))
     executor.play(KUHN, Team.made(players), PLAN)
-    assert (executor.crew.doubled, executor.hands.given) == (1, 7)
+    assert (executor.pool.doubled, executor.backend.given) == (1, 7)
     assert clock.now == pytest.approx(2 + 3 * 1.0 + 1.0, abs=0.2)  # late after three medians, then once more
     while clock.now < workers.STUCK + 10:
         executor.play(KUHN, Team.made(players), PLAN)
-    assert len(executor.hands.dropped) == 1, "who never answered is replaced"
+    assert len(executor.backend.dropped) == 1, "who never answered is replaced"
 
 
 def test_nobody_helps_if_that_is_not_wanted(clock: Clock) -> None:
     executor = Simulated(Played(clock, FATES["who helps dies as well"]), late=None)
     executor.play(KUHN, Team.made(players), PLAN)
-    assert executor.crew.doubled == 0
+    assert executor.pool.doubled == 0
     assert clock.now == pytest.approx(32.0)
 
 
@@ -234,12 +234,12 @@ def test_weights_are_put_once_per_version_and_policy(clock: Clock) -> None:
             team.learnable[change].state_dict()["logits"].add_(1.0)
         executor.play(KUHN, team, PLAN)
         executor.play(KUHN, team.frozen_copy(), Plan(4, stream="eval"))  # a look at it
-        counts.append(executor.crew.put)
+        counts.append(executor.pool.put)
     assert counts == [4, 4, 5, 5, 6]  # env, team and two policies; then what changed
     for _ in range(6):
         team.learnable["one"].state_dict()["logits"].add_(1.0)
         executor.play(KUHN, team, PLAN)
-    assert len(executor.hands.store) == 2 + workers.KEPT + 2, "old ones are forgotten"
+    assert len(executor.backend.store) == 2 + workers.KEPT + 2, "old ones are forgotten"
 
 
 def pair() -> Team:
@@ -258,7 +258,7 @@ def test_what_cannot_be_sent_is_played_here_and_said_once(clock: Clock) -> None:
         executor.play(KUHN, players(), PLAN)
     with pytest.warns(UserWarning, match=r"an env or a team that cannot be sent"):
         executor.play(lambda: KUHN(), Team.made(players), PLAN)
-    assert executor.hands.given == 0
+    assert executor.backend.given == 0
 
 
 def test_what_a_worker_raises_is_raised_here(clock: Clock) -> None:
@@ -275,7 +275,7 @@ def lonely() -> Team:
 def test_executors_of_one_size_share_their_workers(clock: Clock) -> None:
     hands = Played(clock, FATES["all is well"])
     one, other = Simulated(hands), Simulated(hands)
-    assert one.crew is other.crew
+    assert one.pool is other.pool
     one.close()
     other.play(KUHN, Team.made(players), PLAN)
     assert hands.players

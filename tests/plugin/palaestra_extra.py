@@ -10,16 +10,16 @@ import palaestra as pa
 from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.signals import Signal, col
 from palaestra.envs import ENVS, Observation, StepResult
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows
 from palaestra.interface.cli.app import app
 from palaestra.interface.report.load import Run
-from palaestra.interface.report.panels import CHARTS, Panel, panel
+from palaestra.interface.report.panels import CHARTS, Chart, panel
 from palaestra.learning.stages import Context, Stage, stage
-from palaestra.learning.terms import TERMS, Piece, Term
+from palaestra.learning.terms import TERMS, MicroBatch, Term
 from palaestra.runs.measures import MEASURES
 from palaestra.runs.policies import POLICIES, Making
-from palaestra.runs.teachers import TEACHERS
+from palaestra.runs.scripts import SCRIPTS
 from palaestra.teams import WORKFLOWS
 
 
@@ -44,7 +44,7 @@ class thermometer(Stage):
 def push(weight: float = 0.1) -> Term:
     """-weight · mean log-probability of what was done."""
 
-    def loss(piece: Piece) -> Any:
+    def loss(piece: MicroBatch) -> Any:
         return -weight * (piece.new * piece.mask).sum() / max(piece.tokens, 1)
 
     return Term("push", loss)
@@ -78,7 +78,7 @@ def stubborn(made: Making) -> ScriptedPolicy:
     return ScriptedPolicy(lambda request: 0, name=made.name)
 
 
-@TEACHERS.register()
+@SCRIPTS.register()
 def heads() -> Any:
     """Always heads."""
     return lambda request: 0
@@ -97,7 +97,7 @@ def nothing_at_all(game: str, table: Any) -> float:
 
 
 @READERS.register("extra_log")
-def extra_log() -> Reader:
+def extra_log() -> LogReader:
     """Lines with `coin` and `fell`."""
 
     def read(found: Any, rows: Rows) -> None:
@@ -105,17 +105,17 @@ def extra_log() -> Reader:
             right = record["fell"] == record["call"]
             rows.episode(where, [{"action": record["call"]}], task=record["coin"], success=right)
 
-    return Reader(read, fits=lambda record: {"coin", "fell"} <= record.keys())
+    return LogReader(read, fits=lambda record: {"coin", "fell"} <= record.keys())
 
 
 @CHARTS.register()
-def heads_of_state(run: Run) -> Panel | None:
+def heads_of_state(run: Run) -> Chart | None:
     """Reward, drawn again."""
     return panel("Heads <of> state", "from outside", [("all", run.seeds, lambda row: row["reward"])])
 
 
 @CHARTS.register()
-def broken_chart(run: Run) -> Panel | None:
+def broken_chart(run: Run) -> Chart | None:
     """Cannot be drawn."""
     raise RuntimeError("no <ink>")
 

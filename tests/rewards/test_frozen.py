@@ -31,7 +31,7 @@ from palaestra.rewards.judged.pairs import bradley_terry, lexicographic_preferen
 from palaestra.rewards.match.calls import match_calls
 from palaestra.rewards.match.graded import block_share, tier
 from palaestra.rewards.match.pairing import call_similarity, matched
-from palaestra.rewards.novelty import Counts, RunningScale
+from palaestra.rewards.novelty import RunningScale, VisitCounts
 from palaestra.rewards.shaping.bilevel import BilevelReward
 from palaestra.rewards.shaping.demonstrations import hop_pairs, segment, step_rewards
 from palaestra.rewards.shaping.design import ExploRS, design_reward, explicable
@@ -302,11 +302,12 @@ def of_rewards() -> Iterator[tuple[str, Case]]:
             for block in ((1, 1), (2, 2), (1, 2))
         ],
     )
-    counts = Counts("state")
+    counts = VisitCounts("state")
     yield (
         "counts",
         lambda: (
-            [Counts(k).add(played()).frame[:, -1] for k in ("state", ["agent", "state"])] + [len(counts.add(played()))]
+            [VisitCounts(k).add(played()).frame[:, -1] for k in ("state", ["agent", "state"])]
+            + [len(counts.add(played()))]
         ),
     )
     yield (

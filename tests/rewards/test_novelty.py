@@ -10,8 +10,8 @@ from tests.tables import values
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, MissingColumnError, SchemaError
 from palaestra.rewards import (
-    Counts,
     RunningScale,
+    VisitCounts,
     cap,
     count_bonus,
     cum_count,
@@ -84,9 +84,9 @@ def test_corridors_that_an_episodic_count_cannot_tell_apart() -> None:
 
 def test_counts_of_several_iterations_go_on() -> None:
     turns = walk([1, 1, 2])
-    counts = Counts("state")
+    counts = VisitCounts("state")
     assert counts.add(turns)["count_before"].to_list() == [0, 0, 0]
-    other = Counts("state")
+    other = VisitCounts("state")
     other.load_state_dict(counts.state_dict())
     again = other.add(turns)
     assert again["count_before"].to_list() == [2, 2, 1]
@@ -97,7 +97,7 @@ def test_counts_of_several_iterations_go_on() -> None:
 
 
 def test_counts_of_several_columns_and_runs() -> None:
-    counts = Counts(("state", "agent"))
+    counts = VisitCounts(("state", "agent"))
     two = walk([1, 1]).with_column(run=["0", "1"])
     counts.add(two)
     assert counts.add(two)["count_before"].to_list() == [1, 1]
@@ -106,7 +106,7 @@ def test_counts_of_several_columns_and_runs() -> None:
 
 
 def test_counts_of_other_types() -> None:
-    counts = Counts("room")
+    counts = VisitCounts("room")
     counts.add(Turns({"room": pl.Series([1, 2], dtype=pl.Int32)}))
     assert counts.add(Turns({"room": [1]}))["count_before"].to_list() == [1]
     with pytest.raises(SchemaError, match=r"counted \(room Int32\) so far, now \(room String\)"):
@@ -120,7 +120,7 @@ def test_turns_that_start_below_zero_or_are_not_known() -> None:
 
 
 def test_the_third_visit_of_a_run_pays_what_the_third_is_worth() -> None:
-    counts, visit = Counts("state"), walk([1])
+    counts, visit = VisitCounts("state"), walk([1])
     paid = [float(values(episodic_global_bonus("state"), counts.add(visit))[0]) for _ in range(3)]
     assert paid == pytest.approx([1, 2**-0.5, 3**-0.5])
     with pytest.raises(MissingColumnError, match="'count_before' is missing"):

@@ -34,10 +34,10 @@ def test_a_budget_is_read_and_counted() -> None:
 
 def test_an_iteration_that_would_not_fit_is_not_begun() -> None:
     kept = {"turns": 10.0}
-    assert not budget.enough(kept, [])
-    assert not budget.enough(kept, lines(2, 4)), "4 more still fit"
-    assert budget.enough(kept, lines(4, 3)), "one as dear as the dearest would not"
-    assert budget.enough(kept, lines(12))
+    assert not budget.should_stop(kept, [])
+    assert not budget.should_stop(kept, lines(2, 4)), "4 more still fit"
+    assert budget.should_stop(kept, lines(4, 3)), "one as dear as the dearest would not"
+    assert budget.should_stop(kept, lines(12))
 
 
 @pytest.mark.parametrize(

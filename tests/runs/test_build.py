@@ -20,7 +20,7 @@ from palaestra.errors import InputError, MissingExtraError, RecipeError
 from palaestra.play.executors import Local
 from palaestra.play.processes import Processes
 from palaestra.runs import build
-from palaestra.runs.parts import PlayPart, PolicyPart
+from palaestra.runs.config import PlayPart, PolicyPart
 from palaestra.runs.recipe import Recipe, alone, load, override
 
 KUHN = make("openspiel/kuhn_poker")
@@ -135,7 +135,7 @@ def test_every_kind_of_policy() -> None:
     assert isinstance(made("chat", {"model": "m", "api_key_env": None}), ChatPolicy)
     assert isinstance(made("mlp", {"hidden": [8]}), MLPPolicy)
     assert isinstance(made("random", {}), ScriptedPolicy)
-    assert isinstance(made("script", {"teacher": "nim", "skill": 0.5}), ScriptedPolicy)
+    assert isinstance(made("script", {"script": "nim", "skill": 0.5}), ScriptedPolicy)
     table = made("tabular", {"capacity": 16})
     assert isinstance(table, TabularPolicy)
     assert (table.actions, table.name) == (2, "player"), "the number of actions is the env's"
@@ -157,7 +157,7 @@ def test_every_kind_of_policy() -> None:
         ("chat", {"model": "m", "api_key_env": "NOT_SET"}, "policies.player.options: ChatPolicy: environment variable"),
         ("tabular", {"capasity": 1}, "policies.player.options: unknown option 'capasity'; did you mean 'capacity'?"),
         ("tabular", {"name": "x"}, "policies.player.options: unknown option 'name'"),
-        ("script", {"teacher": "nimm"}, "policies.player.options: unknown teacher 'nimm'; did you mean 'nim'"),
+        ("script", {"script": "nimm"}, "policies.player.options: unknown script 'nimm'; did you mean 'nim'"),
         ("random", {"skill": 1}, "policies.player.options 'random': unknown option 'skill'; it takes none"),
     ],
 )

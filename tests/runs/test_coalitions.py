@@ -6,13 +6,13 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs import make
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import RecipeError
 from palaestra.evaluation import trials
 from palaestra.play.executors import Local, Plan
 from palaestra.runs import coalitions
-from palaestra.runs.parts import EvaluationPart
-from palaestra.runs.teachers import make as teacher
+from palaestra.runs.config import EvaluationPart
+from palaestra.runs.scripts import make as make_script
 from palaestra.teams import WORKFLOWS
 
 
@@ -27,7 +27,7 @@ class Copied(ScriptedPolicy):
 def readers(accuracy: dict[str, float]) -> Team:
     """Readers of pages with the accuracy of each."""
     return Team({
-        agent: Copied(teacher("cups", {"accuracy": share}), name=agent) for agent, share in accuracy.items()
+        agent: Copied(make_script("cups", {"accuracy": share}), name=agent) for agent, share in accuracy.items()
     })  # fmt: skip
 
 

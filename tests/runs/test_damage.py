@@ -21,9 +21,9 @@ from palaestra.judges.ledger import Ledger
 from palaestra.learning import Trainer
 from palaestra.learning.journal import Journal
 from palaestra.runs import jobs as run
-from palaestra.runs.proof import evaluate
 from palaestra.runs.recipe import Recipe, validate
-from palaestra.runs.trained import export
+from palaestra.runs.saved_teams import export
+from palaestra.runs.summary import evaluate
 
 TIMES = ("checksum", "wall_seconds", "cpu_seconds", "seconds_to_proof", "train_cpu_seconds")
 
@@ -48,7 +48,7 @@ def kuhn(learning_rate: float = 0.3, measure: str = "average_exploitability") ->
 
 @pytest.fixture(scope="module", autouse=True)
 def _in_this_process() -> Any:
-    def serve(work: list[run.Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+    def serve(work: list[run.SeedJob], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
         return [run._run_job(job, resume) for job in work]
 
     with pytest.MonkeyPatch.context() as patch:

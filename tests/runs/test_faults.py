@@ -28,9 +28,9 @@ from palaestra.errors import PalaestraError, StorageError
 from palaestra.interface import library
 from palaestra.learning import checkpoints
 from palaestra.runs import jobs as run
-from palaestra.runs.proof import summarise
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import run_seed
+from palaestra.runs.summary import summarise
 
 
 def quick(**changes: Any) -> Recipe:
@@ -311,7 +311,7 @@ def test_the_key_of_an_endpoint_is_in_no_file_of_the_run(
     evaluation = {"tasks": 4, "trials": 1, "look_tasks": 3, "look_trials": 1}
     recipe = quick(policies={"seeker": {"kind": "chat", "options": options}}, train=part, evaluation=evaluation)
 
-    def in_this_process(work: list[run.Job], **options: Any) -> list[dict[str, Any]]:
+    def in_this_process(work: list[run.SeedJob], **options: Any) -> list[dict[str, Any]]:
         return [run_seed(job.recipe, job.seed, job.directory) for job in work]
 
     monkeypatch.setattr(run, "run_jobs", in_this_process)

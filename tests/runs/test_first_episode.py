@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import RecipeError
 from palaestra.runs import build
 from palaestra.runs.recipe import Recipe, validate

@@ -21,11 +21,11 @@ from stand_ins import Work
 
 from palaestra.errors import InputError, LearnerError, PalaestraError, RecipeError, StorageError
 from palaestra.interface.library import compare, train
-from palaestra.learning import lock
-from palaestra.learning.lock import locked
-from palaestra.play import children
+from palaestra.learning import run_lock
+from palaestra.learning.run_lock import locked
+from palaestra.play import forkserver
 from palaestra.runs import jobs as run
-from palaestra.runs.jobs import Job, run_jobs
+from palaestra.runs.jobs import SeedJob, run_jobs
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.seed import Clock, run_seed
 
@@ -115,7 +115,7 @@ def test_places_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_directory_is_one_command_s_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_lock, "PATIENCE", 0.0)
     monkeypatch.setattr(run, "run_jobs", None)  # nothing is played
     beginners: dict[str, Callable[[], Any]] = {
         "run": lambda: train(small(), tmp_path / "run"),
@@ -207,7 +207,7 @@ def test_a_job_that_fails_stops_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(children, "begin", stand_ins.nothing)
+    monkeypatch.setattr(forkserver, "begin", stand_ins.nothing)
     began = time.monotonic()
     with pytest.raises(error, match=said):
         run_jobs([Work(title, tmp_path) for title in titles], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
@@ -226,7 +226,7 @@ def test_a_process_that_dies_before_it_is_watched(
 
     monkeypatch.setattr(ProcessPoolExecutor, "_adjust_process_count", start)
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(children, "begin", stand_ins.nothing)
+    monkeypatch.setattr(forkserver, "begin", stand_ins.nothing)
     began = time.monotonic()
     with pytest.raises(PalaestraError, match="the process of a seed was killed"):
         run_jobs([Work(title, tmp_path) for title in ("sleeps", "dies")], resume=False, jobs=2, console=quiet)  # type: ignore[misc]
@@ -237,7 +237,7 @@ def test_jobs_are_done_in_order_and_keep_the_time(
     tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(children, "begin", stand_ins.nothing)
+    monkeypatch.setattr(forkserver, "begin", stand_ins.nothing)
     clock = Clock(tmp_path / "clock.json", resume=False)
     work: list[Any] = [Work("works", tmp_path, seed) for seed in (5, 3, 4)]
     done = run_jobs(work, resume=True, jobs=1, console=quiet, clock=clock)
@@ -249,7 +249,7 @@ def test_alarms_are_said_while_it_trains_each_kind_once(
     tmp_path: Path, quiet: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_run_job", stand_ins.do)
-    monkeypatch.setattr(children, "begin", stand_ins.nothing)
+    monkeypatch.setattr(forkserver, "begin", stand_ins.nothing)
     run_jobs([Work("warns", tmp_path)], resume=False, jobs=1, console=quiet)  # type: ignore[list-item]
     said = (tmp_path / "progress.txt").read_text()
     assert said.count("warns, iteration 1: policy 'a': 91% of its rows have no credit") == 1
@@ -264,9 +264,9 @@ def test_what_goes_wrong_in_a_seed_is_told_with_its_name(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(run, "run_seed", failing)
     with pytest.raises(LearnerError, match=r"^seed 4: the loss is nan$"):
-        run._run_job(Job(small(), 4, tmp_path, "seed 4"), False)
+        run._run_job(SeedJob(small(), 4, tmp_path, "seed 4"), False)
     with pytest.raises(PalaestraError, match=r"^seed 4: KeyError: 'x'$"):
-        run._run_job(Job(small(), 4, tmp_path, "seed 4"), False)
+        run._run_job(SeedJob(small(), 4, tmp_path, "seed 4"), False)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_no_core_idles_while_the_last_seeds_train(
     seeds: int, cores: int, jobs: int | None, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    work = [Job(small(), seed, tmp_path, "") for seed in range(seeds)]
+    work = [SeedJob(small(), seed, tmp_path, "") for seed in range(seeds)]
     assert run._at_once(work, jobs, 1) == at_once
 
 
@@ -310,7 +310,7 @@ def test_vary_needs_a_field_and_two_values(text: str) -> None:
         run._variants(text)
 
 
-def serve(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+def serve(work: list[SeedJob], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
     """Stands for `run_jobs`: in this process, one after the other."""
     return [run._run_job(job, resume) for job in work]
 
@@ -357,7 +357,7 @@ def test_a_comparison_goes_on_where_it_stopped(
     recipe, directory, result = compared
     asked: list[str] = []
 
-    def noting(work: list[Job], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
+    def noting(work: list[SeedJob], *, resume: bool, **options: Any) -> list[dict[str, Any]]:
         asked.extend(job.title for job in work)
         assert resume
         return serve(work, resume=resume)
@@ -391,7 +391,7 @@ def test_values_of_every_type(
     path = tmp_path / "quick.yaml"
     path.write_text(yaml.safe_dump(QUICK))
 
-    def begun(work: list[Job], **options: Any) -> None:
+    def begun(work: list[SeedJob], **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "run_jobs", begun)

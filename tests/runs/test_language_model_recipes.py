@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from tests.runs.test_trained import LM
+from tests.runs.test_saved_teams import LM
 
 from palaestra.agents import LMPolicy, Team
 from palaestra.errors import InputError, RecipeError

@@ -10,7 +10,7 @@ from palaestra.envs import make
 from palaestra.envs.worlds.exact.exploitability import average_policy, uniform_policy
 from palaestra.errors import InputError, RecipeError
 from palaestra.runs.measures import check, lower_is_better, measure, table_of
-from palaestra.runs.teachers import make as make_teacher
+from palaestra.runs.scripts import make as make_script
 
 KUHN = make("openspiel/kuhn_poker")
 
@@ -77,12 +77,12 @@ def test_which_way_is_better(name: str, lower: bool) -> None:
 
 def test_what_cannot_be_measured_is_said_before() -> None:
     check(["exploitability", "average_nash_conv", "expected_return"], KUHN, untrained())
-    check([], make("gymnasium/CartPole-v1"), Team(agent=ScriptedPolicy(make_teacher("random", {}))))
+    check([], make("gymnasium/CartPole-v1"), Team(agent=ScriptedPolicy(make_script("random", {}))))
     with pytest.raises(RecipeError, match="unknown measure 'exploitabilty'; did you mean 'exploitability'"):
         check(["exploitabilty"], KUHN, untrained())
     with pytest.raises(RecipeError, match="unknown measure 'average_return'"):
         check(["average_return"], KUHN, untrained())
-    scripted = ScriptedPolicy(make_teacher("random", {}), name="script")
+    scripted = ScriptedPolicy(make_script("random", {}), name="script")
     with pytest.raises(RecipeError, match="policy 'script' cannot tell its probabilities exactly"):
         check(["nash_conv"], KUHN, Team(player_0=scripted, player_1=scripted))
     with pytest.raises(RecipeError, match="exact measures need an env of OpenSpiel"):

@@ -9,16 +9,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from palaestra.agents.base import Decision
+from palaestra.agents.policy import Decision
 from palaestra.algebra.turns import Turns
 from palaestra.errors import RecipeError
 from palaestra.interface.library import train
-from palaestra.runs.parts import ScorerPart
+from palaestra.runs.config import ScorerPart
 from palaestra.runs.recipe import load
 from palaestra.runs.scoring import Scoring, compared
 
 JUDGE = (
-    "policies.judge={kind: script, options: {teacher: 'palaestra.judges.scripted:mentions', words: ['answer 1'], "
+    "policies.judge={kind: script, options: {script: 'palaestra.judges.scripted:mentions', words: ['answer 1'], "
     "tag: VERDICT}}"
 )
 SCORERS = "evaluation.scorers={right: \"verifier('reward')\", one: \"judged(question='Said 1?', policy='judge')\"}"
@@ -53,7 +53,7 @@ def test_what_no_scorer_could_say_is_said_to_be_missing() -> None:
                          schema_overrides={"reward": pl.Float64})  # fmt: skip
     scoring = Scoring({"r": ScorerPart.model_validate("verifier('reward')")}, {}, seed=0)
     assert scoring(Turns(frame.filter(pl.col("system") == "after")))["score.r"].to_list() == [None]
-    assert scoring.told()["r"] == {"episodes": 1, "missing": 1, "calls": 0, "tokens": 0, "cost": 0.0, "refused": 0}
+    assert scoring.totals()["r"] == {"episodes": 1, "missing": 1, "calls": 0, "tokens": 0, "cost": 0.0, "refused": 0}
     both = Turns(frame.with_columns(pl.lit(None, pl.Float64).alias("score.r")))
     assert compared(both, ["r"], None)["r"]["systems"] == {}
 
@@ -71,7 +71,7 @@ def test_a_judge_of_held_out_play_keeps_its_budget_which_all_systems_share_alike
     ]
     scores = [each["score.kind"].to_list() for each in played]
     assert scores == [[1.0] * 4 + [None] * 5] * 3  # the same tasks of each
-    told = scoring.told()["kind"]
+    told = scoring.totals()["kind"]
     assert told == {"episodes": 27, "missing": 15, "calls": 12, "tokens": 36, "cost": 6.0, "refused": 15}
     assert judge.asked == 12
     whole = Turns.concat(Turns(each.frame.with_columns(system=pl.lit(name)))

@@ -12,14 +12,14 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs.worlds import Answers
 from palaestra.errors import RecipeError
 from palaestra.runs.build import check, resolve
-from palaestra.runs.proof import summarise
 from palaestra.runs.recipe import load
 from palaestra.runs.searching import searching
 from palaestra.runs.seed import run_seed
+from palaestra.runs.summary import summarise
 
 SMALL = ("seeds=1", "train.iterations=3", "evaluation.tasks=16", "evaluation.trials=2", "evaluation.look_tasks=4")
 JUDGE = (
-    "policies.judge={kind: script, options: {teacher: 'palaestra.judges.scripted:mentions', words: ['answer 1'], "
+    "policies.judge={kind: script, options: {script: 'palaestra.judges.scripted:mentions', words: ['answer 1'], "
     "tag: VERDICT}}"
 )
 
@@ -70,7 +70,7 @@ def test_the_trained_team_searches_within_the_proof(labels: str, tmp_path: Path)
         ("{best: {search: 'best_of()'}}", "missing a required argument: 'scorer'"),
         ("{best: {search: 'best_of(stub(), n=1)'}}", "n=1 must be at least 2"),
         ("{best: {search: best_of(verifyer())}}", "unknown scorer 'verifyer'"),
-        ("{best: {search: tree(), teacher: random}}", "give one of policies, teacher, train and search"),
+        ("{best: {search: tree(), script: random}}", "give one of policies, script, train and search"),
     ],
 )
 def test_what_is_no_search_is_named_when_the_recipe_is_read(text: str, said: str) -> None:

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from palaestra.errors import RecipeError
-from palaestra.runs.parts import PolicyPart
+from palaestra.runs.config import PolicyPart
 from palaestra.runs.recipe import Recipe, load, names, validate
 from palaestra.runs.secrets import refuse_secrets
 

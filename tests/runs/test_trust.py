@@ -41,8 +41,8 @@ PLACES: dict[str, Any] = {
     "Gymnasium's option": {"env": {"make": "gymnasium", "options": {"name": "boom:Thing-v0"}}},
     "an env in options": {"env": {"make": "faulty", "options": {"env": BOOM}}},
     "policy": {"policies": {"one": {"kind": BOOM}}},
-    "script": {"policies": {"one": {"kind": "script", "options": {"teacher": BOOM}}}},
-    "warm start": {"warm_start": {"teacher": BOOM}},
+    "script": {"policies": {"one": {"kind": "script", "options": {"script": BOOM}}}},
+    "warm start": {"warm_start": {"script": BOOM}},
     "stage": {"stages": "boom:make()"},
     "second stage": {"stages": "replay(k=1), boom:make"},
     "stage cut by YAML": {"stages": ["boom:make(1", "2)"]},
@@ -61,7 +61,7 @@ PLACES: dict[str, Any] = {
     "executor": {"play": {"executor": "boom:make(workers=2)"}},
     "metric": {"evaluation": {"metrics": [BOOM], "measure": BOOM}},
     "control's policy": {"evaluation": {"controls": {"c": {"policies": {"one": {"kind": BOOM}}}}}},
-    "control's teacher": {"evaluation": {"controls": {"c": {"teacher": BOOM}}}},
+    "control's script": {"evaluation": {"controls": {"c": {"script": BOOM}}}},
     "control's training": {"evaluation": {"controls": {"c": {"train": {"env": {"make": BOOM}}}}}},
     "control's search": {"evaluation": {"controls": {"c": {"search": {"one": "best_of('boom:make')"}}}}},
     "scorer": {"evaluation": {"scorers": {"s": "boom:make()"}}},
@@ -130,7 +130,7 @@ def test_what_the_user_types_is_his_own(boom: Path, tmp_path: Path) -> None:
     assert load(path, ["env.make=native/corridor"]).env.make == "native/corridor", "what is replaced is not asked for"
     assert load(path, [f"env.make={BOOM}"]).env.make == BOOM
     with pytest.raises(RecipeError, match=r"names code \(env.make 'boom:make'\)"):
-        load(path, ["warm_start.teacher=random"])
+        load(path, ["warm_start.script=random"])
     assert load("corridor", [f"env.make={BOOM}"]).env.make == BOOM
 
 
@@ -176,7 +176,7 @@ def test_names_of_models_seats_and_judges_of_the_team_are_no_code() -> None:
 
 def test_own_scripted_play_may_be_named_and_nothing_else_of_the_package() -> None:
     """Much of the package would run whatever its options say."""
-    assert code_in({"warm_start": {"teacher": "palaestra.judges.scripted:mentions"}}) == []
+    assert code_in({"warm_start": {"script": "palaestra.judges.scripted:mentions"}}) == []
     for each in (
         "palaestra.runs.jobs:os.system",
         "palaestra.algebra.registry:load_object",

@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {
     },
     "policies": {"solver": {"kind": "tiny", "options": {"hidden": 16, "layers": 1, "heads": 2, "max_new_tokens": 3}}},
     "team": {"*": "solver"},
-    "warm_start": {"teacher": "answers", "groups": 20, "steps": 1},
+    "warm_start": {"script": "answers", "groups": 20, "steps": 1},
     "train": {"iterations": 2, "groups": 2, "group_size": 2},
     "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
 }  # fmt: skip

@@ -20,7 +20,7 @@ from slowly import Slowly  # noqa: E402
 
 from palaestra.agents import Team  # noqa: E402
 from palaestra.errors import PalaestraError, StorageError  # noqa: E402
-from palaestra.play.cluster import Ray, RayHands  # noqa: E402
+from palaestra.play.cluster import Ray, RayBackend  # noqa: E402
 from palaestra.play.executors import EXECUTORS, Local, Plan  # noqa: E402
 
 PLAN = Plan(groups=24, group_size=4, seed=3, iteration=5, run="r", version=9)
@@ -51,9 +51,9 @@ def expected(env: Any = Signalling, plan: Plan = PLAN) -> Any:
     return Local(shards=8).play(env, Team.made(players), plan).frame.drop("duration")
 
 
-def hands_of(executor: Ray) -> RayHands:
+def hands_of(executor: Ray) -> RayBackend:
     hands = executor.crew.hands
-    assert isinstance(hands, RayHands)
+    assert isinstance(hands, RayBackend)
     return hands
 
 

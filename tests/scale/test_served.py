@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from palaestra.agents import LMPolicy, Request, ServedPolicy, Team
-from palaestra.agents.backends.server import Call
+from palaestra.agents.backends.server import HttpCall
 from palaestra.credit import grpo
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import PolicyError
 from palaestra.learning import PolicyGradient, Trainer
 
@@ -139,7 +139,7 @@ def test_it_tells_what_it_does_not_have(served: ServedPolicy) -> None:
     assert served.client is not None
     body = {"model": "nobody", "prompt": [5], "max_tokens": 1}
     with pytest.raises(PolicyError, match=r"HTTP 404: The model `nobody` does not exist"):
-        served.client.ask(Call("/v1/completions", body))
+        served.client.ask(HttpCall("/v1/completions", body))
 
 
 def test_adapters(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout
 from palaestra.teams import audited
 from palaestra.teams.audit import AUDITS
-from palaestra.teams.rules import Said
+from palaestra.teams.rules import Message
 from palaestra.testing.env import check_env
 
 
@@ -31,7 +31,7 @@ def play(say, groups=4, **options):
 def test_simulated_indicators_pass_as_often_as_the_card_says():
     audit, rng = AUDITS.build("indicators()"), np.random.default_rng(0)
     for score, expected in ((0.0, 0.75**5), (1.0, 0.97**5)):
-        said = Said("a", "x", score, 0, 0)
+        said = Message("a", "x", score, 0, 0)
         passed = np.mean([not any(audit(said, lambda: rng)) for _ in range(20_000)])
         assert passed == pytest.approx(expected, abs=0.01)
 
@@ -101,8 +101,8 @@ def test_a_passing_audit_changes_nothing_and_prices_count_every_try():
 
 def test_own_checks_are_functions_of_the_text():
     audit = AUDITS.build("checks('textwrap:wrap')")  # a function of a text that gives a list
-    assert audit(Said("a", "", 0.0, 0, 0), lambda: np.random.default_rng(0)) == [None]
-    assert audit(Said("a", "word", 0.0, 0, 0), lambda: np.random.default_rng(0)) == ["word"]
+    assert audit(Message("a", "", 0.0, 0, 0), lambda: np.random.default_rng(0)) == [None]
+    assert audit(Message("a", "word", 0.0, 0, 0), lambda: np.random.default_rng(0)) == ["word"]
 
 
 def test_the_protocol_is_kept_and_bad_options_are_named():

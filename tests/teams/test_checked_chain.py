@@ -6,7 +6,7 @@ import pytest
 
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra.testing.env import check_env
 
 
@@ -29,7 +29,7 @@ def play(env, say):
 
 
 def test_only_what_is_refused_is_done_again():
-    env = shapes.checked_chain(Word, ["plan", "act"])()
+    env = workflows.checked_chain(Word, ["plan", "act"])()
     told, result = play(env, {"plan": ["a"], "check-plan": ["ok"], "act": ["no", "yes"], "check-act": ["try again"]})
     assert told == [
         ("plan", []), ("check-plan", ["a"]), ("act", ["a"]), ("check-act", ["no"]), ("act", ["no", "a", "try again"]),
@@ -42,12 +42,12 @@ def test_only_what_is_refused_is_done_again():
 
 
 def test_without_retries_it_is_a_chain():
-    told, result = play(shapes.checked_chain(Word, ["plan", "act"], 0)(), {"plan": ["a"], "act": ["yes"]})
+    told, result = play(workflows.checked_chain(Word, ["plan", "act"], 0)(), {"plan": ["a"], "act": ["yes"]})
     assert told == [("plan", []), ("act", ["a"])]
     assert result.info["success"]
     with pytest.raises(InputError, match="retries=-1"):
-        shapes.checked_chain(Word, ["plan"], -1)
+        workflows.checked_chain(Word, ["plan"], -1)
 
 
 def test_it_keeps_the_protocol():
-    check_env(shapes.checked_chain(Word, ["plan", "act", "report"], 2))
+    check_env(workflows.checked_chain(Word, ["plan", "act", "report"], 2))

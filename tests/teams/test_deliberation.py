@@ -12,7 +12,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError, InputError, MissingColumnError
 from palaestra.play.rollout import rollout
-from palaestra.teams import Graph, shapes
+from palaestra.teams import Graph, workflows
 from palaestra.teams.deliberation import Deliberation
 from palaestra.testing.env import check_env
 
@@ -26,15 +26,17 @@ class Sums(TaskEnv):
 
 
 ALL = {
-    "single": shapes.single(Sums), "self_consistency": shapes.self_consistency(Sums, 3),
-    "debate": shapes.debate(Sums, 3, gate="top(1)", stop="agree()"), "star": shapes.star(Sums, 2, rounds=2),
-    "chain": shapes.chain(Sums), "tree": shapes.tree(Sums, 2, 2), "layered": shapes.layered(Sums),
-    "relay": shapes.relay(Sums), "blackboard": shapes.blackboard(Sums), "contest": shapes.contest(Sums),
-    "auction": shapes.auction(Sums), "refine": shapes.refine(Sums), "plan_act_check": shapes.plan_act_check(Sums),
-    "search": shapes.search(Sums), "sparse": shapes.graph(Sums, ["a", "b", "c"], edges="all", rounds=3,
+    "single": workflows.single(Sums), "self_consistency": workflows.self_consistency(Sums, 3),
+    "debate": workflows.debate(Sums, 3, gate="top(1)", stop="agree()"), "star": workflows.star(Sums, 2, rounds=2),
+    "chain": workflows.chain(Sums), "tree": workflows.tree(Sums, 2, 2), "layered": workflows.layered(Sums),
+    "relay": workflows.relay(Sums), "blackboard": workflows.blackboard(Sums), "contest": workflows.contest(Sums),
+    "auction": workflows.auction(Sums), "refine": workflows.refine(Sums),
+    "plan_act_check": workflows.plan_act_check(Sums),
+    "search": workflows.search(Sums), "sparse": workflows.graph(Sums, ["a", "b", "c"], edges="all", rounds=3,
                                                           gate="kept(.5)", route="sampled(2)"),
-    "like": shapes.graph(Sums, ["a", "b", "c"], edges="all", rounds=2, gate="contribution(.1)", aggregate="central()"),
-    "read": shapes.graph(Sums, ["a", "b"], edges="all", rounds=2, gate="readable()", aggregate="best_scored()"),
+    "like": workflows.graph(Sums, ["a", "b", "c"], edges="all", rounds=2, gate="contribution(.1)",
+                            aggregate="central()"),
+    "read": workflows.graph(Sums, ["a", "b"], edges="all", rounds=2, gate="readable()", aggregate="best_scored()"),
 }  # fmt: skip
 
 
@@ -57,7 +59,7 @@ def play(factory, say, seed=43):
 
 def test_a_debate_hears_the_others_and_votes():
     told, result = play(
-        shapes.debate(Sums, 3, rounds=2),
+        workflows.debate(Sums, 3, rounds=2),
         {"debater-1": ["7", "7"], "debater-2": ["8", "7"], "debater-3": ["9", "9"]},
     )
     assert told[:3] == [(f"debater-{k}", "3 + 4 =") for k in (1, 2, 3)]
@@ -73,25 +75,25 @@ def test_a_debate_hears_the_others_and_votes():
 
 def test_agreement_ends_a_debate_early_and_turns_cost_their_price():
     say = {f"debater-{k}": ["7", "0"] for k in (1, 2, 3)}
-    told, result = play(shapes.debate(Sums, 3, rounds=2, stop="agree()", price=0.1), say)
+    told, result = play(workflows.debate(Sums, 3, rounds=2, stop="agree()", price=0.1), say)
     assert len(told) == 3
     assert result.rewards == {role: pytest.approx(0.7) for role in say}
-    told, result = play(shapes.debate(Sums, 3, rounds=2, price=0.1), say)
+    told, result = play(workflows.debate(Sums, 3, rounds=2, price=0.1), say)
     assert len(told) == 6
     assert result.rewards["debater-1"] == pytest.approx(0 - 0.6)
 
 
 def test_the_word_of_acceptance_repeats_what_was_heard():
-    told, result = play(shapes.chain(Sums, ["solver", "checker"]), {"solver": ["7"], "checker": [" OK "]})
+    told, result = play(workflows.chain(Sums, ["solver", "checker"]), {"solver": ["7"], "checker": [" OK "]})
     assert told[1] == ("checker", "3 + 4 = | 7")
     assert result.info["answer"] == {"checker": "7"}
     assert result.info["success"] is True
-    _, result = play(shapes.single(Sums), {"solver": ["ok"]})
+    _, result = play(workflows.single(Sums), {"solver": ["ok"]})
     assert result.info["valid"] == {"solver": False}
 
 
 def test_a_checker_that_accepts_ends_the_work():
-    factory = shapes.plan_act_check(Sums, rounds=3)
+    factory = workflows.plan_act_check(Sums, rounds=3)
     told, result = play(factory, {"planner": ["add"], "actor": ["7"], "checker": ["ok"]})
     assert [role for role, _ in told] == ["planner", "actor", "checker"]
     assert result.info["final"] == "7"
@@ -102,26 +104,26 @@ def test_a_checker_that_accepts_ends_the_work():
 
 def test_an_auction_is_answered_by_the_highest_bidder_of_equal_ones_the_first():
     say = {"bidder-1": ["I bid 2", "6"], "bidder-2": ["4.5", "7"], "bidder-3": ["4.5", "5"]}
-    told, result = play(shapes.auction(Sums), say)
+    told, result = play(workflows.auction(Sums), say)
     assert [role for role, _ in told] == ["bidder-1", "bidder-2", "bidder-3", "bidder-2"]
     assert result.info["final_role"] == "bidder-2"
 
 
 def test_refining_ends_when_the_test_passes_and_reads_its_last_answer():
-    told, result = play(shapes.refine(Sums, 4), {"solver": ["5", "6", "7"]})
+    told, result = play(workflows.refine(Sums, 4), {"solver": ["5", "6", "7"]})
     assert [text for _, text in told] == ["3 + 4 =", "3 + 4 = | 5", "3 + 4 = | 6"]
     assert result.info["success"] is True
 
 
 def test_only_those_that_others_agree_with_go_on():
     say = {"agent-1": ["1", "7"], "agent-2": ["7", "7"], "agent-3": ["7", "6"], "agent-4": ["2", "7"]}
-    told, _ = play(shapes.layered(Sums, 4, rounds=2, keep=2), say)
+    told, _ = play(workflows.layered(Sums, 4, rounds=2, keep=2), say)
     assert [role for role, _ in told[4:]] == ["agent-2", "agent-3"]
 
 
 def test_a_blackboard_shows_all_that_was_written():
     say = {"agent-1": ["1", "7"], "agent-2": ["2", "7"]}
-    told, _ = play(shapes.blackboard(Sums, 2), say)
+    told, _ = play(workflows.blackboard(Sums, 2), say)
     assert told == [
         ("agent-1", "3 + 4 ="), ("agent-2", "3 + 4 = | 1"), ("agent-1", "3 + 4 = | 2"), ("agent-2", "3 + 4 = | 1 | 7"),
     ]  # fmt: skip
@@ -129,14 +131,14 @@ def test_a_blackboard_shows_all_that_was_written():
 
 def test_a_tree_hears_its_children():
     leaves = {f"node-2-{k}": [str(k)] for k in range(1, 5)}
-    told, result = play(shapes.tree(Sums), leaves | {"node-1-1": ["5"], "node-1-2": ["6"], "node-0-1": ["7"]})
+    told, result = play(workflows.tree(Sums), leaves | {"node-1-1": ["5"], "node-1-2": ["6"], "node-0-1": ["7"]})
     assert dict(told)["node-1-2"] == "3 + 4 = | 3 | 4"
     assert dict(told)["node-0-1"] == "3 + 4 = | 5 | 6"
     assert result.info["final_role"] == "node-0-1"
 
 
 def test_chat_models_read_names():
-    made = shapes.graph(Sums, {"one": "You guess.", "two": ""}, edges="all", rounds=2)()
+    made = workflows.graph(Sums, {"one": "You guess.", "two": ""}, edges="all", rounds=2)()
     made.reset(43)
     result = made.step({"one": "5", "two": "6"})
     assert result.observations["one"].messages == (
@@ -147,7 +149,7 @@ def test_chat_models_read_names():
 
 
 def test_who_did_not_act_is_an_error():
-    made = shapes.debate(Sums, 2)()
+    made = workflows.debate(Sums, 2)()
     made.reset(0)
     with pytest.raises(EnvError, match="the agents to act are"):
         made.step({"debater-1": "1"})
@@ -156,14 +158,14 @@ def test_who_did_not_act_is_an_error():
 @pytest.mark.parametrize("options", [{"price": -1}, {"accept": " "}, {"separator": ""}, {"longest": 0}])
 def test_options_are_checked_at_once(options):
     with pytest.raises(InputError, match="workflow:"):
-        shapes.single(Sums, **options)
+        workflows.single(Sums, **options)
     with pytest.raises(InputError, match="whole number"):
-        shapes.debate(Sums, 0)
+        workflows.debate(Sums, 0)
 
 
 def test_what_is_no_task_is_named():
     with pytest.raises(InputError, match="Deliberation is no task"):
-        shapes.single(shapes.single(Sums))
+        workflows.single(workflows.single(Sums))
 
 
 # -- the table of messages ---------------------------------------------------------------------------------------------
@@ -175,8 +177,8 @@ def said(request):
 
 def debates(**options) -> Turns:
     policy = ScriptedPolicy(said)
-    return rollout(shapes.debate(Sums, 3, **options), Team(dict.fromkeys((f"debater-{k}" for k in (1, 2, 3)), policy)),
-                   groups=4, group_size=2, seed=3)  # fmt: skip
+    team = Team(dict.fromkeys((f"debater-{k}" for k in (1, 2, 3)), policy))
+    return rollout(workflows.debate(Sums, 3, **options), team, groups=4, group_size=2, seed=3)
 
 
 def test_messages_are_what_was_heard_by_pair():
@@ -215,7 +217,7 @@ def test_logs_of_others_need_no_more_than_who_and_when():
 
 def test_rules_draw_from_the_episode_alone():
     sparse = functools.partial(
-        shapes.graph, Sums, [f"debater-{k}" for k in (1, 2, 3)], edges="all", rounds=3, gate="kept(.5)"
+        workflows.graph, Sums, [f"debater-{k}" for k in (1, 2, 3)], edges="all", rounds=3, gate="kept(.5)"
     )()
     team = Team(dict.fromkeys((f"debater-{k}" for k in (1, 2, 3)), ScriptedPolicy(said)))
     whole = rollout(sparse, team, groups=6, group_size=1, seed=1)
@@ -243,7 +245,7 @@ EDITED = {
      ("editor nobody", {"a": [], "b": [], "c": []})],
 )  # fmt: skip
 def test_a_role_says_who_is_heard_and_has_no_vote(word, arrives):
-    env = shapes.graph(Sums, **EDITED)()
+    env = workflows.graph(Sums, **EDITED)()
     env.reset(43)  # 3 + 4
     env.step({"a": "6", "b": "7", "c": "8"})
     seen = env.step({"editor": word}).observations
@@ -258,13 +260,13 @@ def test_a_role_says_who_is_heard_and_has_no_vote(word, arrives):
 
 def test_rules_about_a_role_know_the_roles():
     with pytest.raises(InputError, match="'editr', which is no role; did you mean 'editor'"):
-        shapes.graph(Sums, **{**EDITED, "gate": "named('editr')"})
+        workflows.graph(Sums, **{**EDITED, "gate": "named('editr')"})
     with pytest.raises(InputError, match="'editr', which is no role"):
-        shapes.graph(Sums, **{**EDITED, "aggregate": "vote(without='editr')"})
+        workflows.graph(Sums, **{**EDITED, "aggregate": "vote(without='editr')"})
 
 
 def test_a_gate_that_forgets_a_message_is_named(monkeypatch):
-    env = shapes.debate(Sums, 3)()
+    env = workflows.debate(Sums, 3)()
     monkeypatch.setattr(env, "_gate", lambda *asked: [(1.0, None)])
     env.reset(43)
     with pytest.raises(EnvError, match=r"the gate all\(\) gave 1 verdicts for 2 messages"):
@@ -279,7 +281,7 @@ def test_a_text_is_scored_once_in_an_episode():
             asked.append(answer)
             return super().score(answer)
 
-    env = shapes.debate(Counted, 3, rounds=2)()
+    env = workflows.debate(Counted, 3, rounds=2)()
     env.reset(43)
     env.step(dict.fromkeys(env.agents, "7"))
     assert env.step(dict(zip(env.agents, ("7", "6", "7"), strict=True))).info["success"]

@@ -14,10 +14,10 @@ import pytest
 from palaestra.agents import ChatPolicy, Team
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 
 LATENCY, EPISODES = 0.4, 8
 
@@ -97,9 +97,9 @@ def play(server: Server, env: EnvFactory, *, shared: bool) -> tuple[Turns, float
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_debate_of_five_costs_its_longest_chain_and_not_the_sum(server: Server, shared: bool) -> None:
-    play(server, shapes.single(Capitals), shared=True)  # connections and imports
+    play(server, workflows.single(Capitals), shared=True)  # connections and imports
     server.most, asked, failed = 0, len(server.texts), server.failed
-    turns, seconds = play(server, shapes.debate(Capitals, 5, rounds=2), shared=shared)
+    turns, seconds = play(server, workflows.debate(Capitals, 5, rounds=2), shared=shared)
     assert turns["error"].null_count() == len(turns) == EPISODES * 10
     assert turns["success"].all()
     assert server.failed - failed > 5, "the faults were met"
@@ -112,8 +112,8 @@ def test_a_debate_of_five_costs_its_longest_chain_and_not_the_sum(server: Server
 
 
 def test_branches_of_a_tree_wait_for_each_other_only_where_they_meet(server: Server) -> None:
-    play(server, shapes.single(Capitals), shared=True)
-    turns, seconds = play(server, shapes.tree(Capitals, branch=3, depth=2), shared=False)
+    play(server, workflows.single(Capitals), shared=True)
+    turns, seconds = play(server, workflows.tree(Capitals, branch=3, depth=2), shared=False)
     assert len(turns) == EPISODES * 13
     assert turns["success"].all()
     assert 3 * LATENCY <= seconds < EPISODES * 13 * LATENCY / 3

@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
-from palaestra.agents.base import Request
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Request
+from palaestra.envs.protocol import Observation
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError, InputError, PolicyError
-from palaestra.teams import pipeline, teacher
+from palaestra.teams import pipeline, scripted_role
 from palaestra.teams.pipeline import LONGEST, read, spoil
 from palaestra.testing.env import check_env
 
@@ -168,7 +168,7 @@ def ask(act, text, rng, agent="solver"):
 
 def test_a_perfect_teacher_solves_every_task():
     rng = np.random.default_rng(0)
-    env, act = pipeline(Sums, ("a", "b", "c"))(), teacher()
+    env, act = pipeline(Sums, ("a", "b", "c"))(), scripted_role()
     for seed in range(50):
         observations = env.reset(seed)
         while observations:
@@ -181,7 +181,7 @@ def test_a_perfect_teacher_solves_every_task():
 
 def test_a_teacher_is_as_accurate_as_told_in_all_four_situations():
     rng = np.random.default_rng(1)
-    act = teacher(accuracy={"solver": 0.7, "checker": 0.4})
+    act = scripted_role(accuracy={"solver": 0.7, "checker": 0.4})
     solved = [ask(act, "3 + 4 =", rng) for _ in range(2000)]
     assert 0.66 < solved.count("7") / 2000 < 0.74
     right = [ask(act, "3 + 4 = | 7", rng, "checker") for _ in range(2000)]
@@ -194,15 +194,15 @@ def test_a_teacher_is_as_accurate_as_told_in_all_four_situations():
 
 
 def test_a_teacher_draws_from_the_request_alone():
-    act = teacher(accuracy=0.5)
+    act = scripted_role(accuracy=0.5)
     runs = [[ask(act, "30 + 4 =", rng) for _ in range(30)] for rng in map(np.random.default_rng, (3, 3, 4))]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_a_teacher_says_what_it_cannot_solve():
     with pytest.raises(PolicyError, match="'Why\\?'"):
-        ask(teacher(), "Why?", np.random.default_rng(0))
-    own = teacher(functools.partial(str.upper))
+        ask(scripted_role(), "Why?", np.random.default_rng(0))
+    own = scripted_role(functools.partial(str.upper))
     assert ask(own, "why?", np.random.default_rng(0)) == "WHY?"
 
 
@@ -225,7 +225,7 @@ def test_with_reasoning_gym():
     datasets = {"chain_sum": {"max_terms": 3, "max_digits": 1}, "spell_backward": {"max_word_len": 5}, "gcd": {}}
     factory = pipeline(reasoning_gym(datasets, prompt="short", split="train"))
     check_env(factory)
-    env, act, rng = factory(), teacher(accuracy={"solver": 0.5, "checker": 0.8}), np.random.default_rng(0)
+    env, act, rng = factory(), scripted_role(accuracy={"solver": 0.5, "checker": 0.8}), np.random.default_rng(0)
     successes, lengths = [], []
     for seed in range(400):
         observations = env.reset(seed)
@@ -240,9 +240,9 @@ def test_with_reasoning_gym():
 
 
 def test_the_teacher_reads_the_last_of_several_answers():
-    from palaestra.envs.base import Observation
+    from palaestra.envs.protocol import Observation
 
-    act = teacher({"3 + 4 =": "7"}.get)
+    act = scripted_role({"3 + 4 =": "7"}.get)
     said = [
         act(Request(Observation(f"3 + 4 = | {heard}"), "debater", np.random.default_rng(0)))
         for heard in ("6 | 7", "7 | 6")

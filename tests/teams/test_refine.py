@@ -8,7 +8,7 @@ from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.evaluation.teamwork import best_of_n
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra.teams.rules import VERIFIERS
 
 
@@ -20,7 +20,7 @@ class Higher(TaskEnv):
 
 
 def play(condition, answers="375", **options):
-    env = shapes.refine(Higher, len(answers), condition=condition, stop="never()", **options)
+    env = workflows.refine(Higher, len(answers), condition=condition, stop="never()", **options)
     left = iter(answers)
     return rollout(env, Team(solver=ScriptedPolicy(lambda request: next(left), name="s")), groups=1, seed=0).frame
 
@@ -52,7 +52,7 @@ def test_verifiers_err_as_often_as_they_say():
         with pytest.raises(InputError):
             VERIFIERS.build(bad)
     with pytest.raises(InputError, match="did you mean 'best'"):
-        shapes.refine(Higher, condition="bst")
+        workflows.refine(Higher, condition="bst")
 
 
 def test_best_of_n_is_what_drawing_gives():

@@ -8,7 +8,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra.testing.env import check_env
 
 
@@ -31,17 +31,17 @@ def say(request):
 
 @pytest.mark.parametrize(("weight", "wins"), [(0.0, 2), (0.5, 2), (0.6, 1), (9.0, 1)])  # 6 - .5 w against 10 - 8 w
 def test_the_best_plan_for_its_price_is_carried_out(weight, wins):
-    env = shapes.strategy_auction(Word, [0.1, 4.0], weight)
+    env = workflows.strategy_auction(Word, [0.1, 4.0], weight)
     turns = rollout(env, Team(dict.fromkeys(env().agents, ScriptedPolicy(say))), groups=1).frame
     assert turns["agent"].cast(str).to_list() == ["bidder-1", "bidder-2", "juror-1", "juror-2", f"bidder-{wins}"]
     assert turns["answer"][-1] == f"done by bidder-{wins}"
 
 
 def test_it_keeps_the_protocol_and_names_what_is_wrong():
-    check_env(shapes.strategy_auction(Word))
+    check_env(workflows.strategy_auction(Word))
     with pytest.raises(InputError, match="at least 0"):
-        shapes.strategy_auction(Word, [-1.0, 2.0])
-    env = shapes.graph(Word, ["a", "b"], rounds=2, route="awarded([1.0])", aggregate="last()")()
+        workflows.strategy_auction(Word, [-1.0, 2.0])
+    env = workflows.graph(Word, ["a", "b"], rounds=2, route="awarded([1.0])", aggregate="last()")()
     env.reset(0)
     with pytest.raises(InputError, match="awarded: 1 prices for the bidders"):
         env.step({"a": "x", "b": "y"})

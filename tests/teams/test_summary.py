@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs import make
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.tasks import read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.play.rollout import rollout

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import EnvError
 from palaestra.testing.env import check_env
 

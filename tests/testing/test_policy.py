@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palaestra.agents import Decision, MLPPolicy, ScriptedPolicy, random_legal
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.testing.policy import check_policy
 
 CHOICES = ("a", "b", "c")

@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from palaestra.play import children
+from palaestra.play import forkserver
 
 
 def fork(
@@ -16,13 +16,13 @@ def fork(
 ) -> BaseProcess:
     """A process that calls `target(*arguments)`, has begun, and writes all it says to the file `said`."""
     given = (os.environ | dict(environment or {}), said, target, arguments)
-    process = children.context(*children.TORCH, *children.LANGUAGE).Process(target=_run, args=given)
+    process = forkserver.context(*forkserver.TORCH, *forkserver.LANGUAGE).Process(target=_run, args=given)
     process.start()
     return process
 
 
 def _run(environment: Mapping[str, str], said: Path, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    children.begin(environment)
+    forkserver.begin(environment)
     with said.open("wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

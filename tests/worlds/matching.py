@@ -12,7 +12,7 @@ import torch
 
 from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.credit import grpo
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.learning import PolicyGradient, Trainer
 from palaestra.play.executors import Local
 

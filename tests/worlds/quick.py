@@ -22,7 +22,7 @@ QUICK: dict[str, Any] = {
     "env": {"make": "signalling:Signalling"},
     "policies": {"guide": {"kind": "tabular"}, "seeker": {"kind": "tabular"}},
     "team": {"guide": "guide", "seeker": "seeker"},
-    "warm_start": {"teacher": "signalling:mumbler", "groups": 40, "steps": 10, "lr": 0.1},
+    "warm_start": {"script": "signalling:mumbler", "groups": 40, "steps": 10, "lr": 0.1},
     "credit": "grpo(agent_return())",
     "learn": {"lr": 0.2},
     "train": {"iterations": 6, "groups": 8, "group_size": 4, "evaluate_every": 3, "checkpoint_every": 2},
@@ -33,7 +33,7 @@ QUICK: dict[str, Any] = {
         "look_trials": 1,
         "controls": {
             "random": {"policies": {"guide": {"kind": "random"}, "seeker": {"kind": "random"}}, "note": "no idea"},
-            "scripted": {"teacher": "signalling:mumbler", "options": {"clarity": 1.0}},
+            "scripted": {"script": "signalling:mumbler", "options": {"clarity": 1.0}},
             "idle": {"train": {"learn": {"lr": 0.0}}, "note": "learns nothing"},
         },
     },

@@ -26,7 +26,7 @@ from palaestra.agents.backends import head
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
 from palaestra.learning import PolicyGradient, ranks
-from palaestra.learning.terms import Piece, Term
+from palaestra.learning.terms import MicroBatch, Term
 
 ROWS = 16
 WORDS = ["see 0 1 2 heard"]
@@ -182,7 +182,7 @@ def kept(kind: Any, path: Path) -> dict[str, Tensor]:
 def on_rank(rank: int, fault: Any) -> Term:
     """A term in which `fault` happens, on one rank; it is given 0 and returns what stands in its place."""
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         nothing = piece.new.sum() * 0.0
         return fault(nothing) if ARMED and int(os.environ["RANK"]) == rank else nothing  # type: ignore[no-any-return]
 

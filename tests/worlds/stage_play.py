@@ -12,9 +12,9 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.scripted import random_legal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Talk
-from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local
-from palaestra.runs.inline import Learned, learn
+from palaestra.runs.inline import TrainingResult, learn
 
 
 def context(iteration: int = 1, **options: Any) -> Context:
@@ -44,7 +44,7 @@ def talk(actions: list[list[str]]) -> Turns:
     )
 
 
-def trained(recipe: str, changes: Mapping[str, Any], *, seed: int = 0) -> tuple[Learned, list[pl.DataFrame]]:
+def trained(recipe: str, changes: Mapping[str, Any], *, seed: int = 0) -> tuple[TrainingResult, list[pl.DataFrame]]:
     """A recipe trained in memory, and what was trained on in each iteration."""
     tables: list[pl.DataFrame] = []
     learned = learn(recipe, changes, seed=seed, on_turns=lambda _, turns: tables.append(turns.frame))

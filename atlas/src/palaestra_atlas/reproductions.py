@@ -23,7 +23,7 @@ from palaestra.errors import InputError
 
 if TYPE_CHECKING:
     from palaestra.algebra.turns import Turns
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 __all__ = [
     "Arms",
@@ -158,7 +158,7 @@ def train_arms(
     recipe: str | Mapping[str, Any],
     arms: Mapping[str, Mapping[str, Any]],
     seeds: Sequence[int],
-    measure: Callable[[Learned], Mapping[str, Any]],
+    measure: Callable[[TrainingResult], Mapping[str, Any]],
     *,
     on_turns: Callable[[str, int, Turns], None] | None = None,
 ) -> Arms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from palaestra.agents.base import Decision, Learnable, Policy, Request, Scored
+from palaestra.agents.policy import Decision, Learnable, Policy, Request, Scored
 from palaestra.agents.scripted import ScriptedPolicy, fixed, from_choices, random_legal
 from palaestra.agents.team import Team
 from palaestra.errors import missing_extra

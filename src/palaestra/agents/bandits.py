@@ -16,7 +16,7 @@ import scipy
 import torch
 
 from palaestra.agents.discrete import DiscretePolicy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, PolicyError, nearest
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import numpy as np
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
-from palaestra.agents.base import Decision, Request, said
+from palaestra.agents.policy import Decision, Request, said
 from palaestra.algebra.turns import clean
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import FORMATS
 from palaestra.errors import InputError, missing_extra, nearest
 

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Past, Request
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import PreviousTurn, Request
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
 
 PREFIXES = ("first", "extends", "retokenised", "rewritten", "anew")
@@ -196,7 +196,7 @@ def prompts(
 def follow(
     tokenizer: Any,
     observation: Observation,
-    past: Past | None,
+    past: PreviousTurn | None,
     whole: np.ndarray,
     *,
     ends: Iterable[int],

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import torch
 
-from palaestra.agents.base import Decision, Request, Scored
+from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.algebra.files import read_object, whole, write_json
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import DamagedFileError, InputError
 
 if TYPE_CHECKING:

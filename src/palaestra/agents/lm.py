@@ -23,9 +23,9 @@ from palaestra.agents import conversation
 from palaestra.agents.backends import loading
 from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
-from palaestra.agents.base import Decision, Request, Scored
+from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.algebra.files import read_object, refuse_links, write_json
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class LMPolicy:
         device: str | torch.device = "cpu",
         dtype: str | torch.dtype = torch.float32,
         **options: Any,
-    ) -> loading.Plan:
+    ) -> loading.LoadingPlan:
         """Whatever can be known of `from_pretrained` without its weights. Raises InputError if it cannot work."""
         known = [name for name in inspect.signature(LMPolicy).parameters if name not in ("model", "tokenizer")]
         for name in options:

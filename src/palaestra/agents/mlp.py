@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from palaestra.agents.discrete import DiscretePolicy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from palaestra.agents.tabular import TabularPolicy
 from palaestra.errors import InputError
 
 if TYPE_CHECKING:
-    from palaestra.envs.base import Observation
+    from palaestra.envs.protocol import Observation
 
 
 class QTablePolicy(TabularPolicy):

@@ -1,4 +1,7 @@
-"""Policies that are functions: teachers, opponents and controls. They learn nothing and report no log-probabilities."""
+"""Policies that are functions:
+
+demonstrators, opponents and controls. They learn nothing and report no log-probabilities.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Request, said
-from palaestra.envs.base import Action
+from palaestra.agents.policy import Decision, Request, said
+from palaestra.envs.protocol import Action
 from palaestra.errors import InputError, nearest
 
 
@@ -53,7 +56,7 @@ def fixed(action: Action, *, name: str = "fixed") -> ScriptedPolicy:
 def from_choices(weights: Mapping[str, float], *, name: str = "choices") -> ScriptedPolicy:
     """Legal choices in proportion to their weights; one that is not named has weight 0.
 
-    >>> from palaestra.envs.base import Observation
+    >>> from palaestra.envs.protocol import Observation
     >>> policy = from_choices({"bet": 0.25, "pass": 0.75})
     >>> rng = np.random.default_rng(0)
     >>> policy.act([Request(Observation("?", choices=("pass", "bet", "fold")), "player", rng)])[0].action

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from palaestra.agents.backends.server import Answer
+from palaestra.agents.backends.server import SampledAnswer
 from palaestra.agents.backends.serving import Serving, check
-from palaestra.agents.base import Decision, Request, Scored
 from palaestra.agents.lm import LMPolicy
+from palaestra.agents.policy import Decision, Request, Scored
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,10 +73,10 @@ class ServedPolicy(Serving):
         decisions = [Decision("", tokens_in=len(prompt.ids), error=prompt.error) for prompt in shown]
         fit = [i for i, decision in enumerate(decisions) if decision.error is None]
         answers = self.answers([prompts[i] for i in fit], [seeds[i] for i in fit])
-        good = [answer for answer in answers if isinstance(answer, Answer)]
+        good = [answer for answer in answers if isinstance(answer, SampledAnswer)]
         texts = iter(lm._texts([answer.ids for answer in good]) if good else ())
         for i, answer in zip(fit, answers, strict=True):
-            if isinstance(answer, Answer):
+            if isinstance(answer, SampledAnswer):
                 decisions[i] = Decision(
                     next(texts), prompts[i], answer.ids, answer.logprobs,
                     tokens_in=len(prompts[i]), tokens_out=len(answer.ids),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from palaestra.agents.base import Learnable, Policy
+from palaestra.agents.policy import Learnable, Policy
 from palaestra.algebra import checksums
 from palaestra.algebra.files import read_object, whole_folder, write_json
 from palaestra.algebra.registry import load_object

@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.collect import Collected
-from palaestra.algebra.cuts import batches
+from palaestra.algebra.file_batches import batches
 from palaestra.algebra.files import whole
-from palaestra.algebra.heap import keep
 from palaestra.algebra.kernels import KERNELS
+from palaestra.algebra.malloc import keep
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
 from palaestra.algebra.progress import Report, reporting

@@ -99,7 +99,7 @@ def soft_mixed(
 
 
 @dataclass(frozen=True)
-class Child:
+class Candidate:
     """A next step: what it is, its own opinion of it and how sure it is, and whether it is an answer."""
 
     item: Any
@@ -109,7 +109,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchResult:
     """What a search ends with: the item (None: no answer was met), whether it was passed, nodes made, the tree."""
 
     item: Any
@@ -120,13 +120,13 @@ class Answer:
 
 def search(
     root: Any,
-    expand: Callable[[Any], Sequence[Child]],
+    expand: Callable[[Any], Sequence[Candidate]],
     validate: Callable[[Any], bool],
     *,
     budget: int,
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
-) -> Answer:
+) -> SearchResult:
     """MASTER's search ([12], arXiv 2501.14304): no rollouts; every node has an opinion of itself, failures correct it.
 
     From the root on the child of the largest index is taken, of those below which something is open. It is expanded, or
@@ -144,7 +144,7 @@ def search(
         while True:
             item = steps.send(expand(item))
     except StopIteration as end:
-        found: Answer = end.value
+        found: SearchResult = end.value
         return found
 
 
@@ -155,7 +155,7 @@ def searching(
     budget: int,
     select: Select = confidence_uct,
     backup: Literal["on_failure", "never"] = "on_failure",
-) -> Generator[Any, Sequence[Child], Answer]:
+) -> Generator[Any, Sequence[Candidate], SearchResult]:
     """`search` step by step, for those who expand later: yields what to expand next, is sent its children.
 
     Raises:
@@ -176,7 +176,7 @@ def searching(
         opened.discard(at)
         if at in terminal:
             if validate(tree.items[at]):
-                return Answer(tree.items[at], True, len(tree) - 1, tree)
+                return SearchResult(tree.items[at], True, len(tree) - 1, tree)
             failed.add(at)
             if backup == "on_failure":
                 tree.back(at, 0.0)
@@ -188,4 +188,4 @@ def searching(
             terminal |= {made} if child.terminal else set()
     left = sorted(terminal - failed) or sorted(terminal)
     best = max(left, key=lambda at: tree.prior[at], default=None)
-    return Answer(None if best is None else tree.items[best], False, len(tree) - 1, tree)
+    return SearchResult(None if best is None else tree.items[best], False, len(tree) - 1, tree)

@@ -1,6 +1,7 @@
 """Segments: values where an episode can be restarted, and credit from one such place to the next.
 
-The values come from fresh rollouts (`palaestra.play.restart.mc_value`) or from a tree of them; here they are columns.
+The values come from fresh rollouts (`palaestra.play.monte_carlo.mc_value`) or from a tree of them; here they are
+columns.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.faults import faulty, with_faults, with_parameters, with_prompts
 from palaestra.envs.gymnasium import gymnasium
 from palaestra.envs.momaland import momaland
 from palaestra.envs.openspiel import openspiel
 from palaestra.envs.pettingzoo import pettingzoo, to_pettingzoo
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.reasoning_gym import reasoning_gym
 from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv

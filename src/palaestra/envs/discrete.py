@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.base import Action, Observation
+from palaestra.envs.protocol import Action, Observation
 from palaestra.errors import EnvError, InputError, nearest
 
 Illegal = Literal["lose", "random"]

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-from palaestra.envs.base import Env, Observation, StepResult
+from palaestra.envs.protocol import Env, Observation, StepResult
 from palaestra.errors import InputError
 
 LETTERS = string.printable

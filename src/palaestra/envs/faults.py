@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
 
 MIX = {"rate_limit": 0.35, "error": 0.35, "slow": 0.30}

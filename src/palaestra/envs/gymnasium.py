@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 

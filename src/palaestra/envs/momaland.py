@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Action, EnvFactory, StepResult
 from palaestra.envs.discrete import Illegal, isolated
 from palaestra.envs.pettingzoo import PettingZooAEC, PettingZooParallel
+from palaestra.envs.protocol import Action, EnvFactory, StepResult
 from palaestra.errors import InputError, MissingColumnError, missing_extra, nearest
 
 SWAPPED = ("beach", "gem_mining", "item_gathering", "route_choice")

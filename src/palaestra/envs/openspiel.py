@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, read_turn
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, missing_extra, nearest
 
 Text = Callable[[Any, int], str]

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import Illegal, Slips, check_illegal, describe, read_turn
 from palaestra.envs.facts import named
 from palaestra.envs.gymnasium import features_of
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, MissingExtraError, missing_extra, nearest
 
 Api = Literal["auto", "aec", "parallel"]

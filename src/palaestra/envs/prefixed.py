@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError
 
 

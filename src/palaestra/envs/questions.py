@@ -1,6 +1,6 @@
 """Short wordings and solvers for reasoning-gym's data sets with short questions.
 
-A small model pays for every token, and a scripted teacher must find the answer in the text that the agent sees, in
+A small model pays for every token, and a scripted policy must find the answer in the text that the agent sees, in
 either wording. Left out: data sets whose questions are long by nature. Beware of `basic_arithmetic` with
 `allow_parentheses: false`: reasoning-gym 0.1.25 then works from left to right, and its answers to questions with
 `*` or `/` after `+` or `-` are not those of arithmetic; the solver's are.

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.base import EnvFactory
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.questions import shorten
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError, InputError, missing_extra, nearest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from palaestra.algebra.registry import Registry
-from palaestra.envs.base import Env
+from palaestra.envs.protocol import Env
 
 ENVS: Registry[Env] = Registry(
     "env", home=("palaestra.envs.worlds", "palaestra.envs.roles", "palaestra.teams"), example="native/corridor"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import EnvError
 
 
@@ -57,7 +57,7 @@ class TaskEnv(ABC):
 
     @property
     def answer(self) -> str | None:
-        """A right answer if one is known: for teachers and reports, not for agents."""
+        """A right answer if one is known: for scripted policies and reports, not for agents."""
         return self.current.answer
 
     def reset(self, seed: int) -> Mapping[str, Observation]:

@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.discrete import NUMPY_RANDOM, isolated, source_mentions
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, MissingExtraError, missing_extra, nearest
 
 Text = Literal["full", "last", "short"] | Callable[[Any, int], str]

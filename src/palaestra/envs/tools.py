@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.algebra.turns import clean
-from palaestra.envs.base import Observation
-from palaestra.envs.tool_calls import FORMATS, Call, Said, parse, to_json
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.protocol import Observation
+from palaestra.envs.tool_calls import FORMATS, Call, ParsedAnswer, parse, to_json
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import EnvError, InputError, nearest
 
 LONGEST_RESULT = 4000
@@ -78,7 +78,7 @@ class ToolTask:
 
 
 @dataclass
-class Talk:
+class ToolConversation:
     """The state of an episode. messages: as chat models see them; lines: as others read them."""
 
     task: ToolTask
@@ -141,14 +141,14 @@ class ToolEnv(NativeEnv):
     def draw(self) -> ToolTask:
         """The task of an episode, drawn from `rng`."""
 
-    def begin(self) -> tuple[str, Talk]:
+    def begin(self) -> tuple[str, ToolConversation]:
         """Draw a task and ask it."""
         task = self.draw()
         system = [self.system] if self.system else []
         if not self.native:
             system.append(f"Tools, called as JSON with name and arguments: {json.dumps(self.schemas)}")
         told = [{"role": "system", "content": "\n".join(system)}] if system else []
-        return task.name, Talk(
+        return task.name, ToolConversation(
             task, [*told, {"role": "user", "content": task.question}], [self.heading, f"user: {task.question}"]
         )
 
@@ -188,7 +188,7 @@ class ToolEnv(NativeEnv):
         """Is this the answer?"""
         return plain(re.split(r"answer:", text, flags=re.IGNORECASE)[-1]) == plain(self.state.task.answer)
 
-    def _run(self, said: Said, text: str) -> str | None:
+    def _run(self, said: ParsedAnswer, text: str) -> str | None:
         """Run all calls and tell the results; what went wrong first."""
         talk, problems = self.state, []
         named = [(f"call{talk.calls + number:05d}", call) for number, call in enumerate(said.calls)]

@@ -113,7 +113,7 @@ def evaluate(
     """
     from palaestra.evaluation import comparison_table, trials
     from palaestra.evaluation.logs import read_logs
-    from palaestra.runs.proof import baseline_of, value_of
+    from palaestra.runs.summary import baseline_of, value_of
 
     if len(sources) == 1 and isinstance(sources[0], Turns):
         turns = sources[0]

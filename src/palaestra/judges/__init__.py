@@ -5,7 +5,6 @@ Any policy can judge: a `ChatPolicy` for an OpenAI-compatible endpoint, a script
 
 from palaestra.judges.aggregate import aggregate, both_orders, order_balance, swap_consistent
 from palaestra.judges.asking import AnswerCache, ask
-from palaestra.judges.base import PAIRS, SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.corrupt import corrupt, replayed
 from palaestra.judges.endpoint import Budget, Endpoint, Progress
 from palaestra.judges.judged import Judged, PolicyAsker, judged
@@ -24,8 +23,9 @@ from palaestra.judges.pairs import (
     verified_vs_corrupted,
 )
 from palaestra.judges.panels import Correct, CorrectingPanel, Debate, Panel, Vote
+from palaestra.judges.protocol import PAIRS, SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_columns, weights_of
-from palaestra.judges.scorers import Ensemble, Labels, Verifier, ensemble, labels, verifier
+from palaestra.judges.scorers import Ensemble, HumanLabels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.tooled import Cascade, ToolScorer
 from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
@@ -45,10 +45,10 @@ __all__ = [
     "Debate",
     "Endpoint",
     "Ensemble",
+    "HumanLabels",
     "Item",
     "Judge",
     "Judged",
-    "Labels",
     "LanguageServer",
     "Ledger",
     "MessageLabels",

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from palaestra.agents.base import Policy, Request
+from palaestra.agents.policy import Policy, Request
 from palaestra.algebra.checksums import digest, signed
 from palaestra.algebra.files import open_to_append
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, StorageError
 
 Answer = TypeVar("Answer")

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, nearest
 
 Kind = Literal["truncate", "splice", "extend", "mutate"]

@@ -27,7 +27,7 @@ from palaestra.agents.backends.wire import NotSentError, Response, Wire
 from palaestra.algebra.turns import clean
 from palaestra.errors import InputError, StorageError
 from palaestra.judges.asking import Reply
-from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, Spent, State
+from palaestra.judges.ledger import LOST, REFUSED, SAID, Ledger, LedgerTotal, State
 
 OPENAI = "https://api.openai.com/v1"
 MARGIN = 256
@@ -58,7 +58,7 @@ class Budget:
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"budget: {name} is {value!r}, expected a positive number")
 
-    def allows(self, spent: Spent, more: Spent) -> bool:
+    def allows(self, spent: LedgerTotal, more: LedgerTotal) -> bool:
         """Whether there is room for one call more."""
         pairs = ((self.calls, spent.calls + 1), (self.tokens, spent.tokens + more.tokens))
         fits = all(limit is None or value <= limit for limit, value in pairs)
@@ -175,11 +175,11 @@ class Endpoint:
             asked["temperature"] = self.temperature
         return json.dumps(asked).encode()
 
-    def most(self, prompt: str) -> Spent:
+    def most(self, prompt: str) -> LedgerTotal:
         """The most that a call can take, for what an endpoint does not say or never says."""
         tokens = len(prompt.encode(errors="replace")) + MARGIN
         cost = (tokens * self.price_in + self.max_tokens * self.price_out) / 1e6
-        return Spent(1, tokens + self.max_tokens, cost)
+        return LedgerTotal(1, tokens + self.max_tokens, cost)
 
     def estimate(self, prompts: Sequence[tuple[str, int]]) -> dict[str, Any]:
         """What asking these would take, without asking: questions, those that are known, calls, tokens and price.
@@ -298,7 +298,9 @@ class Endpoint:
         if not await gate.enter(job.most):
             if probe:
                 breaker.release()
-            spent = self.budget.allows(Spent(), job.most)  # or the most that the call can take is more than all of it
+            spent = self.budget.allows(
+                LedgerTotal(), job.most
+            )  # or the most that the call can take is more than all of it
             whole.error = whole.error or f"the budget is {'spent' if spent else 'too small for one call'}"
             return None
         number = self.ledger.send(job.key, job.most.tokens - self.max_tokens, self.max_tokens, job.most.cost)
@@ -324,7 +326,7 @@ class Endpoint:
             return None
         return self._jitter.uniform(0, min(self.longest_wait, self.wait * 2.0 ** (job.attempts - 1)))
 
-    async def _attempt(self, wire: Wire, body: bytes, most: Spent) -> _Outcome:
+    async def _attempt(self, wire: Wire, body: bytes, most: LedgerTotal) -> _Outcome:
         began, found = time.perf_counter(), _Outcome()
         reply = found.reply
         try:
@@ -363,7 +365,7 @@ class Endpoint:
             reply.error = clean(" ".join(reply.error.split())[:300])
         return found
 
-    def _read(self, response: Response, reply: Reply, most: Spent) -> None:
+    def _read(self, response: Response, reply: Reply, most: LedgerTotal) -> None:
         """What a 200 says. One that is no chat completion was paid for all the same: it stays without a text.
 
         Raises:
@@ -416,7 +418,7 @@ class _Job:
 
     key: str
     body: bytes
-    most: Spent
+    most: LedgerTotal
     attempts: int = 0
     reply: Reply = field(default_factory=Reply)
 
@@ -429,7 +431,7 @@ class _Gate:
         self._changed = asyncio.Event()
         self._commit: asyncio.Future[None] | None = None
 
-    async def enter(self, most: Spent) -> bool:
+    async def enter(self, most: LedgerTotal) -> bool:
         """False if there will be no room."""
         while self.silent_until and (silence := self.silent_until - time.perf_counter()) > 0:
             await asyncio.sleep(silence)

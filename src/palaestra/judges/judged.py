@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns, clean
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.judges.aggregate import How, Ties, aggregate, both_orders
 from palaestra.judges.asking import AnswerCache, Read, Reply, replies
-from palaestra.judges.base import SCORERS, VERDICTS
 from palaestra.judges.endpoint import Budget, Endpoint
+from palaestra.judges.protocol import SCORERS, VERDICTS
 from palaestra.judges.reading import fenced, read_choice
 from palaestra.judges.rubric import Item, items_of, read_rubric, shown_to, weights_of
 

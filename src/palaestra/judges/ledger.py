@@ -40,7 +40,7 @@ _OUTSIDE = ("BUSY", "LOCKED", "CANTOPEN", "READONLY", "IOERR", "FULL", "PERM", "
 
 
 @dataclass
-class Spent:
+class LedgerTotal:
     """Requests that were sent, tokens of both directions and price; what nobody knows counts as the most it can be."""
 
     calls: int = 0
@@ -120,7 +120,7 @@ class Ledger:
         query = f"INSERT INTO calls ({', '.join(_COLUMNS)}, checksum) VALUES ({','.join('?' * (len(row) + 1))})"
         return int(self._write(query, (*row, _checksum(row))).lastrowid or 0)
 
-    def settle(self, number: int, key: str, state: State, reply: Reply, held: Spent) -> None:
+    def settle(self, number: int, key: str, state: State, reply: Reply, held: LedgerTotal) -> None:
         """Write what came of a call. key, held: what `send` was told; a lost call keeps `held` as its price."""
         took = (held.tokens, 0, held.cost) if state == LOST else (reply.tokens_in, reply.tokens_out, reply.cost)
         self._add(0, took[0] + took[1] - held.tokens, took[2] - held.cost)
@@ -138,9 +138,9 @@ class Ledger:
         self.commit()
         self._base.close()
 
-    def _checked(self) -> Spent:
+    def _checked(self) -> LedgerTotal:
         """Check every row and sum what the calls took. Calls that were under way become lost ones."""
-        spent, lost = Spent(), []
+        spent, lost = LedgerTotal(), []
         for number, checksum, *row in self._base.execute(_READ.replace("SELECT", "SELECT id, checksum,", 1)):
             if checksum != _checksum(row):
                 raise DamagedFileError(

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.judges.base import PAIRS
+from palaestra.judges.protocol import PAIRS
 
 
 def pairs_table(chosen: np.ndarray, rejected: np.ndarray, source: str, **more: pl.Series | np.ndarray) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.asking import AnswerCache, ask

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.errors import InputError, nearest
 from palaestra.judges.endpoint import Budget
 
@@ -75,7 +75,7 @@ class Meter:
             self._dearest[name] = max([self._dearest.get(name, 0.0), *values])
         return sum(tokens), sum(costs)
 
-    def told(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, Any]:
         """What was spent, as plain values."""
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 

@@ -20,7 +20,7 @@ from palaestra.algebra.registry import Registry
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, need_columns
-from palaestra.judges.base import PAIRS
+from palaestra.judges.protocol import PAIRS
 from palaestra.rewards.judged.pairs import within
 
 Pairing = Callable[[Turns], pl.DataFrame]

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.judges.aggregate import How, Ties, aggregate
-from palaestra.judges.base import SCORERS, Judge, Scorer
 from palaestra.judges.judged import PolicyAsker, text_of
+from palaestra.judges.protocol import SCORERS, Judge, Scorer
 from palaestra.judges.reading import fenced
 from palaestra.judges.scorers import Members, build
 

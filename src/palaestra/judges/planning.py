@@ -16,15 +16,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from palaestra.agents import Team
-from palaestra.agents.base import Decision, Learnable, Policy, Request
+from palaestra.agents.policy import Decision, Learnable, Policy, Request
 from palaestra.algebra.registry import Registry
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, PolicyError
-from palaestra.judges.base import Scorer
 from palaestra.judges.metering import Meter
+from palaestra.judges.protocol import Scorer
 from palaestra.judges.scorers import build
 from palaestra.judges.search import TreeSearch, beam_from, scores, text_of
-from palaestra.play.restart import Restartable
+from palaestra.play.monte_carlo import Restartable
 
 
 class Around(Protocol):
@@ -134,12 +134,12 @@ class BestOf:
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """n answers to each request, and the best of them."""
         asked = [request for request in requests for _ in range(self.n)]
-        said, before = self.policy.act(asked), self.meter.told()
+        said, before = self.policy.act(asked), self.meter.totals()
         texts = [text_of(each.action, request.observation) for each, request in zip(said, asked, strict=True)]
         value = scores(self.scorer, [request.observation.text for request in asked], texts)
         value[[each.error is not None for each in said]] = -np.inf
         best = value.reshape(-1, self.n).argmax(axis=1)
-        judged = _shared(before, self.meter.told(), len(requests))
+        judged = _shared(before, self.meter.totals(), len(requests))
         return [
             _taking(said[row * self.n + at], said[row * self.n : (row + 1) * self.n], judged[row])
             for row, at in enumerate(best.tolist())
@@ -168,14 +168,14 @@ class _Planner:
         world = seen.world
         if world.found and world.found[0][0] == seen.key():
             return _taking(Decision(world.found.pop(0)[1]), [], (0, 0.0))
-        counter, before, stands = _Counter(self.policy), self.meter.told(), world.env.snapshot()
+        counter, before, stands = _Counter(self.policy), self.meter.totals(), world.env.snapshot()
         try:
             world.found = self.search(world.env, request, counter)
         except PolicyError as error:
             return Decision("", error=str(error))
         finally:
             world.env.restore(stands)
-        return _taking(Decision(world.found.pop(0)[1]), counter.said, _shared(before, self.meter.told(), 1)[0])
+        return _taking(Decision(world.found.pop(0)[1]), counter.said, _shared(before, self.meter.totals(), 1)[0])
 
 
 class _Counter:

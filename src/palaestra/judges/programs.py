@@ -24,7 +24,7 @@ from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, col, register
 from palaestra.algebra.turns import Turns
-from palaestra.envs.sandbox import Limits, Outcome, read, run_table
+from palaestra.envs.sandbox import CallOutcome, Limits, read, run_table
 from palaestra.errors import ExpressionError, RewardError, StorageError, nearest
 from palaestra.rewards.memory import sign_scale
 
@@ -78,7 +78,7 @@ class RewardProgram:
         """Whether it takes a memory: a second argument without a default."""
         return _arguments(self.source, self.function) == 2
 
-    def run(self, turns: Turns, *, over: Keys = EPISODE) -> list[Outcome]:
+    def run(self, turns: Turns, *, over: Keys = EPISODE) -> list[CallOutcome]:
         """What each row came to; memories last for a key of `over`, whose rows are played in order.
 
         Raises:
@@ -88,13 +88,13 @@ class RewardProgram:
         name = ("program", self.digest, *map(str, keys), *self.sees)
         if name not in turns._cache:
             turns._cache[name] = self._run(turns, keys)
-        found: list[Outcome] = turns._cache[name]
+        found: list[CallOutcome] = turns._cache[name]
         return found
 
-    def _run(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[Outcome]:
+    def _run(self, turns: Turns, keys: tuple[str | Signal, ...]) -> list[CallOutcome]:
         for column in self.sees:
             turns._require(column, "reward program: ")
-        outcomes = [Outcome()] * len(turns)
+        outcomes = [CallOutcome()] * len(turns)
         memories = self._memories(turns, keys)
         rows = turns.frame.select(self.sees).to_dicts()
         order = np.concatenate(memories).tolist()

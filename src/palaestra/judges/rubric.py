@@ -16,7 +16,7 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Turns
 from palaestra.algebra.yaml import read as read_yaml

@@ -15,8 +15,8 @@ from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
 from palaestra.judges.aggregate import HOW, How, Ties, aggregate
-from palaestra.judges.base import SCORERS, VERDICTS, Judge, Scorer
 from palaestra.judges.judged import Asker
+from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer
 
 _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
     ".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson,
@@ -65,7 +65,7 @@ class Verifier:
         return numbers(pl.Series("score", found).cast(pl.Float64), len(rows), f"verifier {self.signal}")
 
 
-class Labels:
+class HumanLabels:
     """A person's labels in a file, found by a key that the rows have, too; rows without one are missing.
 
     Raises:
@@ -249,9 +249,9 @@ def verifier(expression: str, *, name: str = "verifier") -> Verifier:
 
 
 @SCORERS.register()
-def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value") -> Labels:
+def labels(path: str, *, key: str | Sequence[str] = "item", value: str = "value") -> HumanLabels:
     """A person's labels in a table (.csv, .parquet, .jsonl …), joined by a key."""
-    return Labels(path, key=key, value=value)
+    return HumanLabels(path, key=key, value=value)
 
 
 @SCORERS.register()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 
 Play = Callable[[Request], str]
 

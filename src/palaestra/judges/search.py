@@ -1,7 +1,7 @@
 """Search with a scorer: a beam of partial episodes, a tree, and ranking a long list by windows.
 
-Envs that are searched can be gone back to (`snapshot`, `restore`; see `palaestra.play.restart`) and have one agent. A
-scorer sees a row per candidate: `prompt`, what was shown, and `response`, what would be done. A policy that searches
+Envs that are searched can be gone back to (`snapshot`, `restore`; see `palaestra.play.monte_carlo`) and have one agent.
+A scorer sees a row per candidate: `prompt`, what was shown, and `response`, what would be done. A policy that searches
 when it acts is `palaestra.judges.planning`.
 """
 
@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Policy, Request
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.agents.policy import Policy, Request
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import EnvError, InputError
-from palaestra.judges.base import Scorer
-from palaestra.play.restart import Restartable
+from palaestra.judges.protocol import Scorer
+from palaestra.play.monte_carlo import Restartable
 
 
 def scores(scorer: Scorer, shown: Sequence[str], done: Sequence[str]) -> np.ndarray:
@@ -38,7 +38,7 @@ def text_of(action: Any, seen: Observation) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundEpisode:
     """An episode that a search found: its actions, their cumulative score, whether the env says that it succeeded, how
     many candidates were scored, and what was seen before each action (`Observation.key`)."""
 
@@ -70,7 +70,7 @@ def reward_beam(
     seed: int = 0,
     rng: np.random.Generator | None = None,
     limit: int = 100,
-) -> Found:
+) -> FoundEpisode:
     """UI-Genie's exploration [43] (arXiv 2505.21496): `candidates` actions of each of `width` partial episodes, of all
     of them the `width` of the largest cumulative score go on; at the end the one of the largest. width=1 is greedy.
 
@@ -97,7 +97,7 @@ def beam_from(
     rng: np.random.Generator,
     limit: int,
     redraw: bool = False,
-) -> Found:
+) -> FoundEpisode:
     """As `reward_beam`, from where an env stands now, which is moved. redraw: chance that is to come is drawn anew, so
     that it is not foreseen."""
     if min(width, candidates, limit) < 1:
@@ -119,7 +119,7 @@ def beam_from(
         anew = rng if redraw else None
         beam = [last if at < 0 else _step(made, live[at], last, total, anew) for total, at, last in order]  # type: ignore[arg-type, misc]
     best = max(beam, key=lambda each: (each.seen is None, each.score))
-    return Found(best.actions, best.score, best.success, scored, best.states)
+    return FoundEpisode(best.actions, best.score, best.success, scored, best.states)
 
 
 def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]:

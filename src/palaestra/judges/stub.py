@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.judges.base import SCORERS, VERDICTS
+from palaestra.judges.protocol import SCORERS, VERDICTS
 
 SHARED = 0
 """What the draws are made for that all stubs of a seed have in common; a name's own are made for its checksum + 1."""

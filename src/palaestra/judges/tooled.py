@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
-from palaestra.judges.base import SCORERS, Scorer
+from palaestra.judges.protocol import SCORERS, Scorer
 
 Tool = Callable[[Mapping[str, Any]], str | None]
 """From a row to what the tool says of it; None: it has no answer."""

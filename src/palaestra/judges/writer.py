@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from palaestra.agents.base import Policy, Request
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Policy, Request
+from palaestra.envs.protocol import Observation
 from palaestra.errors import PolicyError
 
 

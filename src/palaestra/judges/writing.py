@@ -43,7 +43,7 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Proposal:
     """One proposal and what was found."""
 
     program: RewardProgram
@@ -55,7 +55,7 @@ class Round:
     """An accepted program (None if none was), how it came about, and what training with it came to."""
 
     program: RewardProgram | None
-    attempts: list[Attempt]
+    attempts: list[Proposal]
     score: float = float("-inf")
     summary: str = ""
 
@@ -134,7 +134,7 @@ def write(
     audits: Sequence[Audit] = (),
     attempts: int = 5,
     specific: Callable[[str], str] = str,
-) -> tuple[RewardProgram | None, list[Attempt]]:
+) -> tuple[RewardProgram | None, list[Proposal]]:
     """Ask for a program until one passes `check`; each refusal is told to the model with its reasons.
 
     Args:
@@ -146,13 +146,13 @@ def write(
     """
     if attempts < 1:
         raise InputError(f"write: attempts={attempts} must be at least 1")
-    made: list[Attempt] = []
+    made: list[Proposal] = []
     question = prompt
     for _ in range(attempts):
         code = read_code(ask([question])[0])
         program = replace(template, source=specific(code))
         issues = check(program, sample, functions=functions, audits=audits)
-        made.append(Attempt(program, issues))
+        made.append(Proposal(program, issues))
         if not issues:
             return program, made
         question = repair_prompt(prompt, code, issues)
@@ -187,7 +187,7 @@ def write_factors(
     candidates: int = 5,
     repairs: int = 5,
     summarise: Ask | None = None,
-) -> tuple[RewardProgram | None, list[Attempt]]:
+) -> tuple[RewardProgram | None, list[Proposal]]:
     """[51] LaRe (arXiv 2412.11120): several candidates of a function that returns factors, made into one, repaired.
 
     ask: at temperature 1 in the released code; summarise: at 0.3, default the same. The factors become columns by

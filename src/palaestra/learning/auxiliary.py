@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 

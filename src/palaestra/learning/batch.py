@@ -10,7 +10,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from palaestra.agents.base import Scored
+from palaestra.agents.policy import Scored
 from palaestra.algebra.turns import Turns
 from palaestra.errors import LearnerError, RewardError
 

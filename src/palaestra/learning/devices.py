@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.errors import LearnerError, PalaestraError, RankError
 from palaestra.learning.batch import pieces
 from palaestra.learning.ranks import Ranks, world

@@ -22,20 +22,20 @@ import polars as pl
 import torch
 
 from palaestra.agents.backends.gradients import adding_up
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.credit.sequential import Order
 from palaestra.errors import InputError, nearest
 from palaestra.learning import checkpoints
 from palaestra.learning.batch import Batch, check_rewards, make_batch, minibatches
 from palaestra.learning.devices import Devices, Kind, on_every_rank, spread
+from palaestra.learning.learning_rates import Schedule, decay, rates
 from palaestra.learning.losses import aggregate, kl_between
 from palaestra.learning.protocol import LEARNERS, Metrics
-from palaestra.learning.rates import Schedule, decay, rates
 from palaestra.learning.sequential import Key, Sequential, Strategy, together
 from palaestra.learning.steps import Taken, metrics_of
-from palaestra.learning.terms import Piece, Step, Term, ValueHead, objective
-from palaestra.learning.terms.base import require
+from palaestra.learning.terms import MicroBatch, Step, Term, ValueHead, objective
 from palaestra.learning.terms.heads import predicted, score_with_units
+from palaestra.learning.terms.term import require
 from palaestra.learning.transaction import undone_on_error
 
 if TYPE_CHECKING:
@@ -441,7 +441,7 @@ class PolicyGradient:
         else:
             scored = policy.score(frame)
         advantage, old, mask = batch.tensors(name, at, scored)
-        piece = Piece(step, at, frame, scored, old, advantage, mask, units)
+        piece = MicroBatch(step, at, frame, scored, old, advantage, mask, units)
         modules = dict(self.modules[name].items())
         parts = [term(piece.lend(key, self.memory[name][key], modules.get(key))) for key, term in self.terms.items()]
         return sum(parts[1:], parts[0])

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from palaestra.agents.backends.head import in_chunks
-from palaestra.agents.base import Distribution, Scored
+from palaestra.agents.policy import Distribution, Scored
 from palaestra.errors import InputError, nearest
 
 Level = Literal["token", "sequence"]

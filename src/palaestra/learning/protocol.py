@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.algebra.registry import Registry
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Metrics = dict[str, float | int | None]
 
 
 @runtime_checkable
-class Learned(Protocol):
+class LearnedPolicy(Protocol):
     """A policy as far as a trainer has to know it: by name, with a state of its own (empty, if that is elsewhere)."""
 
     name: str
@@ -69,7 +69,7 @@ class Learner(Protocol):
     """
 
     @property
-    def policies(self) -> Mapping[str, Learned]:
+    def policies(self) -> Mapping[str, LearnedPolicy]:
         """Name -> policy."""
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.algebra.turns import Turns
 from palaestra.credit.sequential import Order, sequential_update
 from palaestra.errors import InputError, nearest

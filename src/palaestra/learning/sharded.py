@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from palaestra.agents.backends.forward import Once
 from palaestra.agents.backends.sampling import evaluate
-from palaestra.agents.base import Learnable, Scored
+from palaestra.agents.policy import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
 from palaestra.learning.devices import local

@@ -10,7 +10,7 @@ import numpy as np
 from palaestra.learning.protocol import Metrics
 
 Place = tuple[str, str, str]
-"""Term, name of a number, and per what it is: as `Piece.log` has it."""
+"""Term, name of a number, and per what it is: as `MicroBatch.log` has it."""
 
 
 class Taken(NamedTuple):

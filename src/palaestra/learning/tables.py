@@ -15,7 +15,7 @@ import polars as pl
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.batch import check_rewards
 from palaestra.learning.learner import PolicyGradient
-from palaestra.learning.protocol import Learned, Metrics
+from palaestra.learning.protocol import LearnedPolicy, Metrics
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -49,7 +49,7 @@ class TableLearner(abc.ABC):
         self._waiting: list[tuple[str, pl.DataFrame]] = []
 
     @property
-    def policies(self) -> Mapping[str, Learned]:
+    def policies(self) -> Mapping[str, LearnedPolicy]:
         """Tables, then the others."""
         return {**self.tables, **(self.rest.policies if self.rest else {})}
 

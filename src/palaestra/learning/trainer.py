@@ -22,26 +22,26 @@ from palaestra.algebra.files import write_json
 from palaestra.algebra.progress import Report, reporting
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.devices import leading
 from palaestra.learning.folder import RunFolder
+from palaestra.learning.iteration_metrics import measure, split
 from palaestra.learning.journal import Journal
-from palaestra.learning.lock import locked
-from palaestra.learning.measure import measure, split
-from palaestra.learning.overlap import Ahead, Overlap, spent_by
+from palaestra.learning.pipelining import Ahead, Overlap, spent_by
 from palaestra.learning.protocol import Served
-from palaestra.learning.stages.base import Context, Stage, Stages
+from palaestra.learning.run_lock import locked
+from palaestra.learning.stages.stage import Context, Stage, Stages
 from palaestra.learning.trackers import Tracker, Trackers
 from palaestra.play.executors import Executor, Local, Plan
 from palaestra.rewards import components
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
-    from palaestra.agents.base import Policy
+    from palaestra.agents.policy import Policy
     from palaestra.learning.protocol import Learner
 
 MINIBATCHES = 0
@@ -68,7 +68,7 @@ class Trainer:
             ({"success", "low", "high", "score", "n"}) goes into the metrics. Must draw from its own seeds.
         after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
-        enough: asked with every line so far after each update; if it says so, that iteration was the last.
+        should_stop: asked with every line so far after each update; if it says so, that iteration was the last.
         directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
         files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
@@ -101,7 +101,7 @@ class Trainer:
         evaluate_every: int = 10,
         after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
         on_turns: Callable[[int, Turns], None] | None = None,
-        enough: Callable[[Sequence[Line]], bool] | None = None,
+        should_stop: Callable[[Sequence[Line]], bool] | None = None,
         directory: str | Path | None = None,
         checkpoint_every: int = 10,
         keep: int = 2,
@@ -119,8 +119,8 @@ class Trainer:
                 raise InputError(f"Trainer: {name}={value}, expected at least 1")
         if lag < 0:
             raise InputError(f"Trainer: lag={lag}, expected 0 or more")
-        if lag and enough is not None:
-            raise InputError(f"Trainer: lag={lag} plays iterations that enough= may not want; take lag=0")
+        if lag and should_stop is not None:
+            raise InputError(f"Trainer: lag={lag} plays iterations that should_stop= may not want; take lag=0")
         self.env, self.team, self.learner = env, team, learner
         self.credit, self.reward, self.stages = credit, reward, Stages(stages, seed=seed)
         if lag:
@@ -134,7 +134,7 @@ class Trainer:
         self.advisers, self.executor = dict(advisers or {}), Local() if executor is None else executor
         self.iterations, self.groups, self.group_size, self.seed = iterations, groups, group_size, seed
         self.evaluate, self.evaluate_every, self.after_iteration = evaluate, evaluate_every, after_iteration
-        self.on_turns, self.enough = on_turns, enough
+        self.on_turns, self.should_stop = on_turns, should_stop
         self.checkpoint_every, self.save_turns, self.track = checkpoint_every, save_turns, track
         self.incomplete, self.run_name, self.progress = incomplete, run, progress
         self.journal = Journal(None if directory is None else Path(directory) / "metrics.jsonl")
@@ -171,7 +171,7 @@ class Trainer:
             if not leads:  # one process plays and writes; this one has learned with it
                 return []
             begin = self._begin(resume)
-            if self.enough is not None and self.journal.lines and self.enough(self.journal.lines):
+            if self.should_stop is not None and self.journal.lines and self.should_stop(self.journal.lines):
                 self.iterations = begin - 1
             trackers = Trackers(self.track(begin - 1) if self.track is not None and begin <= self.iterations else ())
             try:
@@ -207,7 +207,7 @@ class Trainer:
                     line["policies"].get(name, {}).update(found)
                 line |= {"added_rows": len(trained) - good, "stages": metrics}
                 line |= {"version_lag": behind, "waiting_seconds": waited}
-                if self.enough is not None and self.enough([*self.journal.lines, line]):
+                if self.should_stop is not None and self.should_stop([*self.journal.lines, line]):
                     self.iterations = iteration
                 line |= self._look(iteration, line["policies"], trained)
                 line["alarms"] = [*warnings, *alarms(line, self.journal.lines)]

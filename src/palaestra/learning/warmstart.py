@@ -16,13 +16,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from palaestra.agents.base import Learnable
 from palaestra.agents.conversation import read
+from palaestra.agents.policy import Learnable
 from palaestra.algebra.progress import Report, reporting
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, LearnerError, nearest
+from palaestra.learning.learning_rates import Schedule, decay, default_rate, warn_of
 from palaestra.learning.losses import aggregate
-from palaestra.learning.rates import Schedule, decay, default_rate, warn_of
 
 if TYPE_CHECKING:
     from palaestra.agents import Team

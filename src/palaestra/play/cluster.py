@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from palaestra.errors import PalaestraError, StorageError, missing_extra
-from palaestra.play.children import one_thread
 from palaestra.play.executors import EXECUTORS
+from palaestra.play.forkserver import one_thread
 from palaestra.play.plan import Plan
-from palaestra.play.shards import Answer, Job, Player
-from palaestra.play.workers import LOSSES, Crew, Lost, Spread
+from palaestra.play.shards import Player, PlayJob, ShardResult
+from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
 
 PATIENCE = 300.0
 """Seconds that one waits for the first worker of a cluster that is full."""
@@ -63,10 +63,10 @@ class Ray(Spread):
             raise missing_extra("ray", "ray") from None
         self.address, self.cpus, self.resources = address, cpus, dict(resources or {})
 
-    def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
+    def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
         """So many actors."""
         key = ("ray", self.workers, self.address, self.cpus, *sorted(self.resources.items()), self.late)
-        return key, lambda: Crew(RayHands(self.workers, self.address, self.cpus, self.resources), self.late)
+        return key, lambda: WorkerPool(RayBackend(self.workers, self.address, self.cpus, self.resources), self.late)
 
     @staticmethod
     @contextlib.contextmanager
@@ -98,7 +98,7 @@ class _Worker:
     def pid(self) -> int:
         return os.getpid()
 
-    def play(self, job: Job, plans: bytes) -> bytes:
+    def play(self, job: PlayJob, plans: bytes) -> bytes:
         """Bytes both ways: Ray takes half a millisecond of the driver to wrap anything else."""
         return _sealed(self.player.play(job, pickle.loads(plans)))
 
@@ -109,15 +109,15 @@ def _get(place: Any) -> Any:
     return ray.get(place)
 
 
-class _Member:
+class _Actor:
     """An actor, and the reference of what it is doing."""
 
     def __init__(self, actor: Any) -> None:
         self.actor, self.doing, self.ready = actor, actor.ready.remote(), False
 
 
-class RayHands:
-    """`Hands` that are actors. A cluster that the first of this process started ends with the last of them."""
+class RayBackend:
+    """`WorkerBackend` that are actors. A cluster that the first of this process started ends with the last of them."""
 
     _open: ClassVar[int] = 0
     _ours: ClassVar[bool] = False
@@ -125,26 +125,28 @@ class RayHands:
     def __init__(self, count: int | None, address: str | None, cpus: float, resources: Mapping[str, float]) -> None:
         import ray
 
-        RayHands._ours |= _connect(address)
+        RayBackend._ours |= _connect(address)
         cluster = ray.cluster_resources().get("CPU", 1.0)
         self.count = max(1, int(cluster / max(cpus, 1e-9))) if count is None else count
         self._actor: Any = ray.remote(_Worker).options(
             num_cpus=cpus, resources=dict(resources) or None, scheduling_strategy="SPREAD", max_restarts=0
         )
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, _Actor] = {}
         self._numbers = itertools.count()
         self._stillborn, self._hope = 0, time.monotonic()
-        self._job: tuple[Job, Any] | None = None  # the last one, and where it is: it is put once, not for every shard
-        RayHands._open += 1
+        self._job: tuple[PlayJob, Any] | None = (
+            None  # the last one, and where it is: it is put once, not for every shard
+        )
+        RayBackend._open += 1
 
     def start(self) -> None:
-        """See `Hands.start`."""
+        """See `WorkerBackend.start`."""
         path = [os.path.abspath(folder) for folder in sys.path]
         while len(self._members) < self.count:
-            self._members[next(self._numbers)] = _Member(self._actor.remote(path))
+            self._members[next(self._numbers)] = _Actor(self._actor.remote(path))
 
     def idle(self) -> list[int]:
-        """See `Hands.idle`."""
+        """See `WorkerBackend.idle`."""
         return [number for number, member in self._members.items() if member.doing is None]
 
     def actors(self) -> list[Any]:
@@ -152,7 +154,7 @@ class RayHands:
         return [member.actor for member in self._members.values() if member.ready]
 
     def dumps(self, value: Any) -> bytes:
-        """See `Hands.dumps`; functions inside functions, too."""
+        """See `WorkerBackend.dumps`; functions inside functions, too."""
         import ray.cloudpickle
 
         return bytes(ray.cloudpickle.dumps(value))
@@ -169,8 +171,8 @@ class RayHands:
     def forget(self, place: Any) -> None:
         """Its reference goes, and with the last one the object."""
 
-    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
-        """See `Hands.give`."""
+    def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
+        """See `WorkerBackend.give`."""
         import ray
 
         if self._job is None or self._job[0] is not job:
@@ -178,8 +180,8 @@ class RayHands:
         member = self._members[worker]
         member.doing = member.actor.play.remote(self._job[1], pickle.dumps(plans))
 
-    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
-        """See `Hands.wait`."""
+    def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
+        """See `WorkerBackend.wait`."""
         import ray
 
         doing = {member.doing: number for number, member in self._members.items() if member.doing is not None}
@@ -194,7 +196,7 @@ class RayHands:
         news = [(doing[reference], self._heard(doing[reference], reference)) for reference in there]
         return [(number, said) for number, said in news if said is not None]
 
-    def _heard(self, number: int, reference: Any) -> Answer | Lost | None:
+    def _heard(self, number: int, reference: Any) -> ShardResult | Lost | None:
         import ray
 
         member = self._members[number]
@@ -237,33 +239,33 @@ class RayHands:
             )
 
     def drop(self, worker: int) -> None:
-        """See `Hands.drop`."""
+        """See `WorkerBackend.drop`."""
         if worker in self._members:
             self._replace(worker, "it did not answer any more")
 
     def close(self) -> None:
-        """See `Hands.close`."""
+        """See `WorkerBackend.close`."""
         import ray
 
         for member in self._members.values():
             ray.kill(member.actor)
         self._members.clear()
         self._job = None
-        RayHands._open -= 1
-        if RayHands._ours and not RayHands._open:
+        RayBackend._open -= 1
+        if RayBackend._ours and not RayBackend._open:
             ray.shutdown()
-            RayHands._ours = False
+            RayBackend._ours = False
 
 
-def _sealed(answer: Answer) -> bytes:
+def _sealed(answer: ShardResult) -> bytes:
     """Its table, and behind it all else: who reads an Arrow stream stops at its end, and nothing is copied."""
     rest = pickle.dumps(answer._replace(table=b""))
     return b"".join((answer.table, rest, len(rest).to_bytes(8, "little")))
 
 
-def _opened(sealed: bytes) -> Answer:
+def _opened(sealed: bytes) -> ShardResult:
     size = int.from_bytes(sealed[-8:], "little")
-    answer: Answer = pickle.loads(sealed[-8 - size : -8])
+    answer: ShardResult = pickle.loads(sealed[-8 - size : -8])
     return answer._replace(table=sealed)
 
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.agents.team import Team
 from palaestra.credit.teams import EXACT
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, nearest
 from palaestra.play.executors import Executor, Local
 from palaestra.play.plan import Plan

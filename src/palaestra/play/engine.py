@@ -18,15 +18,15 @@ from typing import Protocol
 
 import numpy as np
 
-from palaestra.agents.base import Decision, Learnable, Past, Policy, Request
-from palaestra.envs.base import Action, Env, EnvFactory, Observation
+from palaestra.agents.policy import Decision, Learnable, Policy, PreviousTurn, Request
 from palaestra.envs.facts import Facts, facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation
 from palaestra.errors import InputError, PolicyError, RewardError
-from palaestra.play.boundary import Outcome, Seen, Success, accept, begin, describe_failure, step
 from palaestra.play.plan import Plan
-from palaestra.play.recording import Episode, Row
+from palaestra.play.recording import EpisodeRecord, TurnRecord
 from palaestra.play.streams import Streams
-from palaestra.play.watchdog import Failure, Watchdog
+from palaestra.play.timeouts import Failure, Watchdog
+from palaestra.play.validation import CheckedStep, Seen, Success, accept, begin, describe_failure, step
 
 
 class Seats(Protocol):
@@ -52,13 +52,13 @@ class _Play:
     income: what each agent received since then.
     """
 
-    record: Episode
+    record: EpisodeRecord
     place: _Place
     streams: Streams
     seen: list[Seen] = field(default_factory=list)
-    last: dict[str, Row] = field(default_factory=dict)
+    last: dict[str, TurnRecord] = field(default_factory=dict)
     talk: dict[str, Observation] = field(default_factory=dict)
-    past: dict[str, Past | None] = field(default_factory=dict)
+    past: dict[str, PreviousTurn | None] = field(default_factory=dict)
     income: dict[str, float | None] = field(default_factory=dict)
     generators: dict[str, np.random.Generator] = field(default_factory=dict)
     actions: dict[str, Action] = field(default_factory=dict)
@@ -85,13 +85,13 @@ class _Play:
             self.record.rows.append(row)
         self.turns += 1
 
-    def _past(self, agent: str) -> Past | None:
+    def _past(self, agent: str) -> PreviousTurn | None:
         row = self.last.get(agent)
         if agent not in self.talk or row is None or row.prompt_ids is None or row.action_ids is None:
             return None
-        return Past(self.talk[agent], row.prompt_ids, row.action_ids)
+        return PreviousTurn(self.talk[agent], row.prompt_ids, row.action_ids)
 
-    def receive(self, outcome: Outcome) -> str | None:
+    def receive(self, outcome: CheckedStep) -> str | None:
         """What the env said about the actions just taken; why the episode cannot go on, if so."""
         for agent, _, row in self.seen:
             row.valid = outcome.valid.get(agent, True)
@@ -112,7 +112,7 @@ class _Play:
         self.record.terminated, self.record.truncated = outcome.terminated, outcome.truncated
         return None
 
-    def close(self, error: str | None, success: Success) -> Episode:
+    def close(self, error: str | None, success: Success) -> EpisodeRecord:
         """Settle what is open; the episode as it will be recorded."""
         record = self.record
         record.error = error
@@ -136,7 +136,7 @@ class _Queue:
     place: int | None
     plays: list[_Play] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TurnRecord] = field(default_factory=list)
 
 
 Report = Callable[[int, int, int, int], None]
@@ -176,10 +176,10 @@ class Engine:
         self._free: list[_Place] = []
         self._places = 0
         self._queues: dict[str, _Queue] = {}
-        self._done: dict[tuple[int, int], Episode] = {}
+        self._done: dict[tuple[int, int], EpisodeRecord] = {}
         self._repeats: list[tuple[int, int]] = []  # a heap
 
-    def play(self, report: Report) -> Generator[Episode]:
+    def play(self, report: Report) -> Generator[EpisodeRecord]:
         """All episodes, in the order of (group, episode)."""
         planned = self.plan.episodes
         order = _episodes(self.plan)
@@ -224,7 +224,7 @@ class Engine:
                 if key is None:
                     break
                 place = self._free.pop() if self._free else self._new_place()
-                plays.append(_Play(Episode(*key, self._seed(key[0])), place, self._streams))
+                plays.append(_Play(EpisodeRecord(*key, self._seed(key[0])), place, self._streams))
             if not plays:
                 break
             results = self.envs.map(

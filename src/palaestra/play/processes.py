@@ -21,11 +21,11 @@ from typing import Any
 
 from palaestra.algebra.files import whole
 from palaestra.errors import PalaestraError
-from palaestra.play import children
+from palaestra.play import forkserver
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan
-from palaestra.play.shards import Answer, Job, Player
-from palaestra.play.workers import LOSSES, Crew, Lost, Spread
+from palaestra.play.shards import Player, PlayJob, ShardResult
+from palaestra.play.workers import LOSSES, Lost, Spread, WorkerPool
 
 
 @EXECUTORS.register("processes")
@@ -54,17 +54,17 @@ class Processes(Spread):
     ) -> None:
         super().__init__(workers, shards, late, concurrency, timeout, retries, max_turns, imports)
 
-    def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
+    def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
         """So many processes."""
-        return ("processes", self.workers, self.late), lambda: Crew(ProcessHands(self.workers or 1), self.late)
+        return ("processes", self.workers, self.late), lambda: WorkerPool(ProcessBackend(self.workers or 1), self.late)
 
 
-class _Member:
+class _Worker:
     """A process, the end of its pipe that is here, and whether it is ready and has nothing to do."""
 
     def __init__(self, folder: str) -> None:
-        languages = children.LANGUAGE if "transformers" in sys.modules else ()  # whoever has none plays none
-        context = children.context(*children.TORCH, *languages)
+        languages = forkserver.LANGUAGE if "transformers" in sys.modules else ()  # whoever has none plays none
+        context = forkserver.context(*forkserver.TORCH, *languages)
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, folder, dict(os.environ)), name="palaestra-worker")
         self.process.start()
@@ -79,23 +79,23 @@ class _Member:
         return self.process.exitcode
 
 
-class ProcessHands:
-    """`Hands` that are processes."""
+class ProcessBackend:
+    """`WorkerBackend` that are processes."""
 
     def __init__(self, count: int) -> None:
         self.count, self._stillborn = count, 0
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, _Worker] = {}
         self._numbers = itertools.count()
         self._folder = tempfile.mkdtemp(prefix="palaestra-")
         self._at_exit = Finalize(self, _end_all, (self._members, self._folder), exitpriority=100)
 
     def start(self) -> None:
-        """See `Hands.start`."""
+        """See `WorkerBackend.start`."""
         while len(self._members) < self.count:
-            self._members[next(self._numbers)] = _Member(self._folder)
+            self._members[next(self._numbers)] = _Worker(self._folder)
 
     def idle(self) -> list[int]:
-        """See `Hands.idle`."""
+        """See `WorkerBackend.idle`."""
         return [number for number, member in self._members.items() if member.idle]
 
     def pids(self) -> list[int]:
@@ -103,7 +103,7 @@ class ProcessHands:
         return [member.process.pid or 0 for member in self._members.values()]
 
     def dumps(self, value: Any) -> bytes:
-        """See `Hands.dumps`."""
+        """See `WorkerBackend.dumps`."""
         return pickle.dumps(value)
 
     def put(self, value: Any) -> str:
@@ -118,17 +118,17 @@ class ProcessHands:
         with contextlib.suppress(OSError):
             os.unlink(place)
 
-    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
-        """See `Hands.give`; that one is gone is found by `wait`."""
+    def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
+        """See `WorkerBackend.give`; that one is gone is found by `wait`."""
         member = self._members[worker]
         member.idle = False
         with contextlib.suppress(OSError):
             member.connection.send((job, plans))
 
-    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
-        """See `Hands.wait`."""
+    def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
+        """See `WorkerBackend.wait`."""
         by_connection = {member.connection: number for number, member in self._members.items()}
-        news: list[tuple[int, Answer | Lost]] = []
+        news: list[tuple[int, ShardResult | Lost]] = []
         for connection in wait(list(by_connection), seconds):
             number = by_connection[connection]  # type: ignore[index]
             member = self._members[number]
@@ -157,17 +157,17 @@ class ProcessHands:
         return Lost(f"its process ended with {code}")
 
     def drop(self, worker: int) -> None:
-        """See `Hands.drop`."""
+        """See `WorkerBackend.drop`."""
         if worker in self._members:
             self._members.pop(worker).end()
             self.start()
 
     def close(self) -> None:
-        """See `Hands.close`."""
+        """See `WorkerBackend.close`."""
         self._at_exit()
 
 
-def _end_all(members: dict[int, _Member], folder: str) -> None:
+def _end_all(members: dict[int, _Worker], folder: str) -> None:
     for member in members.values():
         member.end()
     members.clear()
@@ -178,8 +178,8 @@ def _end_all(members: dict[int, _Member], folder: str) -> None:
 
 
 def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -> None:
-    children.begin(environment, folder)
-    children.one_thread()
+    forkserver.begin(environment, folder)
+    forkserver.one_thread()
     player = Player(_read)
     connection.send(None)
     while True:

@@ -31,7 +31,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
-class Row:
+class TurnRecord:
     """One turn of one agent; the fields are the columns of `SCHEMA` that differ between the rows of an episode."""
 
     agent: str | None = None
@@ -61,7 +61,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Episode:
+class EpisodeRecord:
     """One play-through; the fields are the columns of `SCHEMA` that all of its rows share. No rows: nobody acted."""
 
     group: int
@@ -71,11 +71,11 @@ class Episode:
     terminated: bool = False
     truncated: bool = False
     error: str | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TurnRecord] = field(default_factory=list)
 
 
 _SHARED = ("group", "episode", "seed", "task", "terminated", "truncated", "error")
-_OWN = tuple(field.name for field in dataclasses.fields(Row))
+_OWN = tuple(field.name for field in dataclasses.fields(TurnRecord))
 _OF_ROW = attrgetter(*_OWN)
 """All of a row at once: rows lie far apart in memory, and one walk over them is half as dear as two dozen."""
 _RAGGED = {
@@ -106,13 +106,13 @@ def schema(facts: Facts) -> dict[str, Any]:
     return {name: column.dtype for name, column in SCHEMA.items()} | {n: DTYPES[kind] for n, kind in facts.items()}
 
 
-def to_frame(episodes: Sequence[Episode], label: Label = UNLABELLED, facts: Facts = _NOTHING) -> pl.DataFrame:
+def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts: Facts = _NOTHING) -> pl.DataFrame:
     """The episodes' rows in order, with every column of `schema`; an episode without rows becomes one row of nulls.
 
     >>> to_frame([Episode(group=0, episode=3, seed=7, error="env: ValueError: no")])["episode", "agent", "error"].row(0)
     (3, None, 'env: ValueError: no')
     """
-    parts = [episode.rows or [Row()] for episode in episodes]
+    parts = [episode.rows or [TurnRecord()] for episode in episodes]
     rows = [row for part in parts for row in part]
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     shared = pl.DataFrame([_series(name, list(map(attrgetter(name), episodes))) for name in _SHARED])[owner]
@@ -168,13 +168,13 @@ def _list_series(name: str, arrays: Sequence[np.ndarray | None]) -> pl.Series:
 
 
 def frames(
-    episodes: Iterable[Episode], label: Label = UNLABELLED, facts: Callable[[], Facts | None] = dict
+    episodes: Iterable[EpisodeRecord], label: Label = UNLABELLED, facts: Callable[[], Facts | None] = dict
 ) -> Iterator[pl.DataFrame]:
     """Tables of about `CHUNK_ROWS` rows, whole episodes in each.
 
     facts: what the env declares; None while no env could be made, and then no table is made before the end.
     """
-    held: list[Episode] = []
+    held: list[EpisodeRecord] = []
     rows = 0
     for episode in episodes:
         held.append(episode)

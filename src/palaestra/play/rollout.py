@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.play.engine import Seats
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan

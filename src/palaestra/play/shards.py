@@ -125,7 +125,7 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class PlayJob:
     """All that shards of one plan share.
 
     env, team: pickled makers. states: of its policies, by name; frozen: which of them do not learn, for torch
@@ -140,7 +140,7 @@ class Job:
     frozen: frozenset[str] = frozenset()
 
 
-class Answer(NamedTuple):
+class ShardResult(NamedTuple):
     """What became of shards: a table as an Arrow stream, or why there is none; what was warned of; CPU-seconds.
 
     shards: of those that were given, the first so many are in the table.
@@ -163,7 +163,7 @@ class Answer(NamedTuple):
             raise PalaestraError(f"a worker failed: {self.error[0]}: {self.error[1]}")
 
 
-def together(answers: Iterable[Answer]) -> pl.DataFrame:
+def together(answers: Iterable[ShardResult]) -> pl.DataFrame:
     """Their tables, one below the other, each column in one piece; columns are read where they lie, and copied once.
 
     Raises:
@@ -191,7 +191,7 @@ class Player:
         self._loaded: dict[tuple[str, str, frozenset[str]], str] = {}
         self._frozen: dict[tuple[str, frozenset[str]], Team] = {}
 
-    def play(self, job: Job, plans: Sequence[Plan]) -> Answer:
+    def play(self, job: PlayJob, plans: Sequence[Plan]) -> ShardResult:
         """The table of these shards, in order; of the first of them if those are `ENOUGH`. Never raises."""
         from palaestra.play.executors import Local
 
@@ -211,9 +211,9 @@ class Player:
             table = io.BytesIO()
             Turns.concat(played).frame.write_ipc_stream(table)
             warned = tuple(str(each.message) for each in caught if issubclass(each.category, UserWarning))
-            return Answer(table.getvalue(), None, warned, time.process_time() - began, len(played))
+            return ShardResult(table.getvalue(), None, warned, time.process_time() - began, len(played))
         except BaseException as error:  # it is for the driver to raise it
-            return Answer(b"", (type(error).__name__, str(error)), (), time.process_time() - began)
+            return ShardResult(b"", (type(error).__name__, str(error)), (), time.process_time() - began)
 
     def _make(self, published: Published, what: str) -> Any:
         if published.key not in self._made:
@@ -235,7 +235,7 @@ class Player:
         self._made.move_to_end(published.key)
         return self._made[published.key]
 
-    def _team(self, job: Job) -> Team:
+    def _team(self, job: PlayJob) -> Team:
         team: Team = self._make(job.team, "team")
         frozen = job.frozen & {policy.name for policy in team.trainable}
         if frozen:

@@ -1,10 +1,10 @@
 """Workers: many that play shards, wherever they are, and an executor that spreads a plan over them.
 
-`Workers` is all that an executor asks for. `Crew` is every kind of it: hands out shards, again if a worker was lost,
-twice if one is late, and takes the first answer; since a shard draws the same wherever it is played, nothing is lost
-and nothing counts twice. Shards go out in runs, and short ones come back together: an answer costs the driver
-milliseconds. A kind says how workers are started, told and listened to (`Hands`): `processes`, `cluster`. Left out:
-shards that move while they are played, and workers that are paid for only while they play.
+`Workers` is all that an executor asks for. `WorkerPool` is every kind of it: hands out shards, again if a worker was
+lost, twice if one is late, and takes the first answer; since a shard draws the same wherever it is played, nothing is
+lost and nothing counts twice. Shards go out in runs, and short ones come back together: an answer costs the driver
+milliseconds. A kind says how workers are started, told and listened to (`WorkerBackend`): `processes`, `cluster`. Left
+out: shards that move while they are played, and workers that are paid for only while they play.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
-from palaestra.play.shards import ENOUGH, MOST_MADE, Answer, Job, Published, cut, digest, pack, together
+from palaestra.play.shards import ENOUGH, MOST_MADE, PlayJob, Published, ShardResult, cut, digest, pack, together
 
 if TYPE_CHECKING:
     from palaestra.play.engine import Seats
@@ -51,7 +51,7 @@ class Workers(Protocol):
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
         """Put it where every worker finds it, once for each version of a slot; the last `keep` versions stay."""
 
-    def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
+    def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
         """Answers for runs of shards, each with the number of its first, every shard once, in the order they come in.
 
         Raises:
@@ -68,8 +68,8 @@ class Lost(NamedTuple):
     why: str
 
 
-class Hands(Protocol):
-    """One kind of workers: what `Crew` cannot know. A worker has a number, and plays one shard after the other.
+class WorkerBackend(Protocol):
+    """One kind of workers: what `WorkerPool` cannot know. A worker has a number, and plays one shard after the other.
 
     count: how many there are to be, ready or not.
     """
@@ -91,11 +91,11 @@ class Hands(Protocol):
     def forget(self, place: Any) -> None:
         """Nobody needs it any more."""
 
-    def give(self, worker: int, job: Job, plans: Sequence[Plan]) -> None:
+    def give(self, worker: int, job: PlayJob, plans: Sequence[Plan]) -> None:
         """Let an idle worker play these shards, or the first of them if they take long (`Player.play`)."""
 
-    def wait(self, seconds: float) -> list[tuple[int, Answer | Lost]]:
-        """What came in, at most so much later; an `Answer` makes its worker idle, one that is lost is replaced.
+    def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
+        """What came in, at most so much later; an `ShardResult` makes its worker idle, one that is lost is replaced.
 
         Raises:
             PalaestraError: no worker can be started.
@@ -108,15 +108,15 @@ class Hands(Protocol):
         """End all."""
 
 
-class Crew:
+class WorkerPool:
     """`Workers` of any kind.
 
     late: a shard that takes so many times the median is given to a second worker, once somebody is idle; None: never.
     lost, doubled: how often that happened. put: how often something was published.
     """
 
-    def __init__(self, hands: Hands, late: float | None) -> None:
-        self.hands, self.late, self.users = hands, late, 0
+    def __init__(self, backend: WorkerBackend, late: float | None) -> None:
+        self.backend, self.late, self.users = backend, late, 0
         self.lost = self.doubled = self.put = 0
         self.lock = threading.RLock()
         self._published: dict[str, OrderedDict[str, Published]] = {}
@@ -126,22 +126,22 @@ class Crew:
         """See `Workers.publish`."""
         kept = self._published.setdefault(slot, OrderedDict())
         if version not in kept:
-            kept[version] = Published(version, self.hands.put(value))
+            kept[version] = Published(version, self.backend.put(value))
             self.put += 1
         kept.move_to_end(version)
         while len(kept) > keep:
-            self.hands.forget(kept.popitem(last=False)[1].place)
+            self.backend.forget(kept.popitem(last=False)[1].place)
         return kept[version]
 
-    def map(self, job: Job, shards: Sequence[Plan]) -> Iterator[tuple[int, Answer]]:
+    def map(self, job: PlayJob, shards: Sequence[Plan]) -> Iterator[tuple[int, ShardResult]]:
         """See `Workers.map`."""
         todo, done = deque(range(len(shards))), set[int]()
         running: dict[int, range] = {}
         losses, seconds = Counter[int](), list[float]()
-        self.hands.start()
+        self.backend.start()
         while len(done) < len(shards):
-            idle = self.hands.idle()
-            fair = _fair_share(len(todo), self.hands.count)
+            idle = self.backend.idle()
+            fair = _fair_share(len(todo), self.backend.count)
             while idle:
                 late = None if todo else self._late(running, done, seconds)
                 if not todo and late is None:
@@ -149,10 +149,10 @@ class Crew:
                 run = late or _next_run(todo, fair, losses)
                 worker = idle.pop()
                 self.doubled += late is not None
-                self.hands.give(worker, job, shards[run.start : run.stop])
+                self.backend.give(worker, job, shards[run.start : run.stop])
                 running[worker], self._since[worker] = run, time.monotonic()
             self._end_stuck(running)
-            for worker, news in self.hands.wait(0.05 if idle and running else 1.0):
+            for worker, news in self.backend.wait(0.05 if idle and running else 1.0):
                 mine, began = running.pop(worker, None), self._since.pop(worker, 0.0)
                 self.lost += isinstance(news, Lost)
                 if mine is None or mine.start in done:  # what it had was done by somebody else, or is again to do
@@ -185,13 +185,13 @@ class Crew:
         for worker, began in list(self._since.items()):
             if worker not in running and time.monotonic() - began > STUCK:
                 del self._since[worker]
-                self.hands.drop(worker)
+                self.backend.drop(worker)
 
     def close(self) -> None:
         """End all workers; what was published is gone."""
         self._published.clear()
         self._since.clear()
-        self.hands.close()
+        self.backend.close()
 
 
 def _fair_share(left: int, workers: int) -> int:
@@ -222,7 +222,7 @@ def _refuse_more(losses: int, shard: Plan, news: Lost) -> None:
         )
 
 
-_CREWS: dict[tuple[Any, ...], Crew] = {}
+_CREWS: dict[tuple[Any, ...], WorkerPool] = {}
 """Those of this process: executors of the same kind and size share one."""
 
 _HIRING = threading.Lock()
@@ -231,7 +231,7 @@ _HIRING = threading.Lock()
 class Spread(abc.ABC):
     """An executor whose plans are played in `shards` parts by workers; what they cannot be sent is played here.
 
-    A subclass makes the workers (`hire`). A team can be sent if it knows its maker, as that of every recipe does
+    A subclass makes the workers (`start_pool`). A team can be sent if it knows its maker, as that of every recipe does
     (`Team.made`); an env, if what makes it can. The table is bit for bit that of `local(shards=…)` in one torch thread.
 
     Raises:
@@ -255,20 +255,20 @@ class Spread(abc.ABC):
         if late is not None and late < 1:
             raise InputError(f"rollout: late={late}, expected at least 1, times the usual, or None for never")
         self.workers, self.late, self.imports = workers, late, tuple(imports)
-        self._crew: Crew | None = None
+        self._crew: WorkerPool | None = None
         self._spent = threading.local()
         self._said: set[str] = set()
 
     @abc.abstractmethod
-    def hire(self) -> tuple[tuple[Any, ...], Callable[[], Crew]]:
+    def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
         """What tells its workers from others, and how they are made."""
 
     @property
-    def crew(self) -> Crew:
+    def pool(self) -> WorkerPool:
         """Its workers, hired when they are first needed."""
         with _HIRING:
             if self._crew is None:
-                key, make = self.hire()
+                key, make = self.start_pool()
                 if key not in _CREWS:
                     _CREWS[key] = make()
                 self._crew = _CREWS[key]
@@ -282,15 +282,15 @@ class Spread(abc.ABC):
 
     def play(self, env: EnvFactory, team: Seats, plan: Plan) -> Turns:
         """See `Executor.play`."""
-        crew = self.crew
-        with crew.lock:
-            job = self._job(crew, env, team)
+        pool = self.pool
+        with pool.lock:
+            job = self._job(pool, env, team)
             if isinstance(job, str):
                 self._say(f"{type(self).__name__.lower()}: {job} is played here, by no worker")
                 return self.here.play(env, team, plan)
-            answers: dict[int, Answer] = {}
+            answers: dict[int, ShardResult] = {}
             said: list[str] = []
-            for number, answer in crew.map(job, cut(plan, self.here.shards or SHARDS)):
+            for number, answer in pool.map(job, cut(plan, self.here.shards or SHARDS)):
                 answers[number] = answer
                 said += answer.warned
                 self._spent.seconds = self.cpu_seconds + answer.seconds
@@ -305,14 +305,14 @@ class Spread(abc.ABC):
     def close(self) -> None:
         """Let the workers go, if nobody else has them."""
         with _HIRING:
-            crew, self._crew = self._crew, None
-            if crew is not None:
-                crew.users -= 1
-                if not crew.users:
-                    _CREWS.pop(self.hire()[0], None)
-                    crew.close()
+            pool, self._crew = self._crew, None
+            if pool is not None:
+                pool.users -= 1
+                if not pool.users:
+                    _CREWS.pop(self.start_pool()[0], None)
+                    pool.close()
 
-    def _job(self, crew: Crew, env: EnvFactory, team: Any) -> Job | str:
+    def _job(self, pool: WorkerPool, env: EnvFactory, team: Any) -> PlayJob | str:
         """What workers are told; or what it is that they cannot be."""
         maker = getattr(team, "maker", None)
         if maker is None:
@@ -320,17 +320,17 @@ class Spread(abc.ABC):
         if any(hasattr(policy, "sync") for policy in team.policies.values()):
             return "a team that a server answers for, which has one version of the weights,"
         try:
-            made = {"env": crew.hands.dumps(env), "team": crew.hands.dumps(maker)}
+            made = {"env": pool.backend.dumps(env), "team": pool.backend.dumps(maker)}
         except Exception as error:  # whatever pickling says of a function inside a function, a lock, a socket
             return f"an env or a team that cannot be sent ({type(error).__name__}: {error})"
-        sent = {what: crew.publish(what, digest(data), data, MOST_MADE) for what, data in made.items()}
+        sent = {what: pool.publish(what, digest(data), data, MOST_MADE) for what, data in made.items()}
         states, learnable = {}, team.learnable
         for name, policy in learnable.items():
             packed = pack(policy.state_dict())
-            states[name] = crew.publish(f"{sent['team'].key}/{name}", digest(packed), packed)
+            states[name] = pool.publish(f"{sent['team'].key}/{name}", digest(packed), packed)
         options = {name: getattr(self.here, name) for name in ("concurrency", "timeout", "retries", "max_turns")}
         frozen = frozenset(name for name, policy in learnable.items() if not policy.parameters())
-        return Job(sent["env"], sent["team"], states, options, self.imports, frozen)
+        return PlayJob(sent["env"], sent["team"], states, options, self.imports, frozen)
 
     def _say(self, what: str) -> None:
         if what not in self._said:

@@ -22,7 +22,7 @@ from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfact
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
 from palaestra.rewards.judged.labels import best_of_n, hard_negatives, potential_label, value_label
 from palaestra.rewards.judged.pairs import (
-    Pairs,
+    DecidedPairs,
     bradley_terry,
     lexicographic,
     lexicographic_preference,
@@ -74,8 +74,8 @@ from palaestra.rewards.match.pairing import call_similarity, match_reward, match
 from palaestra.rewards.match.words import entity_recall, jaccard, multiset_jaccard, point_in_box, token_f1
 from palaestra.rewards.memory import cap, clip_above, clip_and_delta, delta, first_satisfied, once, sign_scale
 from palaestra.rewards.novelty import (
-    Counts,
     RunningScale,
+    VisitCounts,
     count_bonus,
     cum_count,
     elliptical,
@@ -105,14 +105,14 @@ from palaestra.rewards.shaping.potential import (
 __all__ = [
     "BilevelReward",
     "Component",
-    "Counts",
     "Criteria",
+    "DecidedPairs",
     "Design",
     "ExploRS",
     "MatchReport",
-    "Pairs",
     "RunningScale",
     "StepRewards",
+    "VisitCounts",
     "attribute",
     "best_of",
     "best_of_n",

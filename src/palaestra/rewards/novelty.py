@@ -1,8 +1,9 @@
 """Novelty: a bonus for what was seen seldom, in the episode, in the batch, or since training began.
 
-Counts are running sums over a key; what was counted in earlier iterations is a column that `Counts` adds and remembers,
-as `RunningScale` does for a deviation; the stages `counts` and `running_scale` keep them for a run. Elliptical bonuses
-count in feature space. Left out: networks that learn features or predict; the stages `rnd` and `embed` fill columns.
+Counts are running sums over a key; what was counted in earlier iterations is a column that `VisitCounts` adds and
+remembers, as `RunningScale` does for a deviation; the stages `counts` and `running_scale` keep them for a run.
+Elliptical bonuses count in feature space. Left out: networks that learn features or predict; the stages `rnd` and
+`embed` fill columns.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def cum_count(key: Keys, *, scope: Scope = "episode", before: SignalLike = 0.0) 
     """How often the key has been met up to and with this row: in the episode, or in all of the batch.
 
     Turn by turn; rows that meet it in the same turn (agents that act at once, episodes side by side) share the mean of
-    their places. before: what was counted earlier, such as the column that `Counts` adds.
+    their places. before: what was counted earlier, such as the column that `VisitCounts` adds.
 
     >>> from palaestra.algebra.turns import Turns
     >>> cum_count("state").evaluate(Turns({"episode": [0, 0, 0, 1], "turn": [0, 1, 2, 0], "state": [1, 2, 1, 1]}))
@@ -189,7 +190,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 # -- what is remembered between iterations ----------------------------------------------------------------------------
 
 
-class Counts:
+class VisitCounts:
     """How often each key was met in earlier tables; `key` names columns. Counts of different runs are kept apart.
 
     >>> counts = Counts("state")

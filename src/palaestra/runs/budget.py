@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from palaestra.agents import Team
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, RecipeError, nearest
 from palaestra.play.executors import Executor, Plan
 
 if TYPE_CHECKING:
-    from palaestra.runs.parts import TrainPart
+    from palaestra.runs.config import TrainPart
 
 UNITS = ("tokens", "price", "turns")
 PRICES = {"input": 1.0, "output": 4.0}
@@ -80,15 +80,15 @@ def spent(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(cost(budget, line) for line in lines))
 
 
-def enough(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
+def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether an iteration like the dearest so far would not fit any more."""
     each: list[float] = [cost(budget, line) for line in lines]
     return sum(each) + max(each, default=0.0) > budget[unit(budget)]
 
 
 def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
-    """What `Trainer(enough=…)` takes."""
-    return None if budget is None else functools.partial(enough, budget)
+    """What `Trainer(should_stop=…)` takes."""
+    return None if budget is None else functools.partial(should_stop, budget)
 
 
 def check(part: TrainPart, env: EnvFactory, team: Team, executor: Executor, name: str = "") -> None:

@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.agents import Team
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import telling
-from palaestra.envs.base import EnvFactory
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
-from palaestra.learning.stages.base import Stages, missing
+from palaestra.learning.stages.stage import Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor, Plan
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions, searching
+from palaestra.runs.config import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
-from palaestra.runs.parts import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.scoring import asked
+from palaestra.runs.scripts import call, naming
+from palaestra.runs.scripts import make as make_script
 from palaestra.runs.searching import Searches
-from palaestra.runs.teachers import call, naming
-from palaestra.runs.teachers import make as make_teacher
 from palaestra.testing import check_episode
 
 
@@ -88,9 +88,9 @@ def resolve(recipe: Recipe) -> Setup:
             rivals[name] = resolve(alone(changed))
         elif part.search is not None:
             searches[name] = part.search
-        elif part.teacher is not None:
+        elif part.script is not None:
             controls[name] = functools.partial(
-                _scripted, part.teacher, part.options, test, f"evaluation.controls.{name}.teacher"
+                _scripted, part.script, part.options, test, f"evaluation.controls.{name}.script"
             )
         else:
             policies = {**recipe.policies, **(part.policies or {})}
@@ -188,20 +188,20 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
     return {agent: made[names[agent] if agent in names else names["*"]] for agent in agents}
 
 
-def scripted_team(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
+def scripted_team(script: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
     """Every seat filled by one scripted play."""
-    return Team.made(_script, teacher, options, factory, field, seed)
+    return Team.made(_script, script, options, factory, field, seed)
 
 
-def _script(teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int) -> Team:
-    script = Demonstrator(make_teacher(teacher, options, field, seed=seed), name=f"script-{teacher.rpartition(':')[2]}")
-    return Team(dict.fromkeys(agents_of(factory), script))
+def _script(script: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int) -> Team:
+    policy = Demonstrator(make_script(script, options, field, seed=seed), name=f"script-{script.rpartition(':')[2]}")
+    return Team(dict.fromkeys(agents_of(factory), policy))
 
 
 def _scripted(
-    teacher: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int, corpus: Iterable[str]
+    script: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int, corpus: Iterable[str]
 ) -> Team:
-    return scripted_team(teacher, options, factory, field, seed=seed)
+    return scripted_team(script, options, factory, field, seed=seed)
 
 
 def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
@@ -211,8 +211,8 @@ def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 
     groups: how much is played where there is no warm start.
     """
     part = setup.warm_start
-    name, options, groups = (part.teacher, part.options, part.groups) if part else ("random", {}, groups)
-    script = scripted_team(name, options, setup.train, "warm_start.teacher", seed=seed)
+    name, options, groups = (part.script, part.options, part.groups) if part else ("random", {}, groups)
+    script = scripted_team(name, options, setup.train, "warm_start.script", seed=seed)
     played = executor.play(setup.train, script, Plan(groups=groups, seed=seed, run=str(seed), retries=0))
     return played, [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
 
@@ -298,7 +298,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     coalitions.check(setup.proof, setup.agents)
     if setup.warm_start is not None:
         part = setup.warm_start
-        scripted_team(part.teacher, part.options, setup.train, "warm_start.teacher")
+        scripted_team(part.script, part.options, setup.train, "warm_start.script")
     if setup.training.budget is not None:
         player, nobody = setup.executor(), scripted_team("random", {}, setup.train, "train.budget")
         budgets.check(setup.training, setup.train, nobody, player)

@@ -10,10 +10,10 @@ import polars as pl
 
 from palaestra.agents import Team
 from palaestra.credit.teams import EXACT, shapley_values
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import RecipeError
 from palaestra.play.coalitions import play_coalitions
-from palaestra.runs.parts import EvaluationPart
+from palaestra.runs.config import EvaluationPart
 
 
 def check(proof: EvaluationPart, agents: tuple[str, ...]) -> None:

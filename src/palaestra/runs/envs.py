@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from palaestra.algebra.registry import load_object, read_call
 from palaestra.envs import find, make
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import PalaestraError, RecipeError
-from palaestra.runs.parts import EnvPart
-from palaestra.runs.teachers import call, naming
+from palaestra.runs.config import EnvPart
+from palaestra.runs.scripts import call, naming
 from palaestra.teams import WORKFLOWS, pipeline
 
 

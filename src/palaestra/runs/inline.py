@@ -17,7 +17,7 @@ from palaestra.runs.trainers import trainer_of
 
 
 @dataclass(frozen=True)
-class Learned:
+class TrainingResult:
     """What a training left: the team, a line of metrics per iteration, how it was set up, what plays it."""
 
     team: Team
@@ -49,7 +49,7 @@ def learn(
     after_iteration: Callable[[int, Team], dict[str, float]] | None = None,
     on_turns: Callable[[int, Turns], None] | None = None,
     trust: bool = False,
-) -> Learned:
+) -> TrainingResult:
     """Train one seed of a recipe as `palaestra train` does, but in memory.
 
     recipe: a `Recipe`, plain data, a shipped recipe's name or a file. changes: fields that replace its own.
@@ -76,4 +76,4 @@ def learn(
     trainer = trainer_of(
         setup, team, learner, executor, seed=seed, corpus=corpus, after_iteration=after_iteration, on_turns=on_turns
     )
-    return Learned(team, trainer.run(), setup, executor)
+    return TrainingResult(team, trainer.run(), setup, executor)

@@ -26,24 +26,24 @@ from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.evaluation import trials
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
-from palaestra.learning.lock import locked
 from palaestra.learning.ranks import by_itself, world
-from palaestra.play import children
+from palaestra.learning.run_lock import locked
+from palaestra.play import forkserver
 from palaestra.runs import build
 from palaestra.runs.budget import UNBOUND, spending
 from palaestra.runs.budget import read as read_budget
 from palaestra.runs.policies import FROM_DISK, LANGUAGE_MODELS
-from palaestra.runs.proof import after_training, economics, pairs, summarise
 from palaestra.runs.ranks import by_torchrun, dismissed, ranks_fit, started
 from palaestra.runs.recipe import Recipe, alone, load, override
+from palaestra.runs.resume_checks import admit
 from palaestra.runs.seed import Clock, finished, run_seed
-from palaestra.runs.stored import admit
+from palaestra.runs.summary import after_training, economics, pairs, summarise
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Job(NamedTuple):
+class SeedJob(NamedTuple):
     """One seed of one recipe."""
 
     recipe: Recipe
@@ -79,13 +79,13 @@ def train(
     """
     ranks_fit(recipe, ranks)
     if not by_torchrun() and not (directory / "summary.json").exists():  # there will be processes
-        children.prepare(*_imports([recipe]))
+        forkserver.prepare(*_imports([recipe]))
     _check(recipe)
     with locked(directory):
         resume = admit(recipe, directory, resume=resume)
         _open(recipe, directory)
         clock = Clock(directory / "clock.json", resume=resume)
-        seeds = [Job(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
+        seeds = [SeedJob(recipe, seed, directory / f"seed-{seed}", f"seed {seed}") for seed in recipe.seeds]
         there = [finished(recipe, job.seed, job.directory) for job in seeds] if resume else []
         results = [result for result in there if result is not None]
         if len(results) < len(seeds):
@@ -150,7 +150,7 @@ def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], sec
 
 
 @contextlib.contextmanager
-def on_one_cluster(work: Sequence[Job], jobs: int | None, ranks: int = 1) -> Iterator[list[Job]]:
+def on_one_cluster(work: Sequence[SeedJob], jobs: int | None, ranks: int = 1) -> Iterator[list[SeedJob]]:
     """The jobs, with those that play on a cluster sharing one, and its places."""
     with contextlib.ExitStack() as stack:
         texts = {job.recipe.play.executor for job in work}
@@ -158,7 +158,7 @@ def on_one_cluster(work: Sequence[Job], jobs: int | None, ranks: int = 1) -> Ite
         yield [job._replace(recipe=_played_by(job.recipe, placed[job.recipe.play.executor])) for job in work]
 
 
-def _at_once(work: Sequence[Job], jobs: int | None, ranks: int) -> int:
+def _at_once(work: Sequence[SeedJob], jobs: int | None, ranks: int) -> int:
     """As many as there are cores, or some more rather than leave cores idle while the last ones train.
 
     Five seeds on two cores: three and two at a time take 5/2 of the time of one; two, two and one take 3. Places on a
@@ -175,7 +175,7 @@ def _played_by(recipe: Recipe, executor: str) -> Recipe:
 
 
 def run_jobs(
-    work: Sequence[Job],
+    work: Sequence[SeedJob],
     *,
     resume: bool,
     jobs: int | None,
@@ -219,15 +219,15 @@ def run_jobs(
 def _imports(recipes: Iterable[Recipe]) -> tuple[str, ...]:
     """What their seeds will import."""
     kinds = {part.kind for recipe in recipes for part in recipe.policies.values()}
-    return children.TORCH if kinds.isdisjoint(LANGUAGE_MODELS) else (*children.TORCH, *children.LANGUAGE)
+    return forkserver.TORCH if kinds.isdisjoint(LANGUAGE_MODELS) else (*forkserver.TORCH, *forkserver.LANGUAGE)
 
 
 @contextlib.contextmanager
 def _pool(jobs: int, imports: Sequence[str]) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     """Processes that are stopped at once if anything goes wrong here, an interruption included."""
     others = set(multiprocessing.active_children())
-    context = children.context(*imports)
-    pool = concurrent.futures.ProcessPoolExecutor(jobs, context, children.begin, (dict(os.environ),))
+    context = forkserver.context(*imports)
+    pool = concurrent.futures.ProcessPoolExecutor(jobs, context, forkserver.begin, (dict(os.environ),))
     try:
         yield pool
     except BaseException as error:
@@ -245,7 +245,7 @@ def _pool(jobs: int, imports: Sequence[str]) -> Iterator[concurrent.futures.Proc
             process.join()
 
 
-def _run_job(job: Job, resume: bool, ranks: int = 1) -> dict[str, Any]:
+def _run_job(job: SeedJob, resume: bool, ranks: int = 1) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(job.recipe.train.threads)
@@ -265,7 +265,7 @@ NOTE = ".progress.json"
 class _Watched:
     """What is shown of a job: its phase, and its alarms, each kind once; the report counts them all."""
 
-    def __init__(self, job: Job, bars: Bars) -> None:
+    def __init__(self, job: SeedJob, bars: Bars) -> None:
         self.job, self.bars, self.report = job, bars, bars.task(job.title)
         self.read, self.kinds = 0, set[str]()
 
@@ -325,7 +325,7 @@ def compare(
     if budget is not None:
         part = {"budget": dict(read_budget(budget)), "iterations": UNBOUND}
         recipes = {value: override(recipe, {"train": part}) for value, recipe in recipes.items()}
-    children.prepare(*_imports(recipes.values()))
+    forkserver.prepare(*_imports(recipes.values()))
     for value, recipe in recipes.items():
         try:
             _check(recipe)
@@ -351,7 +351,7 @@ def _compare(
     for value, recipe in recipes.items():
         _open(recipe, directory / folders[value])
     work = [
-        Job(recipe, seed, directory / folders[value] / f"seed-{seed}", f"{field}={value} seed {seed}")
+        SeedJob(recipe, seed, directory / folders[value] / f"seed-{seed}", f"{field}={value} seed {seed}")
         for seed in range(seeds)
         for value, recipe in recipes.items()
     ]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.agents.team import Team
 from palaestra.algebra.registry import Registry
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.worlds.exact.exploitability import (
     InformationState,
     average_policy,

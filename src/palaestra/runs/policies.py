@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy
-from palaestra.agents.base import Decision, Policy, Request
+from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.algebra.registry import Registry, load_object
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, RecipeError
-from palaestra.runs.teachers import call, check, check_teacher, naming
-from palaestra.runs.teachers import make as make_teacher
+from palaestra.runs.scripts import call, check, check_script, naming
+from palaestra.runs.scripts import make as make_script
 from palaestra.runs.trust import refuse
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ def mlp(made: Making) -> Policy:
 @POLICIES.register("random")
 def random(made: Making) -> Policy:
     """Uniform over the legal actions."""
-    return ScriptedPolicy(make_teacher("random", made.options, made.field, seed=made.seed), name=made.name)
+    return ScriptedPolicy(make_script("random", made.options, made.field, seed=made.seed), name=made.name)
 
 
 @POLICIES.register("script")
 def script(made: Making) -> Policy:
-    """Scripted play: options.teacher names a teacher, or module:function."""
-    play = make_teacher(made.take("teacher"), made.options, made.field, seed=made.seed)
+    """Scripted play: options.script names a script, or module:function."""
+    play = make_script(made.take("script"), made.options, made.field, seed=made.seed)
     return ScriptedPolicy(play, name=made.name)
 
 
@@ -184,7 +184,7 @@ TAKES = {
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
 }  # fmt: skip
-NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "teacher"}
+NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script"}
 """The option that a kind cannot do without."""
 
 
@@ -199,7 +199,7 @@ def check_options(kind: str, options: Mapping[str, Any]) -> None:
         raise RecipeError(f"kind {kind!r} needs options.{needed}")
     rest = {name: value for name, value in options.items() if name != needed}
     if kind in ("script", "random"):
-        check_teacher(str(options.get("teacher", "random")), rest, ".options")
+        check_script(str(options.get("script", "random")), rest, ".options")
     elif kind in TAKES:
         function, fixed, given, accepts = TAKES[kind]
         try:

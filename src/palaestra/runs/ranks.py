@@ -18,7 +18,7 @@ from typing import Any
 
 from palaestra.errors import PalaestraError, RecipeError
 from palaestra.learning.ranks import leave, world
-from palaestra.play import children
+from palaestra.play import forkserver
 from palaestra.runs.recipe import Recipe, import_modules
 
 END = 10.0
@@ -58,7 +58,7 @@ def started(count: int, timeout: float) -> Iterator[None]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    context = children.context(*children.TORCH)
+    context = forkserver.context(*forkserver.TORCH)
     numbered = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     others = [
         context.Process(target=serve, args=(timeout, dict(os.environ) | each), daemon=True) for each in numbered[1:]

@@ -29,16 +29,15 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import read_call
 from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import ExpressionError, RecipeError, nearest
-from palaestra.learning.stages.base import build as build_stages
+from palaestra.learning.stages.stage import build as build_stages
 from palaestra.learning.trackers import TRACKERS
-from palaestra.runs.old import refuse_gone_modules, refuse_moved
-from palaestra.runs.parts import (
+from palaestra.runs.config import (
     EnvPart,
     EvaluationPart,
     LearnPart,
-    Part,
     PlayPart,
     PolicyPart,
+    Section,
     Seeds,
     Texts,
     TrainPart,
@@ -49,15 +48,16 @@ from palaestra.runs.parts import (
     looked_up,
     to_be_made,
 )
+from palaestra.runs.old import refuse_gone_modules, refuse_moved
 from palaestra.runs.trust import code_in, refuse
 
 
-class Recipe(Part):
+class Recipe(Section):
     """A run, whole."""
 
     name: str = Field(description="of the run, and of its folder under runs/")
     description: str = Field("", description="what it trains and proves, for `palaestra recipes` and the report")
-    imports: Texts = Field((), description="your modules that register signals, envs or teachers; asks for --trust")
+    imports: Texts = Field((), description="your modules that register signals, envs or scripts; asks for --trust")
     env: EnvPart = Field(description="what is played")
     policies: dict[str, PolicyPart] = Field(description="who can play, by name")
     team: dict[str, str] = Field(description="agent -> policy; `*` stands for every other agent")

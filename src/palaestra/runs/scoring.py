@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.errors import RecipeError, nearest
 from palaestra.evaluation import comparison_table, trials, verdict
@@ -17,7 +17,7 @@ from palaestra.judges.metering import Meter, Metered
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
 from palaestra.rewards.judged.criteria import EPISODE, onto
-from palaestra.runs.parts import ScorerPart
+from palaestra.runs.config import ScorerPart
 
 Interval = dict[str, float]
 
@@ -73,12 +73,12 @@ class Scoring:
         self.systems, self.episodes = self.systems - 1, self.episodes + len(rows)
         return turns
 
-    def told(self) -> dict[str, dict[str, Any]]:
+    def totals(self) -> dict[str, dict[str, Any]]:
         """By scorer: the episodes that it was shown, how many have no value, and what its policies took."""
         found = {}
         for name, meters in self.meters.items():
-            each = [meter.told() for meter in meters]
-            spent = {word: sum(one[word] for one in each) for word in Meter().told()}
+            each = [meter.totals() for meter in meters]
+            spent = {word: sum(one[word] for one in each) for word in Meter().totals()}
             found[name] = {"episodes": self.episodes, "missing": self.missing[name], **spent}
         return found
 
@@ -88,7 +88,7 @@ def compared(
 ) -> dict[str, dict[str, Any]]:
     """By scorer: the mean of every system with its interval, the difference of after from before, and the verdict.
 
-    told: `Scoring.told` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
+    told: `Scoring.totals` of every seed; with it also `spent`, what the scorer took in all of them, and `missing`.
     """
     every, found = list(told), {}
     for name in scorers:

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from palaestra.agents import Team
-from palaestra.agents.base import Policy
-from palaestra.envs.base import EnvFactory
+from palaestra.agents.policy import Policy
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import PalaestraError, RecipeError, nearest
 from palaestra.judges.judged import PolicyAsker
 from palaestra.judges.metering import Meter, Metered

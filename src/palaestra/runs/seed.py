@@ -22,27 +22,27 @@ from palaestra.algebra.checksums import checksums
 from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_proof, success_interval, trials
 from palaestra.learning import checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
-from palaestra.learning.lock import locked
+from palaestra.learning.run_lock import locked
 from palaestra.learning.trackers import Tracked, Tracker
 from palaestra.learning.trackers import build as build_trackers
 from palaestra.play.executors import Executor, Plan
-from palaestra.play.garbage import set_aside_for_good
+from palaestra.play.gc_freeze import set_aside_for_good
 from palaestra.runs import budget as budgets
 from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_play, versions
+from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
-from palaestra.runs.parts import EvaluationPart
-from palaestra.runs.proof import check_result, judged, value_of
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
+from palaestra.runs.saved_teams import keep
 from palaestra.runs.scoring import Scoring
 from palaestra.runs.searching import searching
-from palaestra.runs.trained import keep
+from palaestra.runs.summary import check_result, judged, value_of
 from palaestra.runs.trainers import trainer_of
 
 FINAL, LOOK = 0, 1
@@ -113,7 +113,7 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         "metrics": trained.exact(),
         "seconds_to_proof": trained.seconds_to_proof(lines),
         "spent": spent,
-        "scorers": scoring.told(),
+        "scorers": scoring.totals(),
         "shapley": shapley,
         "train_cpu_seconds": lines[-1]["cpu_seconds"] if lines else 0.0,
         "met_in_training": sorted(held_out & trained.met()),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from palaestra.agents import Team
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.learning import Learner, Trainer
 from palaestra.play.executors import Executor
 from palaestra.runs import budget
@@ -47,7 +47,7 @@ def trainer_of(
         groups=part.groups,
         group_size=part.group_size,
         seed=seed,
-        enough=budget.stopper(part.budget),
+        should_stop=budget.stopper(part.budget),
         incomplete=part.incomplete,
         lag=part.lag,
         run=str(seed),

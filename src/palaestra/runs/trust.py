@@ -30,7 +30,7 @@ _CODE = re.compile(r"(?:gymnasium/)?(?P<module>[A-Za-z_][\w.]*):(?!/)[\w./-]+")
 """`module:name`; also Gymnasium's `module:Env-v0`, which Gymnasium imports."""
 
 
-class Named(NamedTuple):
+class NamedCode(NamedTuple):
     """Code that a recipe names: in which field, as what, of which module."""
 
     field: str
@@ -38,7 +38,7 @@ class Named(NamedTuple):
     module: str
 
 
-def code_in(data: Any) -> list[Named]:
+def code_in(data: Any) -> list[NamedCode]:
     """All code that a recipe (plain data, or a part of it) names and that is not this package's own scripted play.
 
     >>> code_in({"env": {"make": "os:system"}, "stages": ["embed(model='my.net:small')"], "imports": ["mine"]})
@@ -68,7 +68,7 @@ def refuse(data: Any, where: str, *, typed: Any = ()) -> None:
         )
 
 
-def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Named]:
+def _walk(value: Any, path: tuple[str, ...]) -> Iterator[NamedCode]:
     field = ".".join(path)
     if isinstance(value, Mapping):
         for key, inner in _without_words(value, path).items():
@@ -76,10 +76,10 @@ def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Named]:
             yield from _walk(inner, (*path, str(key)))
     elif isinstance(value, str):
         if path[-1:] == ("imports",):
-            yield Named(field, value, value)
+            yield NamedCode(field, value, value)
         if path[-1:] == ("address",) and value not in OWN_CLUSTER:
-            yield Named(field, value, f"who runs the cluster at {value}")
-        yield from (Named(field, text, module) for text, module in _said(value))
+            yield NamedCode(field, value, f"who runs the cluster at {value}")
+        yield from (NamedCode(field, text, module) for text, module in _said(value))
     elif isinstance(value, Iterable):
         values = list(value)
         if path[-1:] != ("imports",) and values and all(isinstance(each, str) for each in values):

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from palaestra.algebra.registry import Registry
 from palaestra.envs import ENVS
-from palaestra.envs.base import EnvFactory
-from palaestra.teams import shapes
+from palaestra.envs.protocol import EnvFactory
+from palaestra.teams import workflows
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
+from palaestra.teams.context_window import ContextWindowEnv, context_window
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
-from palaestra.teams.partial import TreeSearchEnv, tree_search
-from palaestra.teams.pipeline import PipelineEnv, pipeline, teacher
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Said
+from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
-from palaestra.teams.window import WindowEnv, window
+from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 
 __all__ = [
     "AGGREGATES",
@@ -34,32 +34,33 @@ __all__ = [
     "Deliberation",
     "Graph",
     "HandoverEnv",
+    "Message",
     "OrchestratedEnv",
     "PipelineEnv",
-    "Said",
     "SelfSummaryEnv",
     "TreeSearchEnv",
     "WindowEnv",
     "audited",
     "conducted",
+    "context_window",
     "handover",
     "orchestrated",
     "pipeline",
+    "scripted_role",
     "self_summary",
-    "shapes",
-    "teacher",
     "tree_search",
-    "window",
+    "workflows",
 ]
 
 WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="debate(3, rounds=2)")
 """What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
 for made in (
-    shapes.graph, shapes.single, shapes.self_consistency, shapes.debate, shapes.star, shapes.chain, shapes.tree,
-    shapes.layered, shapes.relay, shapes.blackboard, shapes.contest, shapes.auction, shapes.strategy_auction,
-    shapes.refine, shapes.plan_act_check, shapes.search, shapes.checked_chain, audited, conducted, handover,
-    orchestrated, pipeline, self_summary, tree_search, window,
+    workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
+    workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
+    workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
+    workflows.checked_chain, audited, conducted, handover, orchestrated, pipeline, self_summary, tree_search,
+    context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)
-ENVS.add("window", WindowEnv)
+ENVS.add("context_window", ContextWindowEnv)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palaestra.algebra.registry import Registry, load_object
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
-from palaestra.teams.rules import Draw, Said
+from palaestra.teams.rules import Draw, Message
 
-Audit = Callable[[Said, Draw], Sequence[str | None]]
+Audit = Callable[[Message, Draw], Sequence[str | None]]
 """(what was said, stream) -> of each indicator what should change, None if it finds nothing wrong."""
 AUDITS: Registry[Audit] = Registry("audit", home=("palaestra.teams.audit",), example="readable()")
 NOTE = "audit: "
@@ -43,7 +43,7 @@ def indicators(number: int = 5, *, wrong: float = 0.25, right: float = 0.03, thr
     if number < 1 or not 0 <= wrong <= 1 or not 0 <= right <= 1:
         raise InputError(f"indicators: number={number} must be at least 1, wrong={wrong} and right={right} from 0 to 1")
 
-    def audit(said: Said, draw: Draw) -> list[str | None]:
+    def audit(said: Message, draw: Draw) -> list[str | None]:
         rate = right if said.score is not None and said.score >= threshold else wrong
         return ["look at it again" if luck < rate else None for luck in draw().random(number)]
 
@@ -92,7 +92,7 @@ class AuditedDeliberation(Deliberation):
 
     def _ask(self) -> dict[str, Observation]:
         observations = super()._ask()
-        self._settled: dict[str, Said] = {}
+        self._settled: dict[str, Message] = {}
         self._asked, self._tries = dict(observations), dict.fromkeys(observations, 0)
         self._waiting = set(observations)
         return observations
@@ -104,7 +104,7 @@ class AuditedDeliberation(Deliberation):
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
         told: dict[str, dict[str, Any]] = {name: {} for name in ("audit_failed", "audit_passed", "attempt")}
         again: dict[str, Observation] = {}
-        latest: dict[str, Said] = {}
+        latest: dict[str, Message] = {}
         for role, action in actions.items():
             said = latest[role] = self._read(role, read_answer(action))
             found = list(self._audit(said, self._draw)) if self._audits else []
@@ -141,13 +141,13 @@ class AuditedDeliberation(Deliberation):
             return StepResult(self._ask(), info=info)
         return dataclasses.replace(result, info=info)
 
-    def _read(self, role: str, text: str) -> Said:
+    def _read(self, role: str, text: str) -> Message:
         return self._settled.pop(role) if role in self._settled else super()._read(role, text)
 
     def _survivors(self) -> int:
         return sum(said.held is None for said in self._said.values())
 
-    def _note(self, seen: Observation, said: Said, wrong: Sequence[str]) -> Observation:
+    def _note(self, seen: Observation, said: Message, wrong: Sequence[str]) -> Observation:
         """What the role read before, its rejected answer, and what is wrong with it."""
         note = NOTE + "; ".join(dict.fromkeys(wrong))
         mark = self._separator.strip()

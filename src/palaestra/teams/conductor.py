@@ -16,12 +16,12 @@ from itertools import pairwise
 from typing import Any
 
 from palaestra.algebra.yaml import read as read_yaml
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError
-from palaestra.teams.around import made_task
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.orchestrator import OrchestratedEnv
+from palaestra.teams.task_wrapper import made_task
 
 LONGEST = 400
 

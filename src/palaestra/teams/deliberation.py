@@ -18,12 +18,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, nearest
-from palaestra.teams.around import AroundTask, made_task
 from palaestra.teams.graph import Graph
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Said, Verdict
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict
+from palaestra.teams.task_wrapper import AroundTask, made_task
 
 ACCEPT = "ok"
 SEPARATOR = " | "
@@ -89,7 +89,7 @@ class Deliberation(AroundTask):
         self._gate, self._route = GATES.build(graph.gate), ROUTES.build(graph.route)
         self._verifier, self._improve = VERIFIERS.build(verifier), improve
         self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
-        self._acting: dict[str, list[Said]] = {}
+        self._acting: dict[str, list[Message]] = {}
         self._rng: np.random.Generator | None = None
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -98,10 +98,10 @@ class Deliberation(AroundTask):
         self.task = self.inner.task
         self._seed, self._rng = seed, None
         self._questions = self._read_by()
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, Message] = {}
         self._true: dict[str, float | None] = {}
         self._shown: dict[str, str] = {}
-        self._every: list[Said] = []
+        self._every: list[Message] = []
         self._round = self._step = self._turn = 0
         return self._ask()
 
@@ -141,17 +141,17 @@ class Deliberation(AroundTask):
             )
         return dict(zip(self.agents, parts, strict=True))
 
-    def _read(self, role: str, text: str) -> Said:
+    def _read(self, role: str, text: str) -> Message:
         """What was said, as it counts: the word of acceptance is what it accepts."""
         if text.casefold() == self._accept:
             heard = self._acting[role]
             accepted = heard[-1] if heard else self._said.get(role)
             if accepted is not None:
-                return Said(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
+                return Message(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
         if text not in self._true:
             self._true[text] = self.inner.score(text)
             self._shown[text] = text.replace(self._mark, " ")[: self._longest]
-        return Said(role, text, self._verifier(self._true[text], self._draw), self._turn, self._round)
+        return Message(role, text, self._verifier(self._true[text], self._draw), self._turn, self._round)
 
     def _draw(self) -> np.random.Generator:
         if self._rng is None:
@@ -191,7 +191,7 @@ class Deliberation(AroundTask):
             observations[role] = self._observation(role, own if self.graph.own else None, arrived)
         return observations
 
-    def _verdicts(self, role: str, own: Said | None, coming: list[Said]) -> list[Verdict]:
+    def _verdicts(self, role: str, own: Message | None, coming: list[Message]) -> list[Verdict]:
         """What the gate says of each message; those that are held anyway it is not asked about."""
         judged = [said for said in coming if said.held is None]
         verdicts = self._gate(role, own, judged, self._draw) if judged else []
@@ -202,14 +202,14 @@ class Deliberation(AroundTask):
         following = iter(verdicts)
         return [next(following) if said.held is None else (0.0, said.held) for said in coming]
 
-    def _coming(self, role: str) -> list[Said]:
+    def _coming(self, role: str) -> list[Message]:
         """What was said to this role: the latest word of each sender, or all of theirs."""
         senders = self.graph.heard[role]
         if self.graph.memory == "all":
             return [said for said in self._every if said.role in senders]
         return [self._said[sender] for sender in senders if sender in self._said]
 
-    def _observation(self, role: str, own: Said | None, heard: list[Said]) -> Observation:
+    def _observation(self, role: str, own: Message | None, heard: list[Message]) -> Observation:
         question, shown = self._questions[role], self._shown
         mine = [] if own is None else [shown[own.text]]
         text = self._separator.join([question, *mine, *[shown[said.text] for said in heard]])
@@ -226,5 +226,5 @@ _HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason")
 _ROLE, _TURN = attrgetter("role"), attrgetter("turn")
 
 
-def _better(said: Said, before: Said) -> bool:
+def _better(said: Message, before: Message) -> bool:
     return said.score is not None and (before.score is None or said.score > before.score)

@@ -3,9 +3,9 @@
     graph(roles=["a", "b", "c"], edges="all", rounds=2, aggregate="vote()", stop="agree()")         a debate
     graph(roles=["planner", "actor", "checker"], edges="chain", aggregate="of('actor')")            a chain
 
-A recipe writes it as `env.workflow`, as such a call or as a mapping; `palaestra.teams.shapes` has the usual ones. Who
-speaks in the same step speaks at once and cannot hear each other; a role hears what was said before, in this round or
-the last one. Left out: how it is played (`palaestra.teams.deliberation`), graphs that are chosen for each task
+A recipe writes it as `env.workflow`, as such a call or as a mapping; `palaestra.teams.workflows` has the usual ones.
+Who speaks in the same step speaks at once and cannot hear each other; a role hears what was said before, in this round
+or the last one. Left out: how it is played (`palaestra.teams.deliberation`), graphs that are chosen for each task
 (`palaestra.teams.orchestrator`).
 """
 

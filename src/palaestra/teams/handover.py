@@ -10,8 +10,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, nearest
 
 

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaestra.algebra.registry import Registry
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
-from palaestra.teams.around import AroundTask
 from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.task_wrapper import AroundTask
 
 
 class OrchestratedEnv(AroundTask):

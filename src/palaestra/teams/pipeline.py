@@ -14,16 +14,16 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.questions import solve as solve_question
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError
-from palaestra.teams.around import AroundTask, made_task
+from palaestra.teams.task_wrapper import AroundTask, made_task
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from palaestra.agents.base import Request
+    from palaestra.agents.policy import Request
 
 ACCEPT = "ok"
 SEPARATOR = " | "
@@ -160,7 +160,7 @@ def read(text: str, separator: str = SEPARATOR) -> tuple[str, str | None]:
     return (question, answer) if found else (text, None)
 
 
-def teacher(
+def scripted_role(
     solve: Callable[[str], str | None] = solve_question,
     *,
     accuracy: float | Mapping[str, float] = 1.0,
@@ -189,7 +189,7 @@ def teacher(
             question, _, heard = request.observation.text.partition(separator)
             truth, previous = solve(question), heard.rpartition(separator)[2]
         if truth is None:
-            raise PolicyError(f"the teacher of {request.agent!r} cannot solve {question!r}")
+            raise PolicyError(f"the scripted role of {request.agent!r} cannot solve {question!r}")
         share = accuracy if isinstance(accuracy, int | float) else accuracy.get(request.agent, 1.0)
         right = bool(request.rng.random() < share)
         if previous is None:

@@ -21,7 +21,7 @@ from palaestra.errors import InputError
 _HOME = ("palaestra.teams.rules",)
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does.
@@ -40,13 +40,13 @@ Draw = Callable[[], np.random.Generator]
 """The episode's stream, made when a rule first draws."""
 Verdict = tuple[float, str | None]
 """How much a message weighs, and why it was held back (None: it was not)."""
-Gate = Callable[[str, Said | None, Sequence[Said], Draw], list[Verdict]]
+Gate = Callable[[str, Message | None, Sequence[Message], Draw], list[Verdict]]
 """(receiver, what it said last, what is on its way to it, stream) -> a verdict for each message."""
-Route = Callable[[Sequence[str], Sequence[Said], Draw], Sequence[str]]
+Route = Callable[[Sequence[str], Sequence[Message], Draw], Sequence[str]]
 """(roles whose turn it would be, what everybody said last, stream) -> those that act."""
-Aggregate = Callable[[Sequence[Said], Draw], Said]
+Aggregate = Callable[[Sequence[Message], Draw], Message]
 """(what everybody said last, the latest last; stream) -> whose answer is the team's."""
-Stop = Callable[[Sequence[Said]], bool]
+Stop = Callable[[Sequence[Message]], bool]
 """What was said last by everybody -> whether nothing more needs to be said; asked after each turn."""
 Verifier = Callable[[float | None, Draw], float | None]
 """The task's own score of an answer -> the score that rules see; what the team is paid for is the task's own."""
@@ -72,7 +72,7 @@ def kept(share: float) -> Gate:
     """Each message arrives with this probability: a sparse graph, drawn anew for every message."""
     _share("kept", share)
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         return [(1.0, None if luck < share else "not drawn") for luck in draw().random(len(said))]
 
     return gate
@@ -84,7 +84,7 @@ def top(most: int) -> Gate:
     _whole("top", most)
     held = f"not among the {most}"
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         texts = [each.text for each in said]
         votes = Counter(texts)
         weights = [votes[text] / len(texts) for text in texts]
@@ -100,7 +100,7 @@ def best(most: int = 1) -> Gate:
     _whole("best", most)
     held = f"not among the {most} best"
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         scores = [-np.inf if each.score is None else each.score for each in said]
         chosen = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:most]
         return [(1.0, None if at in chosen else held) for at in range(len(scores))]
@@ -112,7 +112,7 @@ def best(most: int = 1) -> Gate:
 def readable() -> Gate:
     """Messages that the task can read as an answer; others are held back."""
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         return [(1.0, None if each.score is not None else "cannot be read") for each in said]
 
     return gate
@@ -125,7 +125,7 @@ def named(by: str) -> Gate:
     Its own word is no message. Before it has spoken, and where it is not heard, everybody arrives.
     """
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         word = next((each.text for each in said if each.role == by), None)
         if word is None:
             return [(1.0, None)] * len(said)
@@ -147,7 +147,7 @@ def contribution(least: float = 0.5) -> Gate:
     """
     _share("contribution", least)
 
-    def gate(receiver: str, own: Said | None, said: Sequence[Said], draw: Draw) -> list[Verdict]:
+    def gate(receiver: str, own: Message | None, said: Sequence[Message], draw: Draw) -> list[Verdict]:
         if own is None:
             return [(1.0, None)] * len(said)
         every = [own, *said]
@@ -176,7 +176,7 @@ def sampled(most: int) -> Route:
     """So many of them, drawn."""
     _whole("sampled", most)
 
-    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+    def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         chosen = set(draw().permutation(len(roles))[:most].tolist())
         return [role for at, role in enumerate(roles) if at in chosen]
 
@@ -191,7 +191,7 @@ def agreeing(most: int) -> Route:
     """
     _whole("agreeing", most)
 
-    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+    def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         last = {each.role: each.text for each in said}
         if any(role not in last for role in roles):
             return roles
@@ -206,7 +206,7 @@ def agreeing(most: int) -> Route:
 def winner() -> Route:
     """An auction: once all have said a number, a bid, the highest bidder acts, of equal ones the first."""
 
-    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+    def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         bids = {each.role: number_in(each.text) for each in said if each.round == 0}
         if any(role not in bids for role in roles):
             return roles
@@ -222,7 +222,7 @@ def refused(checker: str = "check-") -> Route:
     A step in which nobody acts is passed over.
     """
 
-    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+    def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         last = {each.role: each for each in said}
         return [
             role for role in roles
@@ -242,7 +242,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
     if not prices or min(prices) < 0 or weight < 0:
         raise InputError(f"awarded: prices={list(prices)} and weight={weight}: at least 0, one for each bidder")
 
-    def route(roles: Sequence[str], said: Sequence[Said], draw: Draw) -> Sequence[str]:
+    def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         last = {each.role: each for each in said}
         if any(role not in last for role in roles):
             return roles
@@ -265,7 +265,7 @@ def awarded(prices: Sequence[float], weight: float = 1.0, best: float = 5.0) -> 
 def vote(without: str = "") -> Aggregate:
     """The commonest of the last answers; of equally common ones a drawn one. without: a role that has no vote."""
 
-    def aggregate(said: Sequence[Said], draw: Draw) -> Said:
+    def aggregate(said: Sequence[Message], draw: Draw) -> Message:
         said = [each for each in said if each.role != without] or said
         votes = Counter(each.text for each in said)
         most = max(votes.values())
@@ -314,7 +314,7 @@ def agree(share: float = 1.0, least: int = 2) -> Stop:
     """As soon as more than this share of the last answers agree (1: all), of at least so many."""
     _share("agree", share)
 
-    def stop(said: Sequence[Said]) -> bool:
+    def stop(said: Sequence[Message]) -> bool:
         most = max(Counter(each.text for each in said).values())
         return len(said) >= least and (most == len(said) or most > share * len(said))
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaestra.envs import make
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 
 SEPARATOR = " | "

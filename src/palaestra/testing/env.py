@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation
 from palaestra.play.streams import Streams
 from palaestra.testing.step import check_names, check_observations, check_result, short
 
@@ -35,7 +35,7 @@ def check_env(
     max_steps: int = 1000,
     play: Play | None = None,
 ) -> None:
-    """Play an env at random and raise at the first promise of `palaestra.envs.base` that it breaks.
+    """Play an env at random and raise at the first promise of `palaestra.envs.protocol` that it breaks.
 
     Checked: the factory can be pickled; the same seed and actions give the same episode, in the same env, in another
     one and while a third one plays another seed; equal task names mean equal starts; Python's and NumPy's global

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Decision, Learnable, Policy, Request, Scored
-from palaestra.envs.base import Observation
+from palaestra.agents.policy import Decision, Learnable, Policy, Request, Scored
+from palaestra.envs.protocol import Observation
 
 TOLERANCE = 1e-4
 """Of log-probabilities, nats: what rounding may do between two batches."""
 
 
 def check_policy(policy: Policy, observations: Sequence[Observation], *, agent: str = "agent", seed: int = 0) -> None:
-    """Ask a policy for decisions and raise at the first promise of `palaestra.agents.base` that it breaks.
+    """Ask a policy for decisions and raise at the first promise of `palaestra.agents.policy` that it breaks.
 
     Checked: no requests, no decisions; one decision per request, in order, without error; an action is text or a legal
     id; log-probabilities are finite, at most 0 and one per action token, and so are entropies, at least 0; the same

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from palaestra.algebra.turns import SCHEMA
-from palaestra.envs.base import Action, Env, Observation, StepResult
 from palaestra.envs.facts import facts_of, read_facts
+from palaestra.envs.protocol import Action, Env, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 
 

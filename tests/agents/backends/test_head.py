@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from palaestra.agents.backends import head
 from palaestra.agents.backends.head import Head, is_linear
-from palaestra.agents.base import Scored
+from palaestra.agents.policy import Scored
 from palaestra.learning.losses import kl_between, kl_exact
 
 WIDTH, VOCABULARY, STEP = 6, 50, 4

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from palaestra.agents.backends.launch import Child
+from palaestra.agents.backends.launch import ServerProcess
 from palaestra.agents.backends.server import VLLM, Client, ServerError
 from palaestra.errors import InputError
 
@@ -37,7 +37,7 @@ http.server.HTTPServer(("127.0.0.1", int(given[given.index("--port") + 1])), Han
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Child, dict[str, Any]]]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ServerProcess, dict[str, Any]]]:
     folder = tmp_path / "vllm" / "entrypoints" / "openai"
     folder.mkdir(parents=True)
     for each in (folder, folder.parent, folder.parent.parent):
@@ -50,8 +50,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     monkeypatch.setenv("PALAESTRA_VLLM", sys.executable)
     monkeypatch.setenv("STAND_IN_NOTE", str(tmp_path / "note.json"))
 
-    def make(**options: Any) -> tuple[Child, dict[str, Any]]:
-        child = Child("/some/folder", model="policy", log=tmp_path / "log", **options)
+    def make(**options: Any) -> tuple[ServerProcess, dict[str, Any]]:
+        child = ServerProcess("/some/folder", model="policy", log=tmp_path / "log", **options)
         until(lambda: (tmp_path / "note.json").exists() and (tmp_path / "note.json").stat().st_size > 0)
         return child, json.loads((tmp_path / "note.json").read_text())
 
@@ -71,7 +71,7 @@ def gone(pid: int) -> bool:
     return True
 
 
-def answers(child: Child) -> bool:
+def answers(child: ServerProcess) -> bool:
     try:
         return VLLM().models(Client(child.url)) == ["policy"]
     except ServerError:

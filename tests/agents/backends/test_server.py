@@ -17,10 +17,10 @@ from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.server import (
     VLLM,
     AbsentError,
-    Call,
     Client,
     GoneError,
-    Named,
+    HttpCall,
+    ServedModel,
     ServerError,
     SGLang,
     encoded,
@@ -80,9 +80,9 @@ def web() -> Iterator[Web]:
 def test_connections_are_kept(web: Web) -> None:
     client = Client(web.url, concurrency=4)
     for _ in range(5):
-        assert client.ask(Call("/x")) == {"ok": True}
+        assert client.ask(HttpCall("/x")) == {"ok": True}
     assert web.connections == 1
-    assert client.ask_all([Call("/x", {"n": n}) for n in range(40)]) == [{"ok": True}] * 40
+    assert client.ask_all([HttpCall("/x", {"n": n}) for n in range(40)]) == [{"ok": True}] * 40
     assert web.connections <= 5
 
 
@@ -94,7 +94,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(web: Web) -> Non
     client = Client(web.url)
     web.behave = once
     for _ in range(3):
-        assert client.ask(Call("/x", {})) == {"ok": True}
+        assert client.ask(HttpCall("/x", {})) == {"ok": True}
         time.sleep(0.05)
     assert web.connections == 3
 
@@ -104,20 +104,20 @@ def test_each_failure_is_one_line_of_its_kind(web: Web) -> None:
     for code, kind in ((404, AbsentError), (503, GoneError), (500, GoneError), (400, ServerError)):
         web.behave = lambda handler, code=code: Web.say(handler, {"error": {"message": "no\nway"}}, code)  # type: ignore[misc]
         with pytest.raises(kind, match=rf"http://127.0.0.1:\d+/x: HTTP {code}: no way") as error:
-            client.ask(Call("/x"))
+            client.ask(HttpCall("/x"))
         assert type(error.value) is kind
     web.behave = lambda handler: Web.say(handler, {"error": {"message": "broken"}}, 500)
     with pytest.raises(ServerError) as error:
-        client.ask(Call("/x", {}, job=True))
+        client.ask(HttpCall("/x", {}, job=True))
     assert type(error.value) is ServerError  # a folder that cannot be loaded will not be loaded later
     web.behave = lambda handler: Web.say(handler, b"<html>")
     with pytest.raises(ServerError, match="no JSON"):
-        client.ask(Call("/x"))
+        client.ask(HttpCall("/x"))
     web.behave = lambda handler: Web.say(handler, b"")
-    assert client.ask(Call("/x")) is None
+    assert client.ask(HttpCall("/x")) is None
     web.behave = lambda handler: time.sleep(3)
     with pytest.raises(ServerError, match=r"no whole answer within 0\.5 s"):
-        client.ask(Call("/x"))
+        client.ask(HttpCall("/x"))
 
 
 def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
@@ -134,7 +134,7 @@ def test_an_answer_that_drips_ends_in_time(web: Web) -> None:
     web.behave = drip
     began = time.monotonic()
     with pytest.raises(ServerError, match="no whole answer"):
-        Client(web.url, timeout=0.5).ask(Call("/x"))
+        Client(web.url, timeout=0.5).ask(HttpCall("/x"))
     assert time.monotonic() - began < 3
 
 
@@ -142,19 +142,19 @@ def test_an_answer_without_end_is_cut_off(web: Web, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(endpoint, "LARGEST", 1000)
     web.behave = lambda handler: Web.say(handler, b"x" * 2000)
     with pytest.raises(ServerError, match="longer than"):
-        Client(web.url).ask(Call("/x"))
+        Client(web.url).ask(HttpCall("/x"))
 
 
 def test_nobody_there() -> None:
     with pytest.raises(GoneError, match=r"no server at http://127.0.0.1:1 \("):
-        Client("http://127.0.0.1:1/v1").ask(Call("/x"))
+        Client("http://127.0.0.1:1/v1").ask(HttpCall("/x"))
 
 
 def test_a_key_is_sent_and_never_shown(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVED_KEY", KEY)
     web.behave = lambda handler: Web.say(handler, {"detail": f"bad key {KEY}"}, 401)
     with pytest.raises(ServerError, match=r"bad key \*\*\*") as error:
-        Client(web.url, api_key_env="SERVED_KEY").ask(Call("/x"))
+        Client(web.url, api_key_env="SERVED_KEY").ask(HttpCall("/x"))
     assert KEY not in str(error.value)
     assert web.headers[0]["authorization"] == f"Bearer {KEY}"
 
@@ -163,7 +163,7 @@ GOOD = {"model": "m", "choices": [{"token_ids": [5, 6], "logprobs": {"token_logp
 
 
 def test_what_vllm_answers() -> None:
-    read = VLLM().read(GOOD, Named("m"))
+    read = VLLM().read(GOOD, ServedModel("m"))
     assert (read.ids.tolist(), read.logprobs.tolist(), read.version) == ([5, 6], [-1.0, -0.5], None)
     assert (read.ids.dtype, read.logprobs.dtype) == (np.int32, np.float32)
 
@@ -183,29 +183,29 @@ def test_what_vllm_answers() -> None:
 )
 def test_what_nothing_can_be_learned_from(choice: dict[str, Any], said: str) -> None:
     with pytest.raises(ServerError, match=said):
-        VLLM().read({"model": "m", "choices": [GOOD["choices"][0] | choice]}, Named("m"))  # type: ignore[operator, index]
+        VLLM().read({"model": "m", "choices": [GOOD["choices"][0] | choice]}, ServedModel("m"))  # type: ignore[operator, index]
 
 
 def test_an_answer_of_another_model_or_of_none() -> None:
     with pytest.raises(ServerError, match="is of model 'm', not of 'solver-1'"):
-        VLLM().read(GOOD, Named("m", "solver-1"))
+        VLLM().read(GOOD, ServedModel("m", "solver-1"))
     for nonsense in (None, [], {"choices": []}, "text"):
         with pytest.raises(ServerError):
-            VLLM().read(nonsense, Named("m"))
+            VLLM().read(nonsense, ServedModel("m"))
         with pytest.raises(ServerError, match="no output_token_logprobs"):
-            SGLang().read(nonsense, Named("m"))
+            SGLang().read(nonsense, ServedModel("m"))
 
 
 def test_what_sglang_is_asked_and_answers() -> None:
-    call = SGLang().sample(Named("m", "a"), np.array([5, 6]), seed=3, tokens=9, temperature=0.5, ends=[1])
+    call = SGLang().sample(ServedModel("m", "a"), np.array([5, 6]), seed=3, tokens=9, temperature=0.5, ends=[1])
     assert call.body is not None
     assert (call.path, call.body["input_ids"], call.body["lora_path"]) == ("/generate", [5, 6], "a")
     assert call.body["sampling_params"]["sampling_seed"] == 3
     assert "lora_path" not in (
-        SGLang().sample(Named("m"), np.array([5]), seed=3, tokens=9, temperature=1, ends=[]).body or {}
+        SGLang().sample(ServedModel("m"), np.array([5]), seed=3, tokens=9, temperature=1, ends=[]).body or {}
     )
     said = {"meta_info": {"output_token_logprobs": [[-1.0, 7, None], [-2.0, 8, "x"]], "weight_version": "3-ab"}}
-    read = SGLang().read(said, Named("m"))
+    read = SGLang().read(said, ServedModel("m"))
     assert (read.ids.tolist(), read.logprobs.tolist(), read.version) == ([7, 8], [-1.0, -2.0], "3-ab")
 
 
@@ -246,5 +246,5 @@ def test_a_redirect_is_refused_by_both_hosts(web: Web) -> None:
     host = web.url.removeprefix("http://").removesuffix("/v1")
     said = rf"{host} redirects \(HTTP 307\) to elsewhere.example; .* set url to 'http://elsewhere.example'"
     with pytest.raises(ServerError, match=said):
-        Client(web.url).ask(Call("/v1/completions", {}))
+        Client(web.url).ask(HttpCall("/v1/completions", {}))
     assert len(web.headers) == 1

@@ -13,7 +13,7 @@ import pytest
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.roles import (
     CachedTool,
     Gui,
@@ -21,7 +21,7 @@ from palaestra.envs.roles import (
     ModelUser,
     NeedyUser,
     Rooms,
-    Search,
+    SearchEnv,
     SimulatedUser,
 )
 from palaestra.envs.roles.itinerary import PLACES, consistent, feasible, opening_hours
@@ -65,8 +65,8 @@ def point_somewhere(seen: Observation, rng: np.random.Generator) -> str:
         (functools.partial(SimulatedUser, "harder", leaves=9), None),
         (Itinerary, plan),
         (Rooms, seek),
-        (Search, search),
-        (functools.partial(Search, noise=0.0, searches=1), search),
+        (SearchEnv, search),
+        (functools.partial(SearchEnv, noise=0.0, searches=1), search),
         (Gui, point_somewhere),
         (functools.partial(Gui, kinds=("click", "type", "scroll"), steps=3, choices=True), None),
     ],
@@ -246,7 +246,7 @@ def test_judgements_and_their_relevance_are_rows() -> None:
             return "yes" if found[-1][1] == wanted else "no"
         return f"answer {found[-1][0]}" if line.startswith("answer") else f"search {wanted}"
 
-    turns = played(Search, "seeker", careful, groups=30)
+    turns = played(SearchEnv, "seeker", careful, groups=30)
     judged = turns.filter(pl.col("judge").is_not_null())
     assert set(judged["judge"].to_list()) == {0.0, 1.0}
     assert judged["judge"].to_list() == judged["relevance"].to_list()
@@ -259,7 +259,7 @@ def test_judgements_and_their_relevance_are_rows() -> None:
 
 
 def test_no_search_after_the_last_and_no_answer_before_a_yes() -> None:
-    env = Search(searches=1, noise=1.0)
+    env = SearchEnv(searches=1, noise=1.0)
     wanted = env.reset(0)["seeker"].text.split("capital of ")[1].split("?")[0]
     seen = env.step({"seeker": f"search {wanted}"}).observations["seeker"]
     assert wanted not in seen.text.split("\n")[1]
@@ -376,7 +376,7 @@ def test_wrong_options_of_a_screen_are_named() -> None:
 
 
 def test_a_table_can_search_and_the_answer_comes_with_what_was_accepted() -> None:
-    env = Search(2, noise=0.0, choices=True)
+    env = SearchEnv(2, noise=0.0, choices=True)
     seen = env.reset(3)["seeker"]
     wanted = re.findall(r"capital of (\w+)", seen.text)[0]
     assert seen.legal == tuple(move for move in env.moves if move.startswith("search"))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table
+from palaestra.envs.sandbox import CallOutcome, Limits, run_program, run_table
 from palaestra.envs.sandbox import process as process_module
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing untrusted runs elsewhere")
@@ -54,7 +54,7 @@ def nobody_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     assert (tmp_path / "canary").read_text() == SECRET
 
 
-def attack(body: str, *, screened: bool = False, limits: Limits = SHORT) -> Outcome:
+def attack(body: str, *, screened: bool = False, limits: Limits = SHORT) -> CallOutcome:
     source = "def reward():\n" + textwrap.indent(textwrap.dedent(body).strip(), "    ")
     outcome = run_program(source, "reward", limits=limits, screened=screened)
     assert SECRET not in repr(outcome)
@@ -282,7 +282,7 @@ def test_lines_without_number_cost_the_caller_little_more_than_their_bytes() -> 
 
 def test_half_characters_stay_out_of_tables() -> None:
     assert attack("raise ValueError('\\ud800!')", screened=True).error == "ValueError: ?! (line 2)"
-    assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == Outcome(1.0, printed="?!\n")
+    assert attack("print('\\ud800!')\nreturn 1.0", screened=True) == CallOutcome(1.0, printed="?!\n")
 
 
 LOOK = """
@@ -336,7 +336,7 @@ def reward(x, *memory):
     return x
 """
     found = run_table(source, "reward", [[0], [1], [2]], keys=keys, screened=False, limits=SHORT)
-    assert found[1:] == [Outcome(1.0), Outcome(2.0)]
+    assert found[1:] == [CallOutcome(1.0), CallOutcome(2.0)]
 
 
 def test_a_terminal_is_not_steered() -> None:
@@ -350,7 +350,7 @@ def test_what_is_printed_is_no_answer(screened: bool) -> None:
     """Not even where it looks like one, or is more than fits into a buffer."""
     source = "def reward(x):\n    print('[9.0, null, \"\"]\\n' * 1000)\n    return x"
     found = run_table(source, "reward", [[0], [1], [2]], limits=Limits(printed=3), screened=screened)
-    assert found == [Outcome(value, printed="[9.") for value in (0.0, 1.0, 2.0)]
+    assert found == [CallOutcome(value, printed="[9.") for value in (0.0, 1.0, 2.0)]
 
 
 def test_a_hostile_text_warns_nobody(recwarn: pytest.WarningsRecorder) -> None:

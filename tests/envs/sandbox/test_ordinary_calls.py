@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from palaestra.envs.sandbox import Outcome, run_program, run_table
+from palaestra.envs.sandbox import CallOutcome, run_program, run_table
 
 NUMPY = """
 a.mean()|a.sum()|a.max()|a.min()|a.std()|a.var()|a.any()|a.all()|a.prod()|a.clip(1, 2)|a.round(1)|a.cumsum()
@@ -104,9 +104,9 @@ def test_each_call_gives_what_it_gives_outside(header: str) -> None:
         expected = outside(f"{header}def reward(): return {each}")
         numbers = expected if isinstance(expected, list) else [expected]
         if not all(math.isfinite(number) for number in numbers):
-            same = outcome == Outcome(error="result: NaN or infinite; return None where there is no score")
+            same = outcome == CallOutcome(error="result: NaN or infinite; return None where there is no score")
         else:
-            same = outcome == Outcome(expected)
+            same = outcome == CallOutcome(expected)
         if not same:
             wrong[each] = (outcome, expected)
     assert len(expressions) > 80
@@ -124,13 +124,13 @@ def test_each_call_gives_what_it_gives_outside(header: str) -> None:
 )
 def test_late_imports_of_a_library_are_there_when_nothing_else_is_imported(module: str, call: str) -> None:
     outcome = run_program(f"import {module}\ndef reward(): return {call}", "reward")
-    assert outcome == Outcome(outside(f"import {module}\ndef reward(): return {call}"))
+    assert outcome == CallOutcome(outside(f"import {module}\ndef reward(): return {call}"))
 
 
 def test_warnings_of_libraries_are_not_printed() -> None:
     """They would show paths of this machine to the program's reader."""
     source = "import numpy as np\ndef reward(): return 1.0 if np.isnan(np.mean([])) else 0.0"
-    assert run_program(source, "reward") == Outcome(1.0)
+    assert run_program(source, "reward") == CallOutcome(1.0)
 
 
 def test_an_error_of_the_sandbox_inside_a_library_is_told_from_one_of_the_program() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.envs.sandbox import Limits, Outcome, run_program, run_table, screen
+from palaestra.envs.sandbox import CallOutcome, Limits, run_program, run_table, screen
 from palaestra.envs.sandbox import process as process_module
 from palaestra.errors import InputError
 
@@ -31,7 +31,7 @@ QUICK = Limits(cpu=2, wall=0.4)
     ],
 )
 def test_values(body: str, value: object) -> None:
-    assert run_program(f"def reward():\n {body}", "reward") == Outcome(value)
+    assert run_program(f"def reward():\n {body}", "reward") == CallOutcome(value)
 
 
 def test_classes_closures_and_helpers() -> None:
@@ -50,7 +50,7 @@ def reward(turn):
     print("seen", turn["gold"])
     return Tally(1).add(twice(lambda x: x + 1)(turn["gold"])).total
 """
-    assert run_program(source, "reward", [{"gold": 3}]) == Outcome(6.0, printed="seen 3\n")
+    assert run_program(source, "reward", [{"gold": 3}]) == CallOutcome(6.0, printed="seen 3\n")
 
 
 def test_problems_are_told_where_they_are() -> None:
@@ -72,7 +72,7 @@ def test_problems_are_told_where_they_are() -> None:
 def test_a_table_is_one_call_after_another() -> None:
     source = "def reward(x, y): return x * y"
     calls = [[i, i + 1] for i in range(7)]
-    assert run_table(source, "reward", calls) == [Outcome(float(x * y)) for x, y in calls]
+    assert run_table(source, "reward", calls) == [CallOutcome(float(x * y)) for x, y in calls]
     assert run_table(source, "reward", []) == []
 
 

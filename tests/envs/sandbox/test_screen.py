@@ -9,13 +9,13 @@ import types
 import numpy as np
 import pytest
 
-from palaestra.envs.sandbox import MODULES, Outcome, run_program
+from palaestra.envs.sandbox import MODULES, CallOutcome, run_program
 from palaestra.envs.sandbox.offers import NUMPY, arrays, offer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing untrusted runs elsewhere")
 
 
-def attack(body: str) -> Outcome:
+def attack(body: str) -> CallOutcome:
     return run_program("def reward():\n" + textwrap.indent(body, "    "), "reward")
 
 

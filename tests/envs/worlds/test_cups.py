@@ -10,7 +10,7 @@ from palaestra.envs import make
 from palaestra.envs.worlds.cups import PATTER, Cups, follow
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
-from palaestra.runs.teachers import make as teacher
+from palaestra.runs.scripts import make as make_script
 from palaestra.teams import WORKFLOWS
 
 
@@ -18,7 +18,7 @@ def solved(workflow: str, pages: int = 4, **options: object) -> list[bool]:
     name, _, rest = workflow.partition(" ")
     tasks = make("native/cups", pages=pages, swaps=2)
     env = WORKFLOWS.find(name)(tasks, pages, reads="part") if rest else WORKFLOWS.find(name)(tasks)
-    script = ScriptedPolicy(teacher("cups", {**options}))
+    script = ScriptedPolicy(make_script("cups", {**options}))
     turns = rollout(env, Team(dict.fromkeys(env().agents, script)), groups=60, seed=3)
     return turns.frame.unique(["group", "episode"])["success"].to_list()
 
@@ -69,7 +69,7 @@ def test_a_reader_sees_its_own_page_and_what_it_heard() -> None:
     assert second == f"{env.inner.current.parts[1]} | b"
 
 
-@pytest.mark.parametrize("options", [{"cups": 2}, {"pages": 0}, {"swaps": 0}, {"patter": -1}])
+@pytest.mark.parametrize("options", [{"cups": 2}, {"pages": 0}, {"swaps": 0}, {"filler": -1}])
 def test_what_cannot_be_played_is_refused(options: dict[str, int]) -> None:
     with pytest.raises(InputError, match="Cups: "):
         Cups(**options)

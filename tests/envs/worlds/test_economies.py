@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.worlds import Bargaining, Bertrand, Market, Negotiation, Persuasion, Queue
 from palaestra.envs.worlds.bargaining import equilibrium
 from palaestra.envs.worlds.market import careful, first_proposal

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.worlds.exact.networks import (
     FAMILIES,
     PROBLEMS,

@@ -10,7 +10,16 @@ from scipy import optimize
 
 from palaestra.envs.worlds.exact.change import change_score
 from palaestra.envs.worlds.exact.choice import choice_position_test, stopping_value
-from palaestra.envs.worlds.exact.design import MODELS, Belief, DeathProcess, Linear, eig, exact_eig, gains, prior
+from palaestra.envs.worlds.exact.design import (
+    MODELS,
+    DeathProcess,
+    Linear,
+    ParticleBelief,
+    eig,
+    exact_eig,
+    gains,
+    prior,
+)
 from palaestra.envs.worlds.exact.economics import (
     bargaining_fairness,
     bargaining_share,
@@ -209,7 +218,7 @@ def test_outcomes_come_as_likely_as_the_model_says(name):
 
 
 def test_an_impossible_outcome_is_named():
-    belief = Belief(np.array([[0.0]]), np.array([1.0]))
+    belief = ParticleBelief(np.array([[0.0]]), np.array([1.0]))
     with pytest.raises(InputError, match="no particle explains"):
         belief.update(DeathProcess(), np.array([1.0]), 3.0)
 

@@ -12,7 +12,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.scripted import fixed, random_legal
 from palaestra.algebra.turns import Turns
 from palaestra.envs import make
-from palaestra.envs.worlds import Arms, Codes, Film, Kitchen, Maze, Stakeholder, Talk, Voxels, Working
+from palaestra.envs.worlds import Arms, CodesEnv, Film, Kitchen, Maze, Stakeholder, Talk, Voxels, Working
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.testing import check_env
@@ -89,7 +89,7 @@ def test_what_else_they_tell() -> None:
     arms = play(functools.partial(Arms, [1.0, 0.5], shows={"price": [3.0, 4.0]}), "arm 1")
     assert (arms["price"].to_list(), arms["reward"].to_list(), arms["success"].to_list()) == ([4.0], [0.5], [False])
     copied = rollout(
-        Codes, Team(player=ScriptedPolicy(lambda r: "sign " + r.observation.text[-1], name="copy")), groups=3, seed=0
+        CodesEnv, Team(player=ScriptedPolicy(lambda r: "sign " + r.observation.text[-1], name="copy")), groups=3, seed=0
     )
     assert copied["success"].all()
     assert copied["depth"].to_list() == [1, 2, 3, 4] * 3

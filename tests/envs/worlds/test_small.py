@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from palaestra import envs
-from palaestra.envs.base import StepResult
 from palaestra.envs.prefixed import Prefixed
+from palaestra.envs.protocol import StepResult
 from palaestra.errors import InputError
 
 

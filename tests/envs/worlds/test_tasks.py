@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.worlds import AutomationGrid, Desktop, Experiment, ExploredGrid, Investigation, suite
 from palaestra.envs.worlds.automation_grid import LEVELS, follow, plan_once, replan
 from palaestra.envs.worlds.exact.investigation import incident, questions, right_answer, shares

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from palaestra.envs import make
-from palaestra.envs.base import StepResult
+from palaestra.envs.protocol import StepResult
 from palaestra.envs.worlds import Beach, Brink, Fetch, Sieve, Taps, Widgets
 from palaestra.envs.worlds.exact.objectives import beach_capacity
 from palaestra.errors import InputError

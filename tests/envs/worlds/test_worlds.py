@@ -15,7 +15,7 @@ from palaestra.envs import ENVS
 from palaestra.envs.worlds import GridWorld, forced, two_phase
 from palaestra.envs.worlds.grid_world import derive
 from palaestra.errors import EnvError, InputError
-from palaestra.play.restart import Restartable, mc_value
+from palaestra.play.monte_carlo import Restartable, mc_value
 from palaestra.testing.env import check_env
 
 SETTINGS = [

@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import InputError
 from palaestra.evaluation import trials
-from palaestra.evaluation.logs import READERS, Reader, detect, files, read_logs
+from palaestra.evaluation.logs import READERS, LogReader, detect, files, read_logs
 from palaestra.evaluation.logs.readers import in_order
 from palaestra.evaluation.logs.rows import Rows
 
@@ -22,9 +22,9 @@ def mine() -> Iterator[None]:
         for where, record in found:
             rows.episode(where, task=record["my_task"], score=record["points"])
 
-    def make() -> Reader:
+    def make() -> LogReader:
         """What my tool writes."""
-        return Reader(read, fits=lambda record: "my_task" in record)
+        return LogReader(read, fits=lambda record: "my_task" in record)
 
     READERS.add("mine", make)
     yield
@@ -37,7 +37,7 @@ def test_a_reader_is_one_registration(tmp_path: Path, mine: None) -> None:
     assert trials(read_logs(path).turns).select("task", "score").rows() == [("a", 0.5)], "asked before chat messages"
     assert READERS.doc("mine") == "What my tool writes."
     with pytest.raises(InputError, match="one of the two"):
-        Reader(lambda found, rows: None)
+        LogReader(lambda found, rows: None)
 
 
 def test_the_order_is_that_of_names_and_what_asks_for_little_comes_last(mine: None) -> None:

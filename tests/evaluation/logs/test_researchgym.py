@@ -8,7 +8,7 @@ import pytest
 
 from palaestra.errors import InputError
 from palaestra.evaluation import trials
-from palaestra.evaluation.logs.researchgym import Budget, read_runs
+from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
 
 
 def run(folder: Path, **files: dict) -> None:
@@ -28,7 +28,7 @@ def test_runs(tmp_path: Path) -> None:
         scores={"score": 0.99, "baseline": 0.7})  # fmt: skip
     run(tmp_path / "003", metadata=meta, status={"status": "failed"})
     (tmp_path / "003" / "plan.json").write_text("{")
-    turns, problems = read_runs(tmp_path, budget=Budget(hours=12))
+    turns, problems = read_runs(tmp_path, budget=ResearchBudget(hours=12))
     assert turns["claimed"].to_list() == [True, False, True]
     assert turns["over_budget"].to_list() == [False, True, None]
     assert turns["success"].to_list() == [True, True, None]

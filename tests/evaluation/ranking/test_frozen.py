@@ -20,7 +20,7 @@ from palaestra.evaluation.ranking import intransitivity, stationary, voting
 from palaestra.evaluation.ranking.adaptive import PayoffEstimate, ResponseGraph
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank, marginals
 from palaestra.evaluation.ranking.elo import elo_resampled
-from palaestra.evaluation.ranking.matches import Counts
+from palaestra.evaluation.ranking.matches import RowCounts
 from palaestra.evaluation.ranking.nash_averaging import nash_averaging, scale_tasks
 from palaestra.evaluation.ranking.table import _nash, _shares
 
@@ -156,8 +156,8 @@ def of_matches() -> Iterator[tuple[str, Case]]:
     }
     for name, columns in files.items():
         yield f"file, {name}", lambda c=columns: r.read_matches(pl.DataFrame(c, strict=False))
-    counted = Counts(9, 7, 2, {"without": 2, "other": 0})
-    yield "said of rows", lambda: [str(counted), str(Counts(3, 3, 0, {"without": 0}))]
+    counted = RowCounts(9, 7, 2, {"without": 2, "other": 0})
+    yield "said of rows", lambda: [str(counted), str(RowCounts(3, 3, 0, {"without": 0}))]
 
 
 def of_tables() -> Iterator[tuple[str, Case]]:

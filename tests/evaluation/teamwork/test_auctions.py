@@ -10,7 +10,7 @@ import pytest
 
 from palaestra.algebra.archive import Archive, Entry
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import Weights, award, contrast, fit_weights
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "bids.jsonl"
@@ -35,7 +35,7 @@ def test_the_least_cost_less_value_wins():
     assert award(told, Weights(1.0, 0.0, 0.5))["score"].to_list() == [9.0, 16.0, 38.0]
     assert award(told, Weights(1.0, 0.0, (0.5, 0.25)))["score"].to_list() == [8.5, 14.0, 37.0]
     assert winner(BIDS, Weights(0.0, 0.0, 1.0)) == ["b"]  # of equal ones the first
-    assert study("auction(cost=.1)", DATA).filter("winner")["agent"].to_list() == ["large", "small"]
+    assert analyze("auction(cost=.1)", DATA).filter("winner")["agent"].to_list() == ["large", "small"]
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import collaboration_gap
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "pairs.csv"
 
 
 def test_what_is_lost_is_split():
-    found = {row["pair"]: row for row in study("gap", DATA).iter_rows(named=True)}
+    found = {row["pair"]: row for row in analyze("gap", DATA).iter_rows(named=True)}
     row = found["large first"]
     assert (row["gap"], row["integration"], row["collaboration"], row["tasks"]) == (0.5, 0.25, 0.25, 4)
     assert row["gap_stderr"] == pytest.approx(1 / 3**0.5 / 2)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study, table
+from palaestra.evaluation.analyses import analyze, table
 from palaestra.evaluation.teamwork import (
     competitive_ratio,
     compose,
@@ -60,7 +60,7 @@ def test_what_does_not_fit_or_is_worth_nothing_is_passed_over():
 
 
 def test_the_sandbox_decides():
-    found = study("compose(budget=3)", DATA)
+    found = analyze("compose(budget=3)", DATA)
     told = {row["component"]: (row["accepted"], row["reason"], row["covers"]) for row in found.iter_rows(named=True)}
     assert told["cheap search"] == (False, "no help", [])
     assert told["crashes"] == (False, "broken", [])

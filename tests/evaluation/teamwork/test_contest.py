@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import allocate, contest, factor_reward, recent_scores
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "rewards.csv"
@@ -56,7 +56,7 @@ def test_a_reward_at_the_limit_is_not_wild():
 
 
 def test_a_table_of_days():
-    found = study("contest(window=3)", DATA)
+    found = analyze("contest(window=3)", DATA)
     assert found["invested"].to_list()[:2] == [0, 0]
     assert found.filter(pl.col("day") >= 5)["most_on"].value_counts(sort=True)["most_on"][0] == "ann"
     by_hand = contest(pl.read_csv(DATA), window=3).with_columns(earned=pl.col("weight") * pl.col("reward"))

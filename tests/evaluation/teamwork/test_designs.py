@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import Surrogate, guided_search, propose
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "designs.csv"
@@ -111,7 +111,7 @@ def test_kappa_weighs_what_is_uncertain():
 
 
 def test_what_should_be_tried_next():
-    found = study("designs(most=2)", DATA)
+    found = analyze("designs(most=2)", DATA)
     assert found.columns == ["workflow", "memory", "planning", "predicted", "deviation"]
     assert len(found) == 2
     assert found.row(0)[:2] == ("debate", "notes")  # both were better wherever they were tried
@@ -124,16 +124,16 @@ def test_what_should_be_tried_next():
 
 
 def test_a_written_tree_is_gone_through_as_it_would_be(tmp_path):
-    found = study("tree_search(6)", DATA.parent / "tree.csv")
+    found = analyze("tree_search(6)", DATA.parent / "tree.csv")
     assert found.rows()[0] == ("root", "expanded")
     assert found.rows()[-2:] == [("answer b1", "passed"), ("answer b1", "answer")]
     tried = found["node"].to_list()
     assert "answer a1" in tried  # the best opinion of itself comes first, and its failure sends the search elsewhere
-    assert study("tree_search(4)", DATA.parent / "tree.csv").rows()[-1] == ("answer a1", "answer")
+    assert analyze("tree_search(4)", DATA.parent / "tree.csv").rows()[-1] == ("answer a1", "answer")
     rootless = tmp_path / "tree.csv"
     pl.read_csv(DATA.parent / "tree.csv").filter(pl.col("parent").is_not_null()).write_csv(rootless)
     with pytest.raises(InputError, match="0 nodes have no parent"):
-        study("tree_search(4)", rootless)
+        analyze("tree_search(4)", rootless)
 
 
 def test_a_score_that_is_nan_is_no_evaluation():

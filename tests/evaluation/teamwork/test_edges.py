@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import EdgeScores
 from palaestra.teams import Graph
 
@@ -34,7 +34,7 @@ def test_scores_are_those_of_a_plain_loop_and_what_is_missing_does_not_count():
 
 
 def test_the_best_senders_are_heard_and_a_graph_takes_them():
-    found = study("edges(keep=1)", DATA).filter("kept")
+    found = analyze("edges(keep=1)", DATA).filter("kept")
     assert dict(found.select("receiver", "sender").iter_rows()) == {
         "expert": "explainer", "explainer": "expert", "guesser": "expert",
     }  # fmt: skip

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import (
     coalition_table,
     module_interactions,
@@ -60,12 +60,12 @@ def test_a_task_without_all_coalitions_is_left_out_and_a_missing_score_is_no_fai
 
 
 def test_a_file_of_runs():
-    assert study("modules", DATA / "coalitions.csv")["module"].to_list() == list(MODULES)
-    assert len(study("modules(pairs=True)", DATA / "coalitions.csv")) == 6
+    assert analyze("modules", DATA / "coalitions.csv")["module"].to_list() == list(MODULES)
+    assert len(analyze("modules(pairs=True)", DATA / "coalitions.csv")) == 6
 
 
 def test_a_module_that_some_models_do_not_need_is_conditional():
-    found = {row["module"]: row for row in study("specialists", DATA / "removed.csv").iter_rows(named=True)}
+    found = {row["module"]: row for row in analyze("specialists", DATA / "removed.csv").iter_rows(named=True)}
     assert list(found) == ["discovery", "report", "analysis"]  # by what it costs to lose them
     assert found["discovery"]["loss"] == 1
     assert {name: row["kind"] for name, row in found.items()} == {

@@ -8,7 +8,7 @@ import pytest
 
 from palaestra.algebra.messages import messages
 from palaestra.errors import InputError
-from palaestra.evaluation.studies import study
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import contains_any, persona_turns, scored_personas, set_recall, transcript
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "personas.jsonl"
@@ -62,6 +62,6 @@ def test_an_answer_is_right_whatever_its_case_and_full_stop():
 
 
 def test_failed_calls_are_counted_and_in_no_mean():
-    rows = {row["method"]: row for row in study("personas", DATA).rows(named=True)}
+    rows = {row["method"]: row for row in analyze("personas", DATA).rows(named=True)}
     assert (rows["spp"]["completions"], rows["spp"]["unparsed"], rows["spp"]["score"]) == (2, 1, 0.75)
     assert (rows["standard"]["failed"], rows["standard"]["score"], rows["standard"]["personas"]) == (1, 0.5, 0.0)

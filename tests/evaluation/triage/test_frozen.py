@@ -16,7 +16,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation import triage as t
 from palaestra.evaluation.logs import Logs
 from palaestra.evaluation.triage import quality, select, talk
-from palaestra.evaluation.triage.detection import SCHEMA, Found, found
+from palaestra.evaluation.triage.detection import SCHEMA, Detection, found
 from palaestra.evaluation.triage.execution import _gets_on, _stuck, answers, crashes, runs
 from palaestra.evaluation.triage.failures import failures
 from palaestra.evaluation.triage.survey import survey
@@ -211,7 +211,7 @@ def of_talk() -> Iterator[tuple[str, Case]]:
         )
     few = "abc def ghi jkl mno"  # 17 of the 20 trigrams of what is two letters longer: .85
     yield "repeated at the least", lambda: t.interaction(spoken(few + " pq", few, role="agent"))
-    yield "found", lambda: found([Found(1, "a", 0.5, " x \n y " + "z" * 300)], "layer")
+    yield "found", lambda: found([Detection(1, "a", 0.5, " x \n y " + "z" * 300)], "layer")
 
 
 def of_calls() -> Iterator[tuple[str, Case]]:

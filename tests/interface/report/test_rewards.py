@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from palaestra.errors import StorageError
-from palaestra.interface.report.load import Seed, load_run
+from palaestra.interface.report.load import SeedRun, load_run
 from palaestra.interface.report.page import write_report
 from palaestra.interface.report.rewards import rewards
 
@@ -33,8 +33,8 @@ def play(iteration: int = 3, seed: int = 0, *, farm: bool = True, episodes: int 
     return frame.with_columns(pl.col("state").cast(pl.UInt64))
 
 
-def seed_of(name: str, frame: pl.DataFrame, metrics: list[dict] | None = None) -> Seed:  # type: ignore[type-arg]
-    return Seed(name, metrics or [], False, frame, None, {})
+def seed_of(name: str, frame: pl.DataFrame, metrics: list[dict] | None = None) -> SeedRun:  # type: ignore[type-arg]
+    return SeedRun(name, metrics or [], False, frame, None, {})
 
 
 def test_shares_means_and_histograms() -> None:
@@ -76,7 +76,7 @@ def test_a_farmable_loop_is_found_with_its_rows_and_seeds() -> None:
 
 def test_no_component_no_section() -> None:
     assert rewards([seed_of("0", play().drop("r_right", "r_echo"))]) is None
-    assert rewards([Seed("0", [], False, None, None, {})]) is None
+    assert rewards([SeedRun("0", [], False, None, None, {})]) is None
 
 
 def test_components_that_are_not_the_reward_do_not_hide_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import StorageError
 from palaestra.interface.report.limits import comparison_limits, limits
-from palaestra.interface.report.load import Run, Seed, load_run
+from palaestra.interface.report.load import Run, SeedRun, load_run
 from palaestra.interface.report.panels import progress
 from palaestra.interface.report.sections import (
     NO_PROOF,
@@ -25,9 +25,9 @@ from palaestra.interface.report.sections import (
 )
 
 
-def seed(name: str = "0", metrics: list[dict[str, Any]] | None = None, **fields: Any) -> Seed:
+def seed(name: str = "0", metrics: list[dict[str, Any]] | None = None, **fields: Any) -> SeedRun:
     empty: dict[str, Any] = {"torn": False, "training": None, "evaluation": None, "contributions": {}}
-    return Seed(name=name, metrics=metrics or [], **{**empty, **fields})
+    return SeedRun(name=name, metrics=metrics or [], **{**empty, **fields})
 
 
 def row(iteration: int, **fields: Any) -> dict[str, Any]:

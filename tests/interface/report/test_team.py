@@ -10,13 +10,13 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.interface.report import write_report
 from palaestra.interface.report.load import load_run
 from palaestra.interface.report.team import team
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 
 
 class Coin(TaskEnv):
@@ -43,8 +43,8 @@ def played(env: EnvFactory, say: dict[str, object], system: str) -> Turns:
 def run(tmp_path: Path) -> Path:
     """One member was right and is talked out of it; and an agent alone that is right."""
     say = {"debater-1": ["heads", "tails"], "debater-2": "tails", "debater-3": "tails"}
-    after = played(shapes.debate(Coin, 3, rounds=2), say, "after")
-    single = played(shapes.single(Coin), {"solver": "heads"}, "single")
+    after = played(workflows.debate(Coin, 3, rounds=2), say, "after")
+    single = played(workflows.single(Coin), {"solver": "heads"}, "single")
     (tmp_path / "seed-0").mkdir()
     Turns.concat([after, single]).save(tmp_path / "seed-0" / "evaluation.parquet")
     (tmp_path / "recipe.yaml").write_text("name: coin\n")

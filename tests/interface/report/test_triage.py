@@ -12,7 +12,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage import by_system, detect, triage
-from palaestra.evaluation.triage.detection import Found, found
+from palaestra.evaluation.triage.detection import Detection, found
 from palaestra.interface import cli
 from palaestra.interface.report.triage import ENDS, episodes_to_read, write_triage
 
@@ -95,7 +95,7 @@ def test_a_long_episode_shows_its_ends_and_what_was_seen() -> None:
     turns = Turns(
         {"episode": [0] * 300, "turn": range(300), "agent": ["a"] * 300, "action": [f"w{i}" for i in range(300)]}
     )
-    seen = found([Found(150, "failure", 0.5, "w150")], "mine")
+    seen = found([Detection(150, "failure", 0.5, "w150")], "mine")
     read = episodes_to_read(turns, triage(turns, 1, detections=seen, weights={"mine": 2.0}), seen)[0]
     shown = [line.number for line in read.lines if not line.skipped]
     assert shown == [*range(ENDS), *range(147, 154), *range(300 - ENDS, 300)]
@@ -109,7 +109,7 @@ def test_own_detectors_go_through_the_same_door(tmp_path: Path) -> None:
 
     def sells(turns: Turns) -> pl.DataFrame:
         rows = (turns["action"] == "sell").arg_true()
-        return found([Found(row, "sell", 1.0, "sell") for row in rows], "trade")
+        return found([Detection(row, "sell", 1.0, "sell") for row in rows], "trade")
 
     seen = detect(turns, {"trade": sells})
     chosen = triage(turns, 1, detections=seen, weights={"trade": 1.0})

@@ -17,7 +17,7 @@ from palaestra.agents.tiny import build
 from palaestra.algebra.signals import Signal, as_signal, centre, col, mean, per_token, where
 from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_mas, grpo
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.errors import ExpressionError, InputError, MissingColumnError, MissingExtraError
 from palaestra.learning.adapters.trl import SignalCredit, reward_function
 from palaestra.learning.adapters.trl_rollout import EnvRollout, environment

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, MissingExtraError
 from palaestra.learning.adapters.verifiers import _pay, environment, load_environment

@@ -18,7 +18,7 @@ import pydantic
 import pytest
 
 from palaestra.agents import tiny
-from palaestra.envs.base import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, MissingExtraError
 from palaestra.learning.adapters.prime_rl import assign, to_turns

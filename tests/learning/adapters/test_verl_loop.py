@@ -22,7 +22,7 @@ from palaestra.agents.tiny import build
 from palaestra.algebra.signals import standardise
 from palaestra.algebra.turns import Turns
 from palaestra.credit import dr_mas
-from palaestra.envs.base import Observation, StepResult
+from palaestra.envs.protocol import Observation, StepResult
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 from palaestra.learning.adapters.verl import TURNS, register_trainer

@@ -307,7 +307,7 @@ def test_the_pairwise_judge_in_both_orders(fitted: dict[str, Any]) -> None:
 
 def test_the_implicit_reward_is_zero_before_it_learns_and_its_loss_is_dpos(fitted: dict[str, Any]) -> None:
     from palaestra.learning.reward_models.losses import bradley_terry_loss
-    from palaestra.learning.terms import Piece, dpo
+    from palaestra.learning.terms import MicroBatch, dpo
 
     model, pairs = fitted["implicit"], text_pairs(6, seed=4)
     rows = pl.concat([pairs.chosen, pairs.rejected])
@@ -317,7 +317,7 @@ def test_the_implicit_reward_is_zero_before_it_learns_and_its_loss_is_dpos(fitte
         now, start = model.policy.score(frame), model.before.score(frame)
         found = torch.tensor(model.score(rows).to_numpy()).float()
     columns = {"pair": [*range(6)] * 2, "chosen": [True] * 6 + [False] * 6}
-    piece = Piece.of(now.logprobs, mask=now.mask, reference=start.logprobs, columns=columns)
+    piece = MicroBatch.of(now.logprobs, mask=now.mask, reference=start.logprobs, columns=columns)
     assert float(bradley_terry_loss(found[:6], found[6:])) == pytest.approx(float(dpo(1.0)(piece)), abs=1e-4)
     before = type(model)(model.before)
     assert before.score(rows).to_list() == pytest.approx([0.0] * 12, abs=1e-6)

@@ -10,10 +10,10 @@ import pytest
 from scipy.optimize import minimize
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges.base import Scorer
-from palaestra.judges.overlap import overlap
+from palaestra.judges.answer_features import overlap
+from palaestra.judges.protocol import Scorer
 from palaestra.learning.reward_models import OnlineLinearReward, Preferences
-from palaestra.learning.reward_models.base import REWARD_MODELS
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS
 from palaestra.learning.stages import Stages
 from palaestra.runs.recipe import load
 

@@ -16,11 +16,11 @@ from palaestra.judges.corrupt import KINDS
 from palaestra.judges.pairs import pairs
 from palaestra.learning.reward_models import OnlineLinearReward
 from palaestra.learning.stages.alternate import alternate, preferences
-from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
 
-MODEL = 'online_linear("palaestra.judges.overlap:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
+MODEL = 'online_linear("palaestra.judges.answer_features:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
 
 
 def env() -> Exam:
@@ -65,9 +65,9 @@ def test_refitting_takes_from_recitation_what_it_was_overpaid() -> None:
     assert before["model_reward"].to_numpy()[recited].min() > before["model_reward"].to_numpy()[right].max() > 0.7
     paid = after["model_reward"].to_numpy()
     assert paid[right].min() > 0.8 > 0.5 > paid[recited].max()
-    assert told.told["pairs"] == 6 * 8
-    assert told.told["truth"] == pytest.approx(1 / 3)
-    assert told.told["model_reward"] == pytest.approx(paid.mean())
+    assert told.metrics["pairs"] == 6 * 8
+    assert told.metrics["truth"] == pytest.approx(1 / 3)
+    assert told.metrics["model_reward"] == pytest.approx(paid.mean())
 
 
 def test_every_other_iteration_and_only_what_is_recent() -> None:
@@ -77,7 +77,7 @@ def test_every_other_iteration_and_only_what_is_recent() -> None:
         told = context(iteration)
         made(turns, told)
         weights.append(tuple(weights_of(made)))
-        assert ("pairs" in told.told) == (iteration % 2 == 1)
+        assert ("pairs" in told.metrics) == (iteration % 2 == 1)
     assert weights[0] == weights[1] != weights[2] == weights[3] != weights[4]
     assert [each.height for each in made.past] == [6, 6]
 
@@ -87,7 +87,7 @@ def test_every_third_iteration_begins_with_the_first() -> None:
     for iteration in range(1, 6):
         told = context(iteration)
         made(turns, told)
-        fitted.append("pairs" in told.told)
+        fitted.append("pairs" in told.metrics)
     assert fitted == [True, False, False, True, False]
 
 
@@ -99,7 +99,7 @@ def test_without_a_verified_answer_the_model_stays_and_what_the_rule_misses_is_n
     right = play(words).filter(pl.col("success"))
     assert len(right)  # right, and refused by the rule
     assert not right["rule"].any()
-    assert told.told["pairs"] == 0
+    assert told.metrics["pairs"] == 0
     assert weights_of(made) == [2.0, 0.67, 1.38]
 
 
@@ -157,8 +157,8 @@ def test_pairs_that_are_all_ties_teach_nothing_and_a_missing_margin_is_none(monk
     monkeypatch.setattr(made.model, "fit", lambda data, **_: seen.append(data) or {})
     told = context()
     made(turns, told)
-    assert told.told["pairs"] == 6
+    assert told.metrics["pairs"] == 6
     assert seen[0].margin.tolist() == [0.0] * 6
     made.pairing, made.past = lambda table: pairs(table, "0 * reward", ties="keep"), []
     made(turns, told)
-    assert (told.told["pairs"], len(seen)) == (0.0, 1)
+    assert (told.metrics["pairs"], len(seen)) == (0.0, 1)

@@ -12,7 +12,7 @@ from palaestra import envs
 from palaestra.agents import TabularPolicy, Team
 from palaestra.errors import InputError
 from palaestra.learning.stages.asynchronous import asynchronous
-from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 
 ENV, TEAM = envs.make("native/jobs", seconds=10), Team(engineer=TabularPolicy(2))

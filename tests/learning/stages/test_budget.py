@@ -13,11 +13,11 @@ import pytest
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import allocate_budget, grpo
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient, Trainer
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.budget import predicted_budget
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 from palaestra.play.rollout import rollout, starts
 

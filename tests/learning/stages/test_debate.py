@@ -13,8 +13,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Cases, EvidenceDebate
 from palaestra.envs.worlds.exact.debate import at_random, greedy, minimax, one_sided
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.debate import debate
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 
 

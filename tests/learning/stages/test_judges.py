@@ -188,7 +188,7 @@ def test_a_run_learns_from_labels() -> None:
     policies = {
         "annotator": {
             "kind": "script",
-            "options": {"teacher": "palaestra.judges.scripted:mentions", "words": ["useful"]},
+            "options": {"script": "palaestra.judges.scripted:mentions", "words": ["useful"]},
         }
     }
     changes = {

@@ -12,8 +12,8 @@ from palaestra import envs
 from palaestra.agents import LMPolicy, ScriptedPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.probe import probe
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 
 

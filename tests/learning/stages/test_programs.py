@@ -103,7 +103,7 @@ def test_what_cannot_be_written_is_refused(options: dict[str, Any], message: str
 def test_a_run_trains_on_what_was_written() -> None:
     changes = {
         "env": {"options": {"map": "lava"}},
-        "policies": {"writer": {"kind": "script", "options": {"teacher": "palaestra.judges.scripted:nearer"}}},
+        "policies": {"writer": {"kind": "script", "options": {"script": "palaestra.judges.scripted:nearer"}}},
         "stages": [
             'program(writer="writer", functions=["dense", "sparse"],'
             ' columns=["before", "distance", "lava", "goal"], task="out")'

@@ -10,9 +10,9 @@ from palaestra.agents import LMPolicy, Team
 from palaestra.envs.worlds import Exam
 from palaestra.errors import InputError
 from palaestra.judges import current_vs_reference
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.references import references, thinking
-from palaestra.learning.terms import Piece, dpo
+from palaestra.learning.stages.stage import Context
+from palaestra.learning.terms import MicroBatch, dpo
 from palaestra.play.executors import Local, Plan
 
 
@@ -48,7 +48,7 @@ def test_tokens_that_are_masked_move_no_pair() -> None:
     """Both sides have a thinking token and an answer; with the mask only the answer counts."""
     new = torch.tensor([[5.0, 1.0], [-7.0, -1.0]], dtype=torch.float64, requires_grad=True)
     columns = {"pair": [0, 0], "chosen": [True, False], "label_mask": [[0.0, 1.0], [0.0, 1.0]]}
-    loss = dpo(0.5)(Piece.of(new, reference=torch.zeros(2, 2, dtype=torch.float64), columns=columns))
+    loss = dpo(0.5)(MicroBatch.of(new, reference=torch.zeros(2, 2, dtype=torch.float64), columns=columns))
     loss.backward()
     assert loss.item() == pytest.approx(np.log1p(np.exp(-0.5 * 2)))
     assert new.grad is not None

@@ -9,8 +9,8 @@ import pytest
 from palaestra import envs
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.reflect import reflect
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local, Plan
 
 ENV = envs.make("native/answers", tasks=2, answers=2, draw=2)

@@ -13,9 +13,9 @@ from palaestra.learning import Trainer
 from palaestra.runs.build import resolve
 from palaestra.runs.recipe import load
 
-WRITER = "policies.writer={kind: script, options: {teacher: 'palaestra.judges.scripted:nearer'}}"
+WRITER = "policies.writer={kind: script, options: {script: 'palaestra.judges.scripted:nearer'}}"
 ANNOTATOR = (
-    "policies.annotator={kind: script, options: {teacher: 'palaestra.judges.scripted:mentions', words: [useful]}}"
+    "policies.annotator={kind: script, options: {script: 'palaestra.judges.scripted:mentions', words: [useful]}}"
 )
 LINE = ("env.options={map: S....G, horizon: 8, bonus: {S: 0.3}}",)
 RUNS: dict[str, tuple[str, ...]] = {

@@ -8,8 +8,8 @@ from stage_play import context, talk
 
 from palaestra.errors import InputError, RecipeError
 from palaestra.judges import StubJudge
-from palaestra.learning.stages.base import Spent
 from palaestra.learning.stages.score import score
+from palaestra.learning.stages.stage import StageCost
 from palaestra.runs.build import check, resolve
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import load
@@ -19,7 +19,7 @@ JUDGED = 'score("fits", \'judged(question="Did the clerk do what it was time for
 
 
 def test_what_is_spent_adds_up() -> None:
-    spent = Spent()
+    spent = StageCost()
     for _ in range(2):
         spent.add(calls=1, tokens=10, cost=0.5)
     assert (spent.calls, spent.tokens, spent.cost) == (2, 20, 1.0)

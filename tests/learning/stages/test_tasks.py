@@ -11,7 +11,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs import make
 from palaestra.envs.worlds import Answers
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stages
+from palaestra.learning.stages.stage import Context, Stages
 from palaestra.learning.stages.tasks import FailureReplay, StagedCurriculum, curriculum, failure_replay
 from palaestra.play.executors import Local, Plan
 

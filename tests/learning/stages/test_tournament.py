@@ -11,7 +11,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import arena_rl
 from palaestra.errors import ExpressionError, InputError
-from palaestra.learning.stages.base import Context
+from palaestra.learning.stages.stage import Context
 from palaestra.learning.stages.tournament import tournament
 from palaestra.play.executors import Local
 

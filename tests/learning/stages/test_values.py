@@ -19,7 +19,6 @@ from palaestra.credit import archer, counterfactual, gae, implicit_reward, on_la
 from palaestra.envs import make
 from palaestra.errors import EnvError, InputError
 from palaestra.learning import PolicyGradient, Trainer
-from palaestra.learning.stages.base import Context
 from palaestra.learning.stages.cells import Cells, hashed
 from palaestra.learning.stages.critic import critic, token_critic
 from palaestra.learning.stages.mc_values import mc_values
@@ -27,6 +26,7 @@ from palaestra.learning.stages.prefix_critic import prefix_critic
 from palaestra.learning.stages.process_reward import process_reward
 from palaestra.learning.stages.progress import progress
 from palaestra.learning.stages.q_critic import _others_of, q_critic, resample
+from palaestra.learning.stages.stage import Context
 from palaestra.play.executors import Local
 from palaestra.play.rollout import rollout
 

@@ -12,7 +12,7 @@ from palaestra.agents import LMPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.learning import PolicyGradient
-from palaestra.learning.terms import TERMS, Piece
+from palaestra.learning.terms import TERMS, MicroBatch
 from palaestra.learning.terms.correction import truncated
 
 FLAVOURS = [
@@ -55,7 +55,7 @@ def test_the_loss_is_the_weight_times_the_loss(level: str, cap: float, floor: fl
     new = (-torch.rand(mask.shape, dtype=torch.float64) - 0.5).requires_grad_()
     advantage = torch.randn(len(mask), 1, dtype=torch.float64)
     term = TERMS["corrected"]("surrogate()", level=level, cap=cap, floor=floor, outside=outside)
-    piece = Piece.of(new, old=new.detach() - difference, advantage=advantage, mask=mask)
+    piece = MicroBatch.of(new, old=new.detach() - difference, advantage=advantage, mask=mask)
     (slope,) = torch.autograd.grad(term(piece), new)
     weight, _ = truncated(difference, mask, level=level, cap=cap, floor=floor, outside=outside)  # type: ignore[arg-type]
     torch.testing.assert_close(slope, (-weight * advantage / mask.sum()).masked_fill(~mask, 0.0))
@@ -65,7 +65,7 @@ def test_without_a_mismatch_it_is_the_term_itself() -> None:
     new = torch.randn(5, 3, requires_grad=True)
     advantage = torch.randn(5, 1)
     plain, weighed = TERMS["surrogate"](), TERMS["corrected"]()
-    piece = Piece.of(new, advantage=advantage)
+    piece = MicroBatch.of(new, advantage=advantage)
     assert float(weighed(piece).detach()) == pytest.approx(float(plain(piece).detach()))
     assert weighed.everywhere == plain.everywhere
     assert weighed.credit

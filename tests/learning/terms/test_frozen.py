@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from palaestra.learning.terms import TERMS, Piece
+from palaestra.learning.terms import TERMS, MicroBatch
 
 FROZEN = Path(__file__).with_name("frozen.json")
 DPO = (
@@ -54,7 +54,7 @@ def measured(text: str) -> dict[str, list[float] | float]:
     units = torch.from_numpy(rng.normal(size=(rows, width, 2))).requires_grad_()
     mask = torch.from_numpy(np.arange(width) < rng.integers(1, width + 1, (rows, 1)))
     logp, logp_start = logits.log_softmax(-1), start.log_softmax(-1)
-    piece = Piece.of(
+    piece = MicroBatch.of(
         logp[..., 0],
         old=logp.detach()[..., 0] + torch.from_numpy(0.3 * rng.normal(size=(rows, width))),
         advantage=torch.from_numpy(rng.normal(size=(rows, width))).masked_fill(~mask, 0.0),

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from palaestra.errors import InputError
-from palaestra.learning.terms import Piece, stable, surrogate
+from palaestra.learning.terms import MicroBatch, stable, surrogate
 
 
 def lost(term, difference: float, advantage: float = -1.0) -> tuple[float, float]:
     """Loss and gradient of one token."""
     new = torch.tensor([[difference]], dtype=torch.double, requires_grad=True)
-    loss = term(Piece.of(new, old=torch.zeros(1, 1, dtype=torch.double), advantage=advantage))
+    loss = term(MicroBatch.of(new, old=torch.zeros(1, 1, dtype=torch.double), advantage=advantage))
     loss.backward()
     assert new.grad is not None
     return float(loss.detach()), float(new.grad)
@@ -40,7 +40,7 @@ def test_below_a_thousandth_the_gradient_is_gone_too() -> None:
 
 def test_a_mean_over_turns_as_the_code() -> None:
     mask = torch.tensor([[True, True], [True, False]])
-    piece = Piece.of(torch.zeros(2, 2), advantage=torch.tensor([[1.0, 3.0], [4.0, 0.0]]), mask=mask)
+    piece = MicroBatch.of(torch.zeros(2, 2), advantage=torch.tensor([[1.0, 3.0], [4.0, 0.0]]), mask=mask)
     assert float(stable()(piece)) == pytest.approx(-3.0)
     with pytest.raises(InputError, match="low of the ratio"):
         stable(low=0.0)

@@ -14,7 +14,7 @@ from palaestra.agents import LMPolicy, MLPPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, LearnerError, MissingColumnError
 from palaestra.learning import Learner, PolicyGradient
-from palaestra.learning.terms import Piece, Term
+from palaestra.learning.terms import MicroBatch, Term
 from palaestra.learning.transaction import _snapshot
 
 
@@ -206,7 +206,7 @@ def test_if_one_policy_fails_none_has_moved() -> None:
     table = Turns.concat([numbers(policy=[name] * 64) for name in ("a", "b")])
     before = copy.deepcopy(first.state_dict())
 
-    def poison(piece: Piece) -> torch.Tensor:
+    def poison(piece: MicroBatch) -> torch.Tensor:
         assert piece.step.policy is not None
         return piece.new.sum() * (torch.nan if piece.step.policy.name == "b" else 0.0)
 

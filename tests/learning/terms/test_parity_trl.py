@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from palaestra.agents.base import Scored
-from palaestra.learning.terms import TERMS, Piece
+from palaestra.agents.policy import Scored
+from palaestra.learning.terms import TERMS, MicroBatch
 
 pytest.importorskip("trl")
 
@@ -91,7 +91,7 @@ def ours(text: str, tensors: tuple[Tensor, ...], reference: Tensor | None = None
     from palaestra.learning.terms import objective
 
     new, old, advantage, mask = tensors
-    piece = Piece.of(new, old=old, advantage=advantage[:, None], mask=mask, reference=reference)
+    piece = MicroBatch.of(new, old=old, advantage=advantage[:, None], mask=mask, reference=reference)
     parts = [term(piece) for term in objective(text).values()]
     return sum(parts[1:], parts[0])
 
@@ -156,12 +156,12 @@ def test_gmpo_and_rloo(seed: int) -> None:
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def paired(tensors: tuple[Tensor, ...], reference: Tensor) -> Piece:
+def paired(tensors: tuple[Tensor, ...], reference: Tensor) -> MicroBatch:
     """TRL's order: all chosen, then all rejected."""
     new, _, _, mask = tensors
     half = len(new) // 2
     columns = {"pair": [*range(half)] * 2, "chosen": [True] * half + [False] * half}
-    return Piece.of(new, mask=mask, reference=reference, columns=columns)
+    return MicroBatch.of(new, mask=mask, reference=reference, columns=columns)
 
 
 def dpo_loss(tensors: tuple[Tensor, ...], reference: Tensor, loss: str, **options: Any) -> Tensor:
@@ -296,7 +296,7 @@ def test_kto(loss: str, seed: int) -> None:
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs
     columns = {"prompt_ids": [[i] for i in range(count)], "action_ids": [[i] for i in range(count)],
                "chosen": label.bool().tolist()}  # fmt: skip
-    piece = Piece.of(new, columns=columns, reference=then.diagonal()[:, None], policy=Answering(now))  # type: ignore[arg-type]
+    piece = MicroBatch.of(new, columns=columns, reference=then.diagonal()[:, None], policy=Answering(now))  # type: ignore[arg-type]
     object.__setattr__(piece.step, "reference", lambda: Answering(then))
     zero = "kl" if loss == "kto" else "apo"
     found = TERMS.build(f"kto(.4, desirable=1.3, undesirable=.7, zero='{zero}')")(piece)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.learning.losses import aggregate
-from palaestra.learning.terms import TERMS, Piece, value
+from palaestra.learning.terms import TERMS, MicroBatch, value
 
 core_algos = pytest.importorskip("verl.trainer.ppo.core_algos")
 config_of = pytest.importorskip("verl.workers.config")
@@ -85,7 +85,9 @@ def test_policy_losses(name: str, mode: str, seed: int) -> None:
     new, old, advantage, mask = batch(seed)
     theirs, _ = policy_loss(name)(old, new, advantage, mask.long(), mode, actor(**options))
     same(
-        TERMS.build(text.replace("$", MODES[mode]))(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new
+        TERMS.build(text.replace("$", MODES[mode]))(MicroBatch.of(new, old=old, advantage=advantage, mask=mask)),
+        theirs,
+        new,
     )
 
 
@@ -100,7 +102,7 @@ def test_policy_losses(name: str, mode: str, seed: int) -> None:
 def test_policy_losses_with_an_average_of_their_own(name: str, text: str, options: dict[str, Any], seed: int) -> None:
     new, old, advantage, mask = batch(seed, per_row=name == "geo_mean")
     theirs, _ = policy_loss(name)(old, new, advantage, mask.long(), "token-mean", actor(**options))
-    same(TERMS.build(text)(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
+    same(TERMS.build(text)(MicroBatch.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -111,7 +113,7 @@ def test_bypass_mode(mode: str) -> None:
         config = actor(policy_loss=config_of.PolicyLossConfig(loss_mode="bypass_mode", rollout_correction=correction))
         theirs, _ = policy_loss("bypass_mode")(old, new, advantage, mask.long(), mode, config)
         term = TERMS.build(text.replace("$", MODES[mode]))
-        same(term(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
+        same(term(MicroBatch.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
 
 
 def test_none_is_left_out() -> None:
@@ -126,7 +128,7 @@ def test_stale_tokens_are_cut_alike(text: str) -> None:
     name = {"surrogate": "vanilla"}.get(text.partition("(")[0], text.partition("(")[0])
     mode = "seq-mean-token-mean" if name == "sapo" else "token-mean"
     theirs, _ = policy_loss(name)(old, new, advantage, mask.long(), mode, actor(tau_neg=1.05))
-    same(TERMS.build(text)(Piece.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
+    same(TERMS.build(text)(MicroBatch.of(new, old=old, advantage=advantage, mask=mask)), theirs, new)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -149,7 +151,11 @@ def test_kl_penalties(estimator: str, mode: str) -> None:
     new, reference, _, mask = batch(0)
     theirs = core_algos.kl_penalty(new, reference, estimator)
     term = TERMS.build(f"kl(.3, '{estimator}', {MODES[mode]})")
-    same(term(Piece.of(new, mask=mask, reference=reference)), 0.3 * core_algos.agg_loss(theirs, mask.long(), mode), new)
+    same(
+        term(MicroBatch.of(new, mask=mask, reference=reference)),
+        0.3 * core_algos.agg_loss(theirs, mask.long(), mode),
+        new,
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -166,7 +172,7 @@ def test_value_loss(mode: str, clip: float) -> None:
     }
     term = value(0.7, level="token", clip=clip, **eval(f"dict({MODES[mode]})"))
     nothing = torch.zeros(mask.shape, dtype=torch.double)
-    ours = term(Piece.of(nothing, mask=mask, columns=columns, units=units, module=_Head()))
+    ours = term(MicroBatch.of(nothing, mask=mask, columns=columns, units=units, module=_Head()))
     theirs, _ = core_algos.compute_value_loss(units[..., 0], returns, before, mask.long(), clip, mode)
     same(ours, 0.7 * theirs, units)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.errors import ExpressionError, InputError, MissingColumnError
-from palaestra.learning.terms import TERMS, Piece, Term, objective, surrogate
+from palaestra.learning.terms import TERMS, MicroBatch, Term, objective, surrogate
 
 EXAMPLES = {
     "surrogate": "surrogate(clip=[.2, .28], dual_clip=3)",
@@ -61,11 +61,11 @@ def columns(rows: int = 8) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def piece_of(given: dict[str, Tensor]) -> tuple[Piece, dict[str, Tensor]]:
+def piece_of(given: dict[str, Tensor]) -> tuple[MicroBatch, dict[str, Tensor]]:
     """A piece, and its leaves: the logits and the units of the trunk."""
     leaves = {name: given[name].clone().requires_grad_() for name in ("logits", "units")}
     logp = leaves["logits"].log_softmax(-1)
-    piece = Piece.of(
+    piece = MicroBatch.of(
         logp[..., 0], old=given["old"], advantage=given["advantage"], mask=given["mask"],
         entropies=-(logp.exp() * logp).sum(-1), logits=logp,
         reference=given["reference_logits"].log_softmax(-1)[..., 0], reference_logits=given["reference_logits"],
@@ -122,16 +122,16 @@ def test_parts_over_pieces_add_up_to_the_whole(text: str) -> None:
             torch.testing.assert_close(*both)
 
 
-def part(piece: Piece, at: np.ndarray) -> Piece:
+def part(piece: MicroBatch, at: np.ndarray) -> MicroBatch:
     """Some rows of a piece, in the same step."""
     rows = torch.from_numpy(at)
-    from palaestra.agents.base import Scored
+    from palaestra.agents.policy import Scored
 
     def cut(scored: Scored) -> Scored:
         return Scored(*(getattr(scored, name)[rows] for name in ("logprobs", "entropies", "mask", "logits")))
 
     assert piece.units is not None
-    found = Piece(
+    found = MicroBatch(
         piece.step, at, piece.frame[at], cut(piece.scored), piece.old[rows], piece.advantage[rows], piece.mask[rows],
         piece.units[rows], piece.key, piece.memory, piece.module,
     )  # fmt: skip
@@ -164,7 +164,7 @@ def test_stale_tokens_give_a_finite_loss_and_gradient(text: str) -> None:
 
 def test_clamped_tokens_are_counted() -> None:
     new = torch.tensor([[-1.0, -1.0, -1.0]])
-    piece = Piece.of(
+    piece = MicroBatch.of(
         new, old=torch.tensor([[-100.0, -1.0, -100.0]]), advantage=1.0, mask=torch.tensor([[True, True, False]])
     )
     surrogate()(piece)
@@ -192,13 +192,13 @@ ROW: dict[str, Any] = {"old": torch.tensor([[-1.0, -2.0]]), "advantage": torch.t
 )
 def test_worked_numbers(text: str, ratios: tuple[float, float], loss: float) -> None:
     new = ROW["old"] + torch.tensor([ratios]).log()
-    assert float(TERMS.build(text)(Piece.of(new, **ROW))) == pytest.approx(loss, rel=1e-6, abs=1e-6)
+    assert float(TERMS.build(text)(MicroBatch.of(new, **ROW))) == pytest.approx(loss, rel=1e-6, abs=1e-6)
 
 
 def test_worked_product_and_covariance() -> None:
     new, old = torch.tensor([[-1.0, -2.0], [-1.0, -1.0]]), torch.tensor([[-1.1, -2.2], [-1.0, -1.0]])
     advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
-    piece = Piece.of(new, old=old, advantage=advantage)
+    piece = MicroBatch.of(new, old=old, advantage=advantage)
     assert float(TERMS.build("rloo(None)")(piece)) == pytest.approx((-math.exp(0.3) + 1.0) / 2)
     assert float(TERMS.build("gmpo(None)")(piece)) == pytest.approx((-math.exp(0.15) + 1.0) / 2)
     # covariances: 1 · (.25, -.75), -1 · (.25, .25); the highest is the first token, whose |log r| is .1
@@ -225,7 +225,7 @@ def test_worked_pairs() -> None:
     new = torch.tensor([[-1.0, -1.0], [-3.0, -1.0], [-1.0, -2.0], [-1.0, -1.0], [-9.0, -9.0]])
     start = torch.tensor([[-2.0, -1.0], [-2.0, -1.0], [-1.0, -1.0], [-2.0, -1.0], [-1.0, -1.0]])
     table = {"pair": ["x", "x", "y", "y", None], "chosen": [True, False, True, False, True]}
-    piece = Piece.of(new, reference=start, columns=table)
+    piece = MicroBatch.of(new, reference=start, columns=table)
     # Δ: x 1 against -1, y -1 against 1
     for text, of in {
         "dpo(.5)": lambda margin: math.log1p(math.exp(-0.5 * margin)),
@@ -244,14 +244,14 @@ def test_worked_pairs() -> None:
 def test_a_side_of_several_turns_is_their_sum() -> None:
     new, start = torch.tensor([[-1.0], [-3.0], [-1.0]]), torch.tensor([[-2.0], [-2.0], [-2.0]])
     table = {"pair": [1, 1, 1], "chosen": [True, False, True]}
-    assert float(TERMS.build("dpo(1)")(Piece.of(new, reference=start, columns=table))) == pytest.approx(
+    assert float(TERMS.build("dpo(1)")(MicroBatch.of(new, reference=start, columns=table))) == pytest.approx(
         math.log1p(math.exp(-3.0))
     )
 
 
 def test_a_pair_without_a_side_is_named() -> None:
     table = {"pair": ["x", "x", "y"], "chosen": [True, False, True]}
-    piece = Piece.of(torch.zeros(3, 1), reference=torch.zeros(3, 1), columns=table)
+    piece = MicroBatch.of(torch.zeros(3, 1), reference=torch.zeros(3, 1), columns=table)
     with pytest.raises(InputError, match=r"pair y has no row with chosen=false \(1 of 2 pairs\)"):
         TERMS.build("dpo()")(piece)
 
@@ -259,7 +259,7 @@ def test_a_pair_without_a_side_is_named() -> None:
 def test_worked_cloning() -> None:
     new = torch.tensor([[-1.0, -2.0], [-3.0, -4.0], [-5.0, -6.0]])
     of: Callable[[str, list[Any]], float] = lambda text, weight: float(  # noqa: E731
-        TERMS.build(text)(Piece.of(new, columns={"w": weight}))
+        TERMS.build(text)(MicroBatch.of(new, columns={"w": weight}))
     )
     assert of("clone()", [1, 1, 1]) == pytest.approx(21 / 6)
     assert of("clone(2, 'w')", [1.0, -1.0, None]) == pytest.approx(2 * (3 - 7) / 4)
@@ -274,11 +274,11 @@ def test_worked_cloning() -> None:
 def test_worked_values() -> None:
     units = torch.tensor([[[1.0], [9.0]], [[3.0], [9.0]], [[5.0], [9.0]]])
     table = {"return": [2.0, 1.0, None], "value": [1.0, 2.5, 0.0]}
-    piece = Piece.of(torch.zeros(3, 2), columns=table, units=units, module=Value())
+    piece = MicroBatch.of(torch.zeros(3, 2), columns=table, units=units, module=Value())
     assert float(TERMS.build("value(1)")(piece)) == pytest.approx((1 / 2 + 4 / 2) / 2)
     # the second may move to 3 only where old ± .2 allows: 2.7; the larger error counts
     assert float(TERMS.build("value(1, clip=.2)")(piece)) == pytest.approx((1 / 2 + 4 / 2) / 2)
-    closer = Piece.of(
+    closer = MicroBatch.of(
         torch.zeros(1, 1), columns={"return": [1.0], "value": [3.0]}, units=torch.tensor([[[1.0]]]), module=Value()
     )
     assert float(TERMS.build("value(1, clip=.2)")(closer)) == pytest.approx(1.8**2 / 2)
@@ -311,12 +311,12 @@ def test_a_term_of_one_s_own_needs_a_name_only_if_a_recipe_names_it() -> None:
 
     assert list(objective([shout(), "kl(.1)"])) == ["shout", "kl"]
     with pytest.raises(InputError, match="no reference is kept"):
-        TERMS.build("kl(.1)")(Piece.of(torch.zeros(1, 1)))
+        TERMS.build("kl(.1)")(MicroBatch.of(torch.zeros(1, 1)))
 
 
 def test_columns_of_lists_are_padded() -> None:
     mask = torch.tensor([[True, True], [True, False]])
-    piece = Piece.of(torch.zeros(2, 2), mask=mask, columns={"x": [[1.0, None], [3.0]], "y": [[1.0], [2.0]]})
+    piece = MicroBatch.of(torch.zeros(2, 2), mask=mask, columns={"x": [[1.0, None], [3.0]], "y": [[1.0], [2.0]]})
     np.testing.assert_array_equal(piece.column("x").numpy(), [[1.0, np.nan], [3.0, np.nan]])
     with pytest.raises(InputError, match="number of values in column 'y' is not that of action_ids"):
         piece.column("y")
@@ -327,6 +327,6 @@ def test_columns_of_lists_are_padded() -> None:
 @pytest.mark.parametrize("text", ["cispo((None, 1.0))", "surrogate((None, 1.0))", "dppo(.1)"])
 def test_tokens_that_were_cut_are_counted(text: str) -> None:
     old = torch.full((1, 3), -2.0)
-    piece = Piece.of(old + torch.tensor([[3.0, 1.0, 1.0]]).log(), old=old, advantage=torch.ones(1, 3))
+    piece = MicroBatch.of(old + torch.tensor([[3.0, 1.0, 1.0]]).log(), old=old, advantage=torch.ones(1, 3))
     TERMS.build(text)(piece)
     assert [int(value) for _, name, _, value in piece.step.logged if name == "clip_fraction"] == [1]

@@ -8,7 +8,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import ExpressionError, InputError
-from palaestra.rewards import Pairs, bradley_terry, lexicographic, lexicographic_preference, pairs, reward_of
+from palaestra.rewards import DecidedPairs, bradley_terry, lexicographic, lexicographic_preference, pairs, reward_of
 from palaestra.testing.signal import sample_turns
 from palaestra_atlas.catalog.rewards.s200_heron import FACTORS, FOUR, LABELS, SIGNS
 
@@ -46,12 +46,12 @@ def test_bradley_terry_finds_the_weights_that_made_the_preferences() -> None:
     x, true = rng.normal(size=(300, 2)), np.array([1.5, -0.5])
     first, second = rng.integers(300, size=(2, 20_000))
     won = rng.random(20_000) < 1 / (1 + np.exp(-(x[first] - x[second]) @ true))
-    found = bradley_terry(Pairs(x, np.where(won, first, second), np.where(won, second, first)), ridge=1e-6)
+    found = bradley_terry(DecidedPairs(x, np.where(won, first, second), np.where(won, second, first)), ridge=1e-6)
     np.testing.assert_allclose(found, true, atol=0.06)
     turns = Turns({"a": x[:, 0], "b": x[:, 1]})
     np.testing.assert_allclose(reward_of(found, "a", "b").evaluate(turns), x @ found)
     with pytest.raises(InputError, match="no pair was decided"):
-        bradley_terry(Pairs(x, first[:0], second[:0]))
+        bradley_terry(DecidedPairs(x, first[:0], second[:0]))
 
 
 def test_the_order_as_a_signal() -> None:

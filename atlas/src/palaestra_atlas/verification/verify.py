@@ -217,8 +217,8 @@ def names_of_use(row: System) -> list[str]:
     for home in ("palaestra.interface.cli.names",):
         import_module(home).listed()
     _, command, *words = shlex.split(row.use.line)
-    if command == "study" and words:
-        return [_dotted(REGISTRIES["study"][words[0]])] if words[0] in REGISTRIES["study"] else []
+    if command == "analyze" and words:
+        return [_dotted(REGISTRIES["analysis"][words[0]])] if words[0] in REGISTRIES["analysis"] else []
     found = []
     for place, text in _texts(command, words):
         unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)

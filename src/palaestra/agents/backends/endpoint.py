@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import parse, write
 from palaestra.errors import InputError, PolicyError
 

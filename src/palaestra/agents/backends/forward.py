@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.head import Head
-from palaestra.algebra.heap import give_back
+from palaestra.algebra.malloc import give_back
 from palaestra.errors import InputError
 
 BLIND = -1e30
@@ -98,7 +98,7 @@ def left_pad(sequences: Sequence[np.ndarray], device: torch.device | str) -> tup
     return torch.from_numpy(padded).to(device), torch.from_numpy(width - lengths).to(device)
 
 
-class Past:
+class KeyValueCache:
     """How far rows have come: places 0..`length` of every row are used, the first `pad` of them by padding.
 
     blind: what is added to the scores of places, [rows, 1, 1, places]; None if there is no padding.
@@ -135,7 +135,7 @@ class Past:
         self.pad = self.pad[rows]
         self.blind = None if self.blind is None else self.blind[rows]
 
-    def beside(self, other: Past) -> list[tuple[int, int]]:
+    def beside(self, other: KeyValueCache) -> list[tuple[int, int]]:
         """Line up with `other` on the right: for both, (places to cut on the left, places of padding to add there)."""
         cuts = [int(each.pad.min()) for each in (self, other)]
         longest = max(each.length - cut for each, cut in zip((self, other), cuts, strict=True))
@@ -147,7 +147,10 @@ class Past:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Keys or values of rows that go on together, lined up by `Past.beside`: [rows, heads, places, size] of each."""
+    """Keys or values of rows that go on together, lined up by `KeyValueCache.beside`:
+
+    [rows, heads, places, size] of each.
+    """
     moved = [
         F.pad(part[:, :, cut:length], (0, 0, gap, room))
         for part, length, (cut, gap) in zip(parts, lengths, moves, strict=True)
@@ -272,7 +275,7 @@ def read_and_extend(forward: Forward, prompts: Sequence[np.ndarray], rows: Tenso
     return hidden if ids.shape[1] == 1 else torch.cat([hidden, forward.extend(state, ids[:, :-1])], 1)
 
 
-class _GenericState(Past):
+class _GenericState(KeyValueCache):
     """cache: of the model. joins: it is one of `_roomy`'s."""
 
     def __init__(self, cache: Any, pad: Tensor, width: int, room: int) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.gradients import adds_up, grad_of
-from palaestra.agents.base import Distribution, Scored
+from palaestra.agents.policy import Distribution, Scored
 
 CHUNK, CHUNK_ON_GPU = 2**24, 2**26
 """Numbers of a chunk of logits; 2^24 are 64 MiB in float32, of which a backward pass holds two."""

@@ -55,7 +55,7 @@ end()
 """
 
 
-class Child:
+class ServerProcess:
     """vLLM serving `folder`, or a hub's model, under the name `model`. Raises InputError if there is no vLLM to start.
 
     options: of `ENGINE`. rank: of the adapters that it will be given, 0 for none. log: where what it says is kept.

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from palaestra.agents.backends.forward import Past, State, joined, left_pad, read_and_extend
+from palaestra.agents.backends.forward import KeyValueCache, State, joined, left_pad, read_and_extend
 from palaestra.agents.backends.gradients import embedding
 from palaestra.agents.backends.head import Head, Low, is_linear, lows, slices
 
@@ -239,7 +239,7 @@ def _matrix(layer: Any) -> Matrix:
     return Matrix(weight, base.bias, adapters)
 
 
-class _LlamaState(Past):
+class _LlamaState(KeyValueCache):
     """keys, values: per layer [rows, heads, places, head size]; without gradient, free places follow the `length`.
 
     news: with gradient, what came after them.

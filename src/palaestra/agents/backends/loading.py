@@ -32,7 +32,7 @@ _LORA_WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "m
 HALF = (torch.float16, torch.bfloat16)
 
 
-class Plan(NamedTuple):
+class LoadingPlan(NamedTuple):
     """What is to be loaded, after every check that needs no weights.
 
     base: folder or hub id of the weights. adapter: folder or id of an adapter on them. config: of the base. compute:
@@ -54,7 +54,7 @@ def plan(
     device: str | torch.device,
     dtype: str | torch.dtype,
     compute: str | torch.dtype | None = None,
-) -> Plan:
+) -> LoadingPlan:
     """Raises InputError for whatever cannot work; warns of a model that will hardly fit."""
     try:
         from transformers import AutoConfig
@@ -78,12 +78,12 @@ def plan(
     whole = lora is None and adapter is None
     if compute is None and whole and where.type != "cpu" and kind is torch.bfloat16:
         compute = kind
-    made = Plan(source, adapter, lora, where, kind, config, compute_of(compute))
+    made = LoadingPlan(source, adapter, lora, where, kind, config, compute_of(compute))
     _say_memory(made)
     return made
 
 
-def tokenizer_of(made: Plan) -> Any:
+def tokenizer_of(made: LoadingPlan) -> Any:
     """Tokenizer of a plan. Raises InputError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
@@ -93,7 +93,7 @@ def tokenizer_of(made: Plan) -> Any:
         raise cannot(made.base, error) from error
 
 
-def load(made: Plan) -> tuple[Any, Any]:
+def load(made: LoadingPlan) -> tuple[Any, Any]:
     """(model, tokenizer) of a plan, on its device."""
     tokenizer = tokenizer_of(made)
     if made.lora is None and made.adapter is None:
@@ -107,7 +107,7 @@ def load(made: Plan) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _weights(made: Plan, dtype: torch.dtype) -> Any:
+def _weights(made: LoadingPlan, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
@@ -124,7 +124,7 @@ _BASES: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDic
 _LOADING = threading.Lock()
 
 
-def _base_of(made: Plan) -> Any:
+def _base_of(made: LoadingPlan) -> Any:
     """The model below adapters, frozen; loaded unless a policy that lives stands on it already."""
     with _LOADING:
         if (base := _BASES.get(_key(made))) is None:
@@ -132,7 +132,7 @@ def _base_of(made: Plan) -> Any:
         return base
 
 
-def _key(made: Plan) -> tuple[Any, ...]:
+def _key(made: LoadingPlan) -> tuple[Any, ...]:
     """What two policies must have in common; files that were written anew are another model."""
     files = sorted(Path(made.base).glob("*.safetensors")) if Path(made.base).is_dir() else []
     stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -143,7 +143,7 @@ def _let_go(base: Any) -> None:
     """Nothing: that this is to be called holds the base as long as a model on it lives."""
 
 
-def _leaves_its_base_alone(made: Plan) -> bool:
+def _leaves_its_base_alone(made: LoadingPlan) -> bool:
     """Whether adapters neither train nor begin by changing what is below them."""
     config = _lora_config(made)
     return (
@@ -153,7 +153,7 @@ def _leaves_its_base_alone(made: Plan) -> bool:
     )
 
 
-def _lora_config(made: Plan) -> Any:
+def _lora_config(made: LoadingPlan) -> Any:
     try:
         from peft import LoraConfig, PeftConfig
     except ImportError:
@@ -166,7 +166,7 @@ def _lora_config(made: Plan) -> Any:
         raise InputError(f"LMPolicy: lora: {_line(error)}") from error
 
 
-def _adapted(model: Any, made: Plan) -> Any:
+def _adapted(model: Any, made: LoadingPlan) -> Any:
     from peft import PeftModel, get_peft_model
 
     if made.adapter is not None:
@@ -273,7 +273,7 @@ def _base(adapter_config: Path) -> str:
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-def needs(made: Plan, *, reference: bool = False) -> dict[str, float] | None:
+def needs(made: LoadingPlan, *, reference: bool = False) -> dict[str, float] | None:
     """Bytes that a policy takes while it learns, activations not counted; None if that cannot be known.
 
     reference: of a copy that never moves, which a term such as `kl()` asks for. Below adapters it is shared.
@@ -319,7 +319,7 @@ def check_room(name: str, learn: int, device: torch.device, *, reference: bool) 
         )
 
 
-def _say_memory(made: Plan) -> None:
+def _say_memory(made: LoadingPlan) -> None:
     """Warn before a model is loaded that takes much of the memory; refuse one whose weights alone are more than it."""
     parts, there = needs(made), memory(made.device)
     if parts is None or there is None or sum(parts.values()) < there / 4:
@@ -335,7 +335,7 @@ def _say_memory(made: Plan) -> None:
     warnings.warn(said + more + ("; lora={'r': 8} would take less" if whole else ""), stacklevel=4)
 
 
-def _parameters(made: Plan) -> tuple[int, int] | None:
+def _parameters(made: LoadingPlan) -> tuple[int, int] | None:
     """Parameters below adapters, and of what learns, without making them; None if that cannot be known."""
     from transformers import AutoModelForCausalLM
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from palaestra.agents.backends.forward import Forward, State, precision
-from palaestra.agents.base import Scored
+from palaestra.agents.policy import Scored
 
 
 def sample(

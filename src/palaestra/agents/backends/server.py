@@ -42,7 +42,7 @@ LEAST = -100.0
 """Nats: a token of this log-probability is sampled less than once in 10⁴³ tokens."""
 
 
-class Call(NamedTuple):
+class HttpCall(NamedTuple):
     """One HTTP request; without a body it is a GET. job: if the server fails at it, waiting will not help."""
 
     path: str
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     job: bool = False
 
 
-class Answer(NamedTuple):
+class SampledAnswer(NamedTuple):
     """Sampled answer.
 
     Attributes:
@@ -103,7 +103,7 @@ class Answer(NamedTuple):
             )
 
 
-class Named(NamedTuple):
+class ServedModel(NamedTuple):
     """What a server calls its model, and the adapter that is meant, if one is."""
 
     model: str
@@ -126,7 +126,7 @@ class Client:
         self._own = threading.local()
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="served")
 
-    def ask(self, call: Call, *, timeout: float | None = None) -> Any:
+    def ask(self, call: HttpCall, *, timeout: float | None = None) -> Any:
         """The JSON of an answer; None if it has no body.
 
         Raises:
@@ -161,10 +161,10 @@ class Client:
             raise AbsentError(message)
         raise (GoneError if status >= 500 and not call.job else ServerError)(message)
 
-    def ask_all(self, calls: Sequence[Call]) -> list[Any]:
+    def ask_all(self, calls: Sequence[HttpCall]) -> list[Any]:
         """An answer, or the error in its place, for each call, at the same time."""
 
-        def one(call: Call) -> Any:
+        def one(call: HttpCall) -> Any:
             try:
                 return self.ask(call)
             except ServerError as error:
@@ -176,7 +176,7 @@ class Client:
         """Let the threads go."""
         self._threads.shutdown(wait=False)
 
-    def _send(self, call: Call, key: str, deadline: float) -> tuple[int, bytes, str | None]:
+    def _send(self, call: HttpCall, key: str, deadline: float) -> tuple[int, bytes, str | None]:
         body = None if call.body is None else json.dumps(call.body).encode()
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         while True:
@@ -228,11 +228,11 @@ class Dialect(Protocol):
     """What the server must have been started with, so that weights can be changed."""
 
     def sample(
-        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
-    ) -> Call:
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
         """Ask for one answer of at most so many tokens; without `ends` it has exactly so many."""
 
-    def read(self, answer: Any, model: Named) -> Answer:
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """What was sampled. Raises ServerError for an answer that nothing can be learned from."""
 
     def version(self, client: Client) -> str | None:
@@ -264,10 +264,10 @@ class VLLM:
     hint = "VLLM_SERVER_DEV_MODE=1 (for adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora)"
 
     def sample(
-        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
-    ) -> Call:
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
         """`/v1/completions`, one prompt of token ids; whatever a generation config would change is said outright."""
-        return Call(
+        return HttpCall(
             "/v1/completions",
             {
                 "model": model.adapter or model.model, "prompt": prompt.tolist(), "seed": seed, "max_tokens": tokens,
@@ -276,7 +276,7 @@ class VLLM:
             },
         )  # fmt: skip
 
-    def read(self, answer: Any, model: Named) -> Answer:
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """Of the only choice."""
         choice = _get(answer, "choices", 0)
         ids, logprobs = _get(choice, "token_ids"), _get(choice, "logprobs", "token_logprobs")
@@ -288,34 +288,34 @@ class VLLM:
 
     def version(self, client: Client) -> str | None:
         """`/weight_info`."""
-        return _get(_developer(client, Call("/weight_info")), "weight_version")  # type: ignore[no-any-return]
+        return _get(_developer(client, HttpCall("/weight_info")), "weight_version")  # type: ignore[no-any-return]
 
     def name(self, client: Client, version: str) -> None:
         """`/update_weight_version`."""
-        client.ask(Call("/update_weight_version", {"new_version": version}))
+        client.ask(HttpCall("/update_weight_version", {"new_version": version}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """`reload_weights`, between a pause, which drops cached prefixes, and going on."""
-        _developer(client, Call("/pause?mode=wait", {}), timeout=LOADING)
+        _developer(client, HttpCall("/pause?mode=wait", {}), timeout=LOADING)
         try:
             job = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            client.ask(Call("/collective_rpc", job, job=True), timeout=LOADING)
+            client.ask(HttpCall("/collective_rpc", job, job=True), timeout=LOADING)
             self.name(client, version)
         finally:
-            client.ask(Call("/resume", {}))
+            client.ask(HttpCall("/resume", {}))
 
     def models(self, client: Client) -> list[str]:
         """`/v1/models`."""
-        return [str(_get(each, "id")) for each in _get(client.ask(Call("/v1/models")), "data") or ()]
+        return [str(_get(each, "id")) for each in _get(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/v1/load_lora_adapter`."""
         body = {"lora_name": name, "lora_path": str(folder)}
-        _developer(client, Call("/v1/load_lora_adapter", body, job=True), timeout=LOADING)
+        _developer(client, HttpCall("/v1/load_lora_adapter", body, job=True), timeout=LOADING)
 
     def forget(self, client: Client, name: str) -> None:
         """`/v1/unload_lora_adapter`."""
-        client.ask(Call("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
+        client.ask(HttpCall("/v1/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 class SGLang:
@@ -324,17 +324,17 @@ class SGLang:
     hint = "a version that has update_weights_from_disk (for adapters --enable-lora)"
 
     def sample(
-        self, model: Named, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
-    ) -> Call:
+        self, model: ServedModel, prompt: np.ndarray, *, seed: int, tokens: int, temperature: float, ends: Ends
+    ) -> HttpCall:
         """`/generate`. Seeds count for a server that was started with --enable-deterministic-inference."""
         sampling = {
             "max_new_tokens": tokens, "temperature": temperature, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
             "repetition_penalty": 1.0, "sampling_seed": seed, "stop_token_ids": list(ends), "ignore_eos": not ends,
         }  # fmt: skip
         body = {"input_ids": prompt.tolist(), "sampling_params": sampling, "return_logprob": True}
-        return Call("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
+        return HttpCall("/generate", body if model.adapter is None else body | {"lora_path": model.adapter})
 
-    def read(self, answer: Any, model: Named) -> Answer:
+    def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
         """`output_token_logprobs`: (log-probability, id, text) of each token."""
         said = _get(answer, "meta_info", "output_token_logprobs")
         if not isinstance(said, list):
@@ -346,29 +346,29 @@ class SGLang:
 
     def version(self, client: Client) -> str | None:
         """`/get_model_info`."""
-        return _get(client.ask(Call("/get_model_info")), "weight_version")  # type: ignore[no-any-return]
+        return _get(client.ask(HttpCall("/get_model_info")), "weight_version")  # type: ignore[no-any-return]
 
     def name(self, client: Client, version: str) -> None:
         """`/update_weight_version`."""
-        client.ask(Call("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
+        client.ask(HttpCall("/update_weight_version", {"new_version": version, "abort_all_requests": False}))
 
     def load(self, client: Client, folder: Path, version: str) -> None:
         """`/update_weights_from_disk`."""
         body = {"model_path": str(folder), "weight_version": version, "flush_cache": True}
-        _succeeded(client.ask(Call("/update_weights_from_disk", body, job=True), timeout=LOADING))
+        _succeeded(client.ask(HttpCall("/update_weights_from_disk", body, job=True), timeout=LOADING))
 
     def models(self, client: Client) -> list[str]:
         """`/v1/models`."""
-        return [str(_get(each, "id")) for each in _get(client.ask(Call("/v1/models")), "data") or ()]
+        return [str(_get(each, "id")) for each in _get(client.ask(HttpCall("/v1/models")), "data") or ()]
 
     def adapt(self, client: Client, name: str, folder: Path) -> None:
         """`/load_lora_adapter`."""
         body = {"lora_name": name, "lora_path": str(folder)}
-        _succeeded(client.ask(Call("/load_lora_adapter", body, job=True), timeout=LOADING))
+        _succeeded(client.ask(HttpCall("/load_lora_adapter", body, job=True), timeout=LOADING))
 
     def forget(self, client: Client, name: str) -> None:
         """`/unload_lora_adapter`."""
-        client.ask(Call("/unload_lora_adapter", {"lora_name": name}, job=True))
+        client.ask(HttpCall("/unload_lora_adapter", {"lora_name": name}, job=True))
 
 
 DIALECTS: dict[str, type[VLLM] | type[SGLang]] = {"vllm": VLLM, "sglang": SGLang}
@@ -384,7 +384,7 @@ def dialect_of(name: str) -> Dialect:
 def encoded(client: Client, model: str, text: str) -> list[int] | None:
     """A text as the server's tokenizer has it; None if the server does not tell."""
     try:
-        found = client.ask(Call("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
+        found = client.ask(HttpCall("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}))
     except GoneError:
         raise
     except ServerError:
@@ -393,7 +393,7 @@ def encoded(client: Client, model: str, text: str) -> list[int] | None:
     return tokens if isinstance(tokens, list) else None
 
 
-def _developer(client: Client, call: Call, timeout: float | None = None) -> Any:
+def _developer(client: Client, call: HttpCall, timeout: float | None = None) -> Any:
     """A call of an endpoint that is there only if the server was started for it."""
     try:
         return client.ask(call, timeout=timeout)
@@ -416,7 +416,7 @@ def _get(found: Any, *path: Any) -> Any:
     return found
 
 
-def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any = None) -> Answer:
+def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any = None) -> SampledAnswer:
     try:
         numbers, known = np.array(ids, np.int64), np.array(logprobs, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -425,4 +425,6 @@ def _checked(ids: Any, logprobs: Any, version: str | None = None, *, finish: Any
         raise ServerError(f"the answer has {numbers.size} token ids and {known.size} log-probabilities")
     if not np.isfinite(known).all() or (known > 1e-3).any() or numbers.min() < 0 or numbers.max() >= 2**31:
         raise ServerError("a token id or log-probability of the answer is impossible")
-    return Answer(numbers.astype(np.int32), known.astype(np.float32), version, None if finish is None else str(finish))
+    return SampledAnswer(
+        numbers.astype(np.int32), known.astype(np.float32), version, None if finish is None else str(finish)
+    )

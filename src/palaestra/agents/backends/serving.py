@@ -21,15 +21,15 @@ import numpy as np
 import torch
 
 from palaestra.agents.backends import endpoint
-from palaestra.agents.backends.launch import Child, check_options
+from palaestra.agents.backends.launch import ServerProcess, check_options
 from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.backends.server import (
     LOADING,
     AbsentError,
-    Answer,
     Client,
     GoneError,
-    Named,
+    SampledAnswer,
+    ServedModel,
     ServerError,
     dialect_of,
     encoded,
@@ -85,7 +85,7 @@ class Serving:
             where, api_key_env=api_key_env, timeout=timeout, concurrency=int(concurrency)
         )
         self.client = None if url is None else self.connect(url)
-        self.child: Child | None = None
+        self.child: ServerProcess | None = None
         self.syncs = 0
         self.digest: str | None = None  # of the weights with which the server was last seen to answer
         self.number: int | None = None
@@ -94,9 +94,9 @@ class Serving:
         self._folder = Path(tempfile.mkdtemp(prefix="palaestra-served-"))
         self._clean = weakref.finalize(self, rmtree, self._folder, ignore_errors=True)
 
-    def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[Answer | PolicyError]:
+    def answers(self, prompts: Sequence[np.ndarray], seeds: Sequence[int]) -> list[SampledAnswer | PolicyError]:
         """An answer to each, by the weights that are here; asked again if the server went, or had others."""
-        found: list[Answer | PolicyError] = [GoneError("not asked") for _ in prompts]
+        found: list[SampledAnswer | PolicyError] = [GoneError("not asked") for _ in prompts]
         for _ in range(ATTEMPTS):
             again = [i for i, each in enumerate(found) if isinstance(each, GoneError | AbsentError)]
             if not again:
@@ -118,9 +118,9 @@ class Serving:
             return False
 
     def _ask(self, prompts: Sequence[np.ndarray], seeds: Sequence[int], *, probing: bool = False) -> list[Any]:
-        """An `Answer` or a ServerError for each."""
+        """An `SampledAnswer` or a ServerError for each."""
         assert self.client is not None
-        lm, model = self.lm, Named(self.served_name or "", self._adapter(self.digest) if self.adapting else None)
+        lm, model = self.lm, ServedModel(self.served_name or "", self._adapter(self.digest) if self.adapting else None)
         ends = [] if probing else [int(end) for end in lm._ends]
         tokens = PROBE_TOKENS if probing else lm.max_new_tokens
         calls = [
@@ -130,7 +130,9 @@ class Serving:
         most = lm.model.get_input_embeddings().weight.shape[0]
         return [self._read(answer, model, tokens, ends, most) for answer in self.client.ask_all(calls)]
 
-    def _read(self, answer: Any, model: Named, tokens: int, ends: Sequence[int], most: int) -> Answer | ServerError:
+    def _read(
+        self, answer: Any, model: ServedModel, tokens: int, ends: Sequence[int], most: int
+    ) -> SampledAnswer | ServerError:
         if isinstance(answer, ServerError):
             return answer
         try:
@@ -270,7 +272,9 @@ class Serving:
             base = str(folder)
             self.export(folder)
         self.served_name = self.served_name or "policy"
-        child = Child(base, model=self.served_name, log=self._folder / "server.log", rank=rank, options=self.engine)
+        child = ServerProcess(
+            base, model=self.served_name, log=self._folder / "server.log", rank=rank, options=self.engine
+        )
         client, began = self.connect(child.url), time.monotonic()
         while child.alive and time.monotonic() - began < LOADING:
             try:
@@ -304,9 +308,9 @@ class Serving:
         marks = {*self.lm.tokenizer.all_special_ids, *self.lm.tokenizer.added_tokens_decoder, *self.lm._ends}
         ids = np.setdiff1d(np.arange(self.lm.tokenizer.vocab_size, dtype=np.int32), list(marks))
         prompts = [rng.choice(ids, PROBE_TOKENS).astype(np.int32) for _ in range(PROBES)]
-        answers: list[Answer] = []
+        answers: list[SampledAnswer] = []
         for answer in self._ask(prompts, list(range(PROBES)), probing=True):
-            if not isinstance(answer, Answer):
+            if not isinstance(answer, SampledAnswer):
                 raise type(answer)(f"ServedPolicy {self.name!r}: {answer}")
             answers.append(answer)
         gap = self._gap(prompts, answers, self.lm.temperature)
@@ -327,7 +331,7 @@ class Serving:
             f"{gap:.2g} nats per token from those of the weights it was given (at most {limit:.2g}); {fix}"
         )
 
-    def _gap(self, prompts: Sequence[np.ndarray], answers: Sequence[Answer], temperature: float) -> float:
+    def _gap(self, prompts: Sequence[np.ndarray], answers: Sequence[SampledAnswer], temperature: float) -> float:
         """Mean |difference| of log-probabilities, in nats per token."""
         with torch.inference_mode():
             said = [answer.ids for answer in answers]

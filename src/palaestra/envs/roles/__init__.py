@@ -9,7 +9,7 @@ from palaestra.envs.roles.calls import Calls
 from palaestra.envs.roles.gui import Gui
 from palaestra.envs.roles.itinerary import Itinerary
 from palaestra.envs.roles.rooms import Rooms
-from palaestra.envs.roles.search import Search
+from palaestra.envs.roles.search import SearchEnv
 from palaestra.envs.roles.toolbox import Toolbox
 from palaestra.envs.roles.tools import CachedTool
 from palaestra.envs.roles.user import ModelUser, NeedyUser, SimulatedUser
@@ -22,7 +22,7 @@ __all__ = [
     "ModelUser",
     "NeedyUser",
     "Rooms",
-    "Search",
+    "SearchEnv",
     "SimulatedUser",
     "Toolbox",
 ]  # fmt: skip

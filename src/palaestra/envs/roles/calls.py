@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _CallsState:
     task: int
     called: list[int] = field(default_factory=list)
 
@@ -39,10 +39,10 @@ class Calls(NativeEnv):
         self.gold = [sorted(rng.permutation(tools)[:needed].tolist()) for _ in range(tasks)]
         self.choices = tuple(f"tool_{number}" for number in range(tools))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _CallsState]:
         """Draw a task."""
         task = int(self.rng.integers(self.tasks))
-        return f"task {task}", _State(task)
+        return f"task {task}", _CallsState(task)
 
     def look(self) -> dict[str, Observation]:
         """The task and the turn."""

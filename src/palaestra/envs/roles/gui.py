@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 NAMES = ("save", "open", "print", "close", "search", "share", "undo", "help", "send", "copy")
@@ -43,7 +43,7 @@ class Screen:
 
 
 @dataclass
-class _State:
+class _GuiState:
     screens: list[int]
     position: int = 0
     right: int = 0
@@ -113,10 +113,10 @@ class Gui(NativeEnv):
         options = {"click": tuple(placed), "type": WORDS, "scroll": DIRECTIONS}[kind]
         return Screen(placed, kind, options[rng.integers(len(options))])
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GuiState]:
         """Draw the screens of an episode."""
         chosen = self.rng.integers(len(self.screens), size=self.steps).tolist()
-        return f"gui:{'-'.join(map(str, chosen))}", _State(chosen)
+        return f"gui:{'-'.join(map(str, chosen))}", _GuiState(chosen)
 
     def look(self) -> dict[str, Observation]:
         """The screen, its boxes and the instruction."""

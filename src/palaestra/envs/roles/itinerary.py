@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.roles.tools import CachedTool
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 PLACES = ("museum", "tower", "garden", "market", "castle", "theatre")
@@ -44,7 +44,7 @@ def consistent(visit: Visit, hours: Sequence[int]) -> bool:
 
 
 @dataclass
-class _State:
+class _ItineraryState:
     seed: int
     wanted: tuple[str, ...]
     log: list[str] = field(default_factory=list)
@@ -91,11 +91,11 @@ class Itinerary(NativeEnv):
         visits = (f"visit {place} {hour}" for place in PLACES for hour in range(*DAY))
         self.moves = (*(f"hours {place}" for place in PLACES), *visits, "done") if choices else None
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ItineraryState]:
         """Draw the town and what is to be seen in it."""
         seed = int(self.rng.integers(1000))
         wanted = tuple(sorted(PLACES[i] for i in self.rng.permutation(len(PLACES))[: self.places]))
-        return f"itinerary:{seed}:{','.join(wanted)}", _State(seed, wanted)
+        return f"itinerary:{seed}:{','.join(wanted)}", _ItineraryState(seed, wanted)
 
     def look(self) -> dict[str, Observation]:
         """The wish, and what was said and answered so far."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 THINGS = ("lamp", "book", "coin", "shoe", "bell", "rope")
@@ -35,7 +35,7 @@ def verify(claim: str, rows: Sequence[str]) -> tuple[bool, bool]:
 
 
 @dataclass
-class _State:
+class _RoomsState:
     thing: str
     room: int
     log: list[str] = field(default_factory=list)
@@ -64,10 +64,10 @@ class Rooms(NativeEnv):
             raise InputError(f"Rooms: rooms={rooms} must be at least 2, turns={turns} at least 1")
         self.rooms, self.turns = rooms, turns
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _RoomsState]:
         """Hide a thing."""
         thing, room = THINGS[self.rng.integers(len(THINGS))], int(self.rng.integers(self.rooms))
-        return f"rooms:{thing}:{room}", _State(thing, room)
+        return f"rooms:{thing}:{room}", _RoomsState(thing, room)
 
     def look(self) -> dict[str, Observation]:
         """The task and what was seen, by turn."""

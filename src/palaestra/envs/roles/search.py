@@ -1,4 +1,4 @@
-"""`Search`: look up an invented fact, judge what was found, answer (ReSeek [180], on facts as in its FictionalHot).
+"""`SearchEnv`: look up an invented fact, judge what was found, answer (ReSeek [180], on facts as in its FictionalHot).
 
 After every search the agent must judge: `yes` lets it answer or search again, `no` makes it search again. Names are
 invented, so that nothing can be answered from memory. `palaestra.rewards.reseek_reward` scores the judgements.
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")
@@ -29,7 +29,7 @@ def overlap(text: str, gold: str) -> float:
 
 
 @dataclass
-class _State:
+class _SearchState:
     facts: dict[str, str]
     wanted: str
     mode: str = "search"
@@ -42,7 +42,7 @@ class _State:
 
 
 @ENVS.register("roles/search")
-class Search(NativeEnv):
+class SearchEnv(NativeEnv):
     """`seeker` says `search WORDS`, then `yes` or `no`, then `answer WORDS` or `search WORDS`.
 
     With chance `noise` a search brings another fact than the one asked for.
@@ -87,12 +87,12 @@ class Search(NativeEnv):
             *(f"search {name}" for name in names[::2]), "yes", "no", *(f"answer {name}" for name in names[1::2])
         )  # fmt: skip
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _SearchState]:
         """Invent facts, choose a question."""
         names = self.fixed or self._invent(self.rng)
         facts = dict(zip(names[::2], names[1::2], strict=True))
         wanted = names[2 * int(self.rng.integers(self.number))]
-        return f"search:{wanted}:{'-'.join(names)}", _State(facts, wanted)
+        return f"search:{wanted}:{'-'.join(names)}", _SearchState(facts, wanted)
 
     def _invent(self, rng: np.random.Generator) -> list[str]:
         names: list[str] = []

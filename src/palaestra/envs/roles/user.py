@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 NEEDS = {
@@ -113,7 +113,7 @@ def level(emotion: int) -> str:
 
 
 @dataclass
-class _State:
+class _UserState:
     profile: str
     emotion: int
     dialogue: list[str] = field(default_factory=list)
@@ -150,10 +150,10 @@ class SimulatedUser(NativeEnv):
         self.user: User = NeedyUser(user) if isinstance(user, str) else user
         self.turns, self.start, self.leaves = turns, start, leaves
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _UserState]:
         """Draw a profile; the user speaks first."""
         number = int(self.rng.integers(len(self.user.profiles)))
-        state = _State(self.user.profiles[number], self.start)
+        state = _UserState(self.user.profiles[number], self.start)
         state.dialogue.append(self.user.reply(state.profile, [], state.emotion))
         return f"user:{number}", state
 

@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """What one call came to: a value (None: not scored), or an error; never both. printed: what it printed."""
 
     value: Value = None
@@ -87,7 +87,7 @@ class Outcome:
 
 def run_program(
     source: str, function: str, arguments: Sequence[Any] = (), *, limits: Limits | None = None, screened: bool = True
-) -> Outcome:
+) -> CallOutcome:
     """Call a function of an untrusted program once; whatever it does becomes an outcome.
 
     Args:
@@ -114,7 +114,7 @@ def run_table(
     keys: Sequence[Hashable] | None = None,
     limits: Limits | None = None,
     screened: bool = True,
-) -> list[Outcome]:
+) -> list[CallOutcome]:
     """Call a function once for each list of arguments, each call in a process of its own.
 
     Args:
@@ -138,7 +138,7 @@ def run_table(
         findings = screen(source, function, parameters=given)
         if findings:
             problem = "screen: " + "; ".join(map(str, findings[:5]))
-            return [Outcome(error=problem)] * len(calls)
+            return [CallOutcome(error=problem)] * len(calls)
     if not calls:
         return []
     _, outcomes, rest = _run(_job(source, function, limits, keys is not None, screened), _rows(calls, keys), limits)
@@ -178,14 +178,16 @@ def _record(kind: str, text: str) -> bytes:
     return f"{kind}{len(text):15d}{text}".encode()  # JSON in ASCII: as many bytes as characters
 
 
-def _run(job: dict[str, Any], rows: Iterable[bytes], limits: Limits) -> tuple[dict[str, Any], list[Outcome], Outcome]:
+def _run(
+    job: dict[str, Any], rows: Iterable[bytes], limits: Limits
+) -> tuple[dict[str, Any], list[CallOutcome], CallOutcome]:
     """Run a worker to its end.
 
     Returns:
         Which layers hold, the outcome of each row, and the outcome of rows that are left if there are too few.
     """
     if sys.platform != "linux":
-        return {}, [], Outcome(error=UNLOCKED)
+        return {}, [], CallOutcome(error=UNLOCKED)
     with tempfile.TemporaryDirectory(prefix="palaestra-", ignore_cleanup_errors=True) as directory:
         scratch, asked, given = (Path(directory) / name for name in ("scratch", "calls", "answers"))
         scratch.mkdir(mode=0o700)
@@ -203,10 +205,10 @@ def _run(job: dict[str, Any], rows: Iterable[bytes], limits: Limits) -> tuple[di
             return _read_all(file, limits, end)
 
 
-def _read_all(file: BinaryIO, limits: Limits, end: str) -> tuple[dict[str, Any], list[Outcome], Outcome]:
+def _read_all(file: BinaryIO, limits: Limits, end: str) -> tuple[dict[str, Any], list[CallOutcome], CallOutcome]:
     """The worker's records, which it wrote itself but for what is in an answer."""
     header: dict[str, Any] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[CallOutcome] = []
     rest = f"sandbox: the worker ended early: {end}"
     while len(head := file.read(16)) == 16:
         kind, text = head[:1], file.read(int(head[1:]))
@@ -216,8 +218,8 @@ def _read_all(file: BinaryIO, limits: Limits, end: str) -> tuple[dict[str, Any],
         elif kind == b"e":
             rest = text.decode()
         else:
-            outcomes.append(_read(text, limits) if kind == b"a" else Outcome(error=text.decode()))
-    return header, outcomes, Outcome(error=rest)
+            outcomes.append(_read(text, limits) if kind == b"a" else CallOutcome(error=text.decode()))
+    return header, outcomes, CallOutcome(error=rest)
 
 
 def _wait(process: subprocess.Popen, answers: BinaryIO, limits: Limits) -> str:
@@ -248,18 +250,18 @@ def _harmless(text: str) -> str:
     return _CONTROL.sub(lambda sign: sign[0].encode("unicode_escape").decode(), clean(text))
 
 
-def _read(line: bytes, limits: Limits) -> Outcome:
+def _read(line: bytes, limits: Limits) -> CallOutcome:
     """An answer, trusted in nothing: the program may have made its process write anything."""
     try:
         value, error, printed = json.loads(line)
     except (ValueError, TypeError, RecursionError):
-        return Outcome(error="result: the answer is not one")
+        return CallOutcome(error="result: the answer is not one")
     printed = _harmless(printed)[: limits.printed] if isinstance(printed, str) else ""
     if error is not None:
-        return Outcome(error=_harmless(str(error))[:LONGEST_PROBLEM], printed=printed)
+        return CallOutcome(error=_harmless(str(error))[:LONGEST_PROBLEM], printed=printed)
     items = value if isinstance(value, list) else [value]
     if len(items) > limits.values or not all(item is None or type(item) is float for item in items):
-        return Outcome(error="result: not a number, None or a list of them", printed=printed)
+        return CallOutcome(error="result: not a number, None or a list of them", printed=printed)
     if not all(item is None or math.isfinite(item) for item in items):
-        return Outcome(error="result: NaN or infinite; return None where there is no score", printed=printed)
-    return Outcome(value, printed=printed)
+        return CallOutcome(error="result: NaN or infinite; return None where there is no score", printed=printed)
+    return CallOutcome(value, printed=printed)

@@ -34,7 +34,7 @@ _METHODS = {"__init__", "__post_init__", "__call__", "__len__", "__lt__", "__eq_
 
 
 @dataclass(frozen=True)
-class Finding:
+class ScreenFinding:
     """Something in a program that is not allowed, or missing from it."""
 
     line: int
@@ -44,7 +44,7 @@ class Finding:
         return f"line {self.line}: {self.what}"
 
 
-def screen(source: str, function: str, *, parameters: int | None = None) -> list[Finding]:
+def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
     """What is wrong with a program as text; empty if it may be run.
 
     Args:
@@ -54,12 +54,12 @@ def screen(source: str, function: str, *, parameters: int | None = None) -> list
     ["line 1: import of 'os' is not allowed; allowed are bisect, collections, ..., typing"]
     """
     if len(source) > LONGEST_SOURCE:
-        return [Finding(1, f"{len(source)} characters; the limit is {LONGEST_SOURCE}")]
+        return [ScreenFinding(1, f"{len(source)} characters; the limit is {LONGEST_SOURCE}")]
     try:
         tree = read(source)
     except SyntaxError as error:
-        return [Finding(error.lineno or 1, f"syntax error: {error.msg}")]
-    findings = [Finding(getattr(node, "lineno", 1), what) for node in ast.walk(tree) for what in _node(node)]
+        return [ScreenFinding(error.lineno or 1, f"syntax error: {error.msg}")]
+    findings = [ScreenFinding(getattr(node, "lineno", 1), what) for node in ast.walk(tree) for what in _node(node)]
     return sorted([*findings, *_signature(tree, function, parameters)], key=lambda finding: finding.line)
 
 
@@ -128,14 +128,16 @@ def _identifiers(node: ast.AST) -> Iterator[tuple[str, bool]]:
                 yield each, looked_up
 
 
-def _signature(tree: ast.Module, function: str, parameters: int | None) -> Iterator[Finding]:
+def _signature(tree: ast.Module, function: str, parameters: int | None) -> Iterator[ScreenFinding]:
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
     if not found:
         names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        yield Finding(1, f"there is no function {function!r} at the top level; it defines {names}")
+        yield ScreenFinding(1, f"there is no function {function!r} at the top level; it defines {names}")
         return
     arguments = found[-1].args
     positional = len(arguments.posonlyargs) + len(arguments.args)
     least = positional - len(arguments.defaults)
     if parameters is not None and not (least <= parameters and (positional >= parameters or arguments.vararg)):
-        yield Finding(found[-1].lineno, f"{function} takes {positional} arguments, but is called with {parameters}")
+        yield ScreenFinding(
+            found[-1].lineno, f"{function} takes {positional} arguments, but is called with {parameters}"
+        )

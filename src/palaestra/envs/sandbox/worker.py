@@ -34,7 +34,7 @@ FREE = 0.01
 """Seconds of CPU time of each child that do not count: its start and end take about 2 ms."""
 
 
-class Child:
+class RowProcess:
     """A forked process that answers the calls of one key.
 
     Attributes:
@@ -176,7 +176,7 @@ def serve(job: dict[str, Any], run: Any) -> None:
     """Answer the calls, each key in a child of its own."""
     limits = job["limits"]
     cpu, output, longest = limits["cpu"], limits["output"], job["longest"]
-    child: Child | None = None
+    child: RowProcess | None = None
     dead: str | None = None
     deaths, spent, written = 0, 0.0, 0
     while head := read(16):
@@ -193,7 +193,7 @@ def serve(job: dict[str, Any], run: Any) -> None:
             break
         answer = None
         if spent < cpu:
-            child = child or Child(run, cpu - spent)
+            child = child or RowProcess(run, cpu - spent)
             answer = child.call(size, limits["wall"])
         else:  # the calls before used it up
             os.lseek(0, size, os.SEEK_CUR)

@@ -9,27 +9,44 @@
     pythonic    [NAME(KEY=VALUE), …]                                              Llama 4
     auto        whichever of these the text looks like
 
-A reader never raises: what cannot be read is `Said.error`, "kind: why", with kind one of `FAULTS`. Left out: calls that
-are streamed, and repair of JSON.
+A reader never raises: what cannot be read is `ParsedAnswer.error`, "kind: why", with kind one of `FAULTS`. Left out:
+calls that are streamed, and repair of JSON.
 """
 
-from palaestra.envs.tool_calls.base import (
+from palaestra.envs.tool_calls.formats import (
     FAULTS,
     FORMATS,
     Call,
     FaultError,
     Format,
-    Said,
+    ParsedAnswer,
     Schemas,
     check,
     parse,
     to_json,
     write,
 )
-from palaestra.envs.tool_calls.in_json import Auto, Hermes, Json, Llama, Mistral, Pythonic
+from palaestra.envs.tool_calls.in_json import Auto, Hermes, Json, LlamaFormat, Mistral, Pythonic
 from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 __all__ = [
-    "FAULTS", "FORMATS", "Auto", "Call", "FaultError", "Format", "Hermes", "Invoke", "Json", "Llama", "Mistral",
-    "Pythonic", "Said", "Schemas", "Xml", "check", "parse", "to_json", "write",
+    "FAULTS",
+    "FORMATS",
+    "Auto",
+    "Call",
+    "FaultError",
+    "Format",
+    "Hermes",
+    "Invoke",
+    "Json",
+    "LlamaFormat",
+    "Mistral",
+    "ParsedAnswer",
+    "Pythonic",
+    "Schemas",
+    "Xml",
+    "check",
+    "parse",
+    "to_json",
+    "write",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 from palaestra.algebra.turns import clean
 from palaestra.envs.sandbox import read
-from palaestra.envs.tool_calls.base import FORMATS, Call, FaultError, Format, Schemas, short
+from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, short
 from palaestra.envs.tool_calls.in_marks import Invoke, Xml
 
 
@@ -48,7 +48,7 @@ class Hermes(Format):
 
 
 @FORMATS.register("llama")
-class Llama(Format):
+class LlamaFormat(Format):
     """Llama 3: objects with "parameters", several with ; between them, or a call as Python writes it."""
 
     TAG = "<|python_tag|>"
@@ -147,12 +147,12 @@ class Auto(Format):
             return Hermes().find(text, tools)
         if Mistral.TAG in text:
             return Mistral().find(text, tools)
-        if Llama.TAG in text:
-            return Llama().find(text, tools)
+        if LlamaFormat.TAG in text:
+            return LlamaFormat().find(text, tools)
         if re.match(r"\s*\[\s*[\w.]+\(", text):
             return Pythonic().find(text, tools)
         if re.search(r"\}\s*;\s*\{", text):
-            return Llama().find(text, tools)
+            return LlamaFormat().find(text, tools)
         return Json().find(text, tools)
 
     def write(self, calls: Sequence[Call]) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from palaestra.envs.tool_calls.base import FORMATS, Call, FaultError, Format, Schemas, function_of, short
+from palaestra.envs.tool_calls.formats import FORMATS, Call, FaultError, Format, Schemas, function_of, short
 
 
 class _Marked(Format):

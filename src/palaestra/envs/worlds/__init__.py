@@ -12,7 +12,7 @@ from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.beach import Beach
 from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
-from palaestra.envs.worlds.codes import Codes
+from palaestra.envs.worlds.codes import CodesEnv
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
 from palaestra.envs.worlds.cups import Cups
@@ -36,7 +36,7 @@ from palaestra.envs.worlds.investigation import Investigation
 from palaestra.envs.worlds.jobs import Jobs
 from palaestra.envs.worlds.judging import Judging
 from palaestra.envs.worlds.kitchen import Kitchen
-from palaestra.envs.worlds.layers import Layers
+from palaestra.envs.worlds.layers import LayersEnv
 from palaestra.envs.worlds.levels import Levels
 from palaestra.envs.worlds.lock import Lock
 from palaestra.envs.worlds.lookup import Lookup
@@ -46,7 +46,7 @@ from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
-from palaestra.envs.worlds.parts import Call, Hops, Plan, Pointing
+from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.queue import Queue
@@ -78,9 +78,8 @@ __all__ = [
     "Belief",
     "Bertrand",
     "Brink",
-    "Call",
     "Cases",
-    "Codes",
+    "CodesEnv",
     "Corridor",
     "Craft",
     "Cups",
@@ -107,7 +106,7 @@ __all__ = [
     "Jobs",
     "Judging",
     "Kitchen",
-    "Layers",
+    "LayersEnv",
     "Levels",
     "Lock",
     "Lookup",
@@ -118,7 +117,8 @@ __all__ = [
     "Papers",
     "Partner",
     "Persuasion",
-    "Plan",
+    "PickCall",
+    "PlanDetails",
     "Pointing",
     "Proactive",
     "Queue",

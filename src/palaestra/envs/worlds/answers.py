@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _AnswersState:
     task: int
     wording: int = 0
     over: bool = False
@@ -59,11 +59,11 @@ class Answers(NativeEnv):
             self.right[task, rng.permutation(answers)[: counts[task % len(counts)]]] = True
         self.choices = tuple(f"answer {number}" for number in range(answers))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _AnswersState]:
         """Draw a task."""
         task = int(self.rng.integers(self.tasks))
         wording = int(self.rng.integers(self.wordings)) if self.wordings > 1 else 0
-        return f"task {task}", _State(task, wording)
+        return f"task {task}", _AnswersState(task, wording)
 
     def look(self) -> dict[str, Observation]:
         """The number of the task."""
@@ -115,8 +115,10 @@ def corrector(
     *, keeps: float = 0.9, flags: float = 0.8, corrects: float = 0.6, spoils: float = 0.3, seed: int = 0,
     tasks: int = 8, answers: int = 8, draw: int = 0,
 ) -> Callable[[pl.DataFrame], pl.DataFrame]:  # fmt: skip
-    """A domain judge of answers to an env of these options, for `reflux`: it keeps right ones and flags wrong ones with
-    these chances; what it flags it corrects rightly with `corrects`, or `spoils` if it was right, else to a wrong one.
+    """A domain judge of answers to an env of these options, for `corrected_actions`.
+
+    It keeps right answers and flags wrong ones with these chances. What it flags it corrects rightly with chance
+    `corrects`, or `spoils` if it was right, else it names a wrong answer.
     """
     truth = Answers(tasks=tasks, answers=answers, draw=draw).right.argmax(axis=1)
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _ArmsState:
     over: bool = False
 
 
@@ -39,9 +39,9 @@ class Arms(NativeEnv):
         self.facts = dict.fromkeys(self.shows, float)
         self.choices = tuple(f"arm {number}" for number in range(len(self.pays)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ArmsState]:
         """Always the same."""
-        return "arms", _State()
+        return "arms", _ArmsState()
 
     def look(self) -> dict[str, Observation]:
         """Nothing to see."""

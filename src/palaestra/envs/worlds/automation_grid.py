@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 LEVELS = ("L1", "L2", "L3", "L4")
@@ -27,7 +27,7 @@ Cell = tuple[int, int]
 
 
 @dataclass
-class _State:
+class _AutomationGridState:
     level: str
     blocked: frozenset[Cell]
     at: Cell
@@ -54,7 +54,7 @@ class AutomationGrid(NativeEnv):
             if level not in LEVELS:
                 raise InputError(f"AutomationGrid: no level {level!r}{nearest(level, LEVELS)}")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _AutomationGridState]:
         """Draw the level and a grid in which everything can be reached."""
         level = self.levels[int(self.rng.integers(len(self.levels)))]
         cells = [(x, y) for x in range(SIZE) for y in range(SIZE)]
@@ -64,7 +64,9 @@ class AutomationGrid(NativeEnv):
             way, detour = shortest(start, goal, blocked), shortest(start, key, blocked)
             if way and detour and shortest(key, goal, blocked):
                 break
-        state = _State(level, blocked, start, goal, key if level == "L4" else None, way if level == "L1" else [])
+        state = _AutomationGridState(
+            level, blocked, start, goal, key if level == "L4" else None, way if level == "L1" else []
+        )
         return f"{level}:{_cells(drawn)}", state
 
     def look(self) -> dict[str, Observation]:

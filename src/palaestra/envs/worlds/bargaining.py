@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import bargaining_fairness, bargaining_share
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.envs.worlds.speech import ask, spoken
 from palaestra.errors import InputError
 
@@ -23,7 +23,7 @@ DISCOUNTS = (0.8, 0.9, 0.95, 1.0)
 
 
 @dataclass
-class _State:
+class _BargainingState:
     discounts: tuple[float, float]
     round: int = 1
     offer: int | None = None  # what the proposer of this round wants to keep
@@ -70,10 +70,10 @@ class Bargaining(NativeEnv):
         self.shares = [number / (offers - 1) for number in range(offers)]
         self.moves = (*(f"keep {100 * share:g}" for share in self.shares), "accept", "reject")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _BargainingState]:
         """Draw the discounts if they are to be drawn."""
         d1, d2 = self.discounts or tuple(float(d) for d in self.rng.choice(DISCOUNTS, 2))
-        return f"bargaining:{self.rounds}:{d1:g}:{d2:g}", _State((d1, d2))
+        return f"bargaining:{self.rounds}:{d1:g}:{d2:g}", _BargainingState((d1, d2))
 
     def look(self) -> dict[str, Observation]:
         """The proposer, or whoever has to answer."""

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.objectives import beach_capacity
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _BeachState:
     over: bool = False
 
 
@@ -35,9 +35,9 @@ class Beach(NativeEnv):
         self.agents = tuple(f"person_{number}" for number in range(people))
         self.psi, self.choices = psi, tuple(f"section {number}" for number in range(sections))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _BeachState]:
         """Always the same."""
-        return "beach", _State()
+        return "beach", _BeachState()
 
     def look(self) -> dict[str, Observation]:
         """Who one is."""

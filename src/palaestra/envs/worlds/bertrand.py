@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import (
     bertrand_nash_price,
     collusion_index,
@@ -21,6 +20,7 @@ from palaestra.envs.worlds.exact.economics import (
     logit_monopoly_price,
     logit_nash_price,
 )
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 

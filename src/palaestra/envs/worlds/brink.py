@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("wait", "try")
 
 
 @dataclass
-class _State:
+class _BrinkState:
     steps: int = 0
     over: bool = False
 
@@ -36,9 +36,9 @@ class Brink(NativeEnv):
             raise InputError(f"Brink: {near=} and {luck=} must be in [0, 1], {horizon=} at least 1")
         self.near, self.luck, self.horizon = near, luck, horizon
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _BrinkState]:
         """Nearly there."""
-        return "brink", _State()
+        return "brink", _BrinkState()
 
     def look(self) -> dict[str, Observation]:
         """Always the same."""

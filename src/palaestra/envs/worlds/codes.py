@@ -1,25 +1,28 @@
-"""`Codes`: a new code in every episode, shown sign by sign; copying it leads to its end. Nothing is paid on the way."""
+"""`CodesEnv`:
+
+a new code in every episode, shown sign by sign; copying it leads to its end. Nothing is paid on the way.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _CodesState:
     code: tuple[int, ...]
     depth: int = 0
     steps: int = 0
 
 
 @ENVS.register("native/codes")
-class Codes(NativeEnv):
+class CodesEnv(NativeEnv):
     """The right sign leads one deeper, a wrong one nowhere; the end of a code of `length` pays `pays`.
 
     Episodes share no path, but they share depths. facts: depth, after the step.
@@ -34,10 +37,10 @@ class Codes(NativeEnv):
         self.length, self.horizon, self.pays = length, horizon, float(pays)
         self.choices = tuple(f"sign {number}" for number in range(signs))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _CodesState]:
         """Draw a code."""
         code = self.rng.integers(len(self.choices), size=self.length).tolist()
-        return f"code {'-'.join(map(str, code))}", _State(tuple(code))
+        return f"code {'-'.join(map(str, code))}", _CodesState(tuple(code))
 
     def look(self) -> dict[str, Observation]:
         """The depth, and the sign that is wanted."""

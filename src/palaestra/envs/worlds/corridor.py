@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("left", "right", "wait")
 
 
 @dataclass
-class _State:
+class _CorridorState:
     cell: int
     key: bool = False
     opened: bool = False
@@ -37,9 +37,9 @@ class Corridor(NativeEnv):
             raise InputError(f"Corridor: cells={cells} must be at least 2 and horizon={horizon} at least 1")
         self.cells, self.horizon = cells, horizon
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _CorridorState]:
         """Always in the middle."""
-        return "corridor", _State(self.cells // 2)
+        return "corridor", _CorridorState(self.cells // 2)
 
     def look(self) -> dict[str, Observation]:
         """The cell, and whether the key is in hand."""

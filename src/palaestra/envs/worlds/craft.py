@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from palaestra.algebra.archive import Entry, KnowledgeGraph
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 NEEDED = {"wood": 4, "stone": 3, "iron": 2, "diamond": 1}
@@ -39,7 +39,7 @@ class _Mind:
 
 
 @dataclass
-class _State:
+class _CraftState:
     deposits: dict[Cell, str]
     minds: dict[str, _Mind]
     step: int = 0
@@ -87,7 +87,7 @@ class Craft(NativeEnv):
         self.remember = remember
         self.agents = tuple(f"agent-{number}" for number in range(1, agents + 1))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _CraftState]:
         """Deposits and places at random."""
         cells = self.rng.permutation(self.n * self.n)
         kinds = [kind for kind, count in DEPOSITS.items() for _ in range(count)]
@@ -97,7 +97,7 @@ class Craft(NativeEnv):
             agent: _Mind(place, np.zeros((self.n, self.n), bool))
             for agent, place in zip(self.agents, places, strict=True)
         }
-        state = _State(deposits, minds)
+        state = _CraftState(deposits, minds)
         for mind in minds.values():
             self._see(state, mind)
         return f"craft:{int(self.rng.integers(2**40))}", state
@@ -112,7 +112,7 @@ class Craft(NativeEnv):
             shown[agent] = Observation(text, choices=KINDS)
         return shown
 
-    def _see(self, state: _State, mind: _Mind) -> tuple[list[tuple[Cell, str | None]], list[Cell]]:
+    def _see(self, state: _CraftState, mind: _Mind) -> tuple[list[tuple[Cell, str | None]], list[Cell]]:
         """Look around: finds and what is gone; and which cells were new."""
         (row, column), far = mind.place, self.view
         rows, columns = slice(max(row - far, 0), row + far + 1), slice(max(column - far, 0), column + far + 1)

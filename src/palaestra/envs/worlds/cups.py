@@ -27,24 +27,24 @@ PATTER = ("look", "now", "here", "slowly", "watch", "again")
 class Cups(TaskEnv):
     """Where is the ball? `c ab de / be / ad ac`: it starts under c, then a and b are swapped, d and e, and so on.
 
-    The parts of the question are its pages, each of 1 to `swaps` swaps and up to `patter` words that mean nothing; the
+    The parts of the question are its pages, each of 1 to `swaps` swaps and up to `filler` words that mean nothing; the
     first says where the ball is. The last word of an answer counts, so that one may note where the ball is after each
     page. cups: 3 to 26.
     """
 
-    def __init__(self, *, cups: int = 5, pages: int = 6, swaps: int = 1, patter: int = 2) -> None:
-        if not 3 <= cups <= 26 or pages < 1 or swaps < 1 or patter < 0:
+    def __init__(self, *, cups: int = 5, pages: int = 6, swaps: int = 1, filler: int = 2) -> None:
+        if not 3 <= cups <= 26 or pages < 1 or swaps < 1 or filler < 0:
             raise InputError(
-                f"Cups: 3 <= cups={cups} <= 26, pages={pages} and swaps={swaps} of at least 1, patter={patter} of 0"
+                f"Cups: 3 <= cups={cups} <= 26, pages={pages} and swaps={swaps} of at least 1, filler={filler} of 0"
             )
-        self.pages, self.swaps, self.patter = pages, swaps, patter
+        self.pages, self.swaps, self.filler = pages, swaps, filler
         self.cups = string.ascii_lowercase[:cups]
         self.pairs = ["".join(pair) for pair in itertools.combinations(self.cups, 2)]
 
     def draw(self, seed: int) -> Task:
         """Pages of swaps that are drawn from `seed`."""
         # all luck at once: a call for each number costs more than the rest of the episode
-        luck = iter(np.random.default_rng(seed).random(1 + self.pages * (2 + self.swaps + 2 * self.patter)).tolist())
+        luck = iter(np.random.default_rng(seed).random(1 + self.pages * (2 + self.swaps + 2 * self.filler)).tolist())
 
         def one_of(choices: Sequence[Any]) -> Any:
             return choices[int(next(luck) * len(choices))]
@@ -53,7 +53,7 @@ class Cups(TaskEnv):
         for _ in range(self.pages):
             pages.append([one_of(self.pairs) for _ in range(one_of(range(self.swaps)) + 1)])
             words = list(pages[-1])
-            for _ in range(one_of(range(self.patter + 1))):
+            for _ in range(one_of(range(self.filler + 1))):
                 words.insert(one_of(range(len(words) + 1)), one_of(PATTER))
             texts.append(" ".join(words))
         parts = (f"{start} {texts[0]}", *texts[1:])

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _DenoiseState:
     x: float
     step: int = 0
 
@@ -37,10 +37,10 @@ class Denoise(NativeEnv):
         self.steps, self.noise, self.push = steps, float(noise), float(push)
         self.choices = ("down", "as it is", "up")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _DenoiseState]:
         """Noise; drawn anew for every episode of a group, which begin alike otherwise."""
         start = float(self.rng.normal())
-        return f"denoise {start!r}", _State(start)
+        return f"denoise {start!r}", _DenoiseState(start)
 
     def look(self) -> dict[str, Observation]:
         """The step, and about where x is."""

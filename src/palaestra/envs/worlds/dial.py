@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("down", "up", "let go")
 
 
 @dataclass
-class _State:
+class _DialState:
     place: int = 0
     steps: int = 0
     over: bool = False
@@ -36,9 +36,9 @@ class Dial(NativeEnv):
             raise InputError(f"Dial: target={target} and horizon={horizon} must be at least 1")
         self.target, self.horizon = target, horizon
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _DialState]:
         """At 0."""
-        return "dial", _State()
+        return "dial", _DialState()
 
     def look(self) -> dict[str, Observation]:
         """Where it points."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("cooperate", "defect")
@@ -16,7 +16,7 @@ PLAYERS = ("first", "second")
 
 
 @dataclass
-class _State:
+class _DilemmaState:
     round: int = 0
     last: tuple[int, int] | None = None
 
@@ -38,9 +38,9 @@ class Dilemma(NativeEnv):
                              f"scale={scale} above 0")  # fmt: skip
         self.rounds, self.payoffs = rounds, tuple(float(each) / scale for each in payoffs)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _DilemmaState]:
         """Nothing done."""
-        return "dilemma", _State()
+        return "dilemma", _DilemmaState()
 
     def look(self) -> dict[str, Observation]:
         """One's own move and the other's, of the last round."""

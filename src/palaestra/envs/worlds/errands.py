@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 Replan = Literal["chosen", "never", "on_failure", "after_each"]
@@ -26,7 +26,7 @@ EXPERTS = ((0.95, 0.45, 0.3), (0.3, 0.9, 0.5), (0.2, 0.3, 0.85))
 
 
 @dataclass
-class _State:
+class _ErrandsState:
     done: int = 0
     steps: int = 0
     stale: bool = False
@@ -84,9 +84,9 @@ class Errands(NativeEnv):
         self.agents = (("manager",) if replan == "chosen" else ()) + (("router",) if len(experts) else ())
         self.routes = tuple(f"expert {number}" for number in range(len(experts)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ErrandsState]:
         """A fresh plan."""
-        state = _State(kind=self._kind())
+        state = _ErrandsState(kind=self._kind())
         state.turn = "manager" if self.replan == "chosen" else "router"
         return f"errands:{int(self.rng.integers(2**40))}", state
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 @dataclass
-class _State:
+class _ExamState:
     first: int
     second: int
     over: bool = False
@@ -40,10 +40,10 @@ class Exam(NativeEnv):
         digits = [str(number) for number in range(2 * largest + 1)]
         self.choices = (*digits, *WORDS[: len(digits)], " ".join(digits))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ExamState]:
         """Draw a sum."""
         first, second = (int(number) for number in self.rng.integers(self.largest + 1, size=2))
-        return f"{first} + {second}", _State(first, second)
+        return f"{first} + {second}", _ExamState(first, second)
 
     def look(self) -> dict[str, Observation]:
         """The sum."""

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
-from palaestra.envs.worlds.exact.design import MODELS, Belief, gains, prior
+from palaestra.envs.worlds.exact.design import MODELS, ParticleBelief, gains, prior
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 
 @dataclass
-class _State:
+class _ExperimentState:
     truth: np.ndarray
-    belief: Belief
+    belief: ParticleBelief
     asked: list[int]  # designs that will be asked about
     done: list[tuple[int | None, float]] = field(default_factory=list)  # None: no experiment was named
     answers: list[float | None] = field(default_factory=list)
@@ -72,11 +72,11 @@ class Experiment(NativeEnv):
         spread = [self.model.mean(self.prior.theta, design).std() for design in self.model.designs]
         self.unit = float(max(np.mean(spread), 1e-9))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ExperimentState]:
         """Draw the truth (one of the particles) and the questions."""
         truth = int(self.rng.integers(len(self.prior.theta)))
         asked = [int(number) for number in self.rng.integers(len(self.moves), size=self.questions)]
-        return f"experiment:{self.name}:{truth}", _State(self.prior.theta[truth], self.prior, asked)
+        return f"experiment:{self.name}:{truth}", _ExperimentState(self.prior.theta[truth], self.prior, asked)
 
     def look(self) -> dict[str, Observation]:
         """All that was tried and seen; as numbers: how many experiments are left, posterior means and SDs."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "pick up": None, "drop": None}
 
 
 @dataclass
-class _State:
+class _FetchState:
     cell: tuple[int, int]
     key: bool = False
     opened: bool = False
@@ -44,10 +44,10 @@ class Fetch(NativeEnv):
         between = _steps(self.key, self.door)
         self.longest = 2 * (side - 1) + 1 + between  # from the corner that is farthest from the key
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _FetchState]:
         """Draw a cell."""
         row, column = self.rng.integers(self.side, size=2).tolist()
-        return f"fetch from row {row} column {column}", _State((row, column))
+        return f"fetch from row {row} column {column}", _FetchState((row, column))
 
     def look(self) -> dict[str, Observation]:
         """Where the hand is, and what it holds."""

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 PHASES = 3
 
 
 @dataclass
-class _State:
+class _FilmState:
     cell: int = 0
     steps: int = 0
 
@@ -36,9 +36,9 @@ class Film(NativeEnv):
             raise InputError(f"Film: {cells=} >= {PHASES}, {horizon=} >= 1, {features=} >= {2 * PHASES}, {noise=} >= 0")
         self.cells, self.horizon, self.features, self.noise = cells, horizon, features, float(noise)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _FilmState]:
         """At the left."""
-        return "film", _State()
+        return "film", _FilmState()
 
     def look(self) -> dict[str, Observation]:
         """The cell."""
@@ -63,5 +63,5 @@ class Film(NativeEnv):
 
 
 def demonstrator() -> Callable[[Any], str]:
-    """Walks right: a teacher."""
+    """Scripted policy that always walks right."""
     return lambda request: "right"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.envs.facts import facts_of
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.networks import PROBLEMS, Answer, diameter, network, score
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 GOALS = {
@@ -31,7 +31,7 @@ GOALS = {
 
 
 @dataclass
-class _State:
+class _GraphGameState:
     adjacent: np.ndarray
     rounds: int
     heard: list[list[dict[int, str]]] = field(default_factory=list)  # by round and agent: sender -> message
@@ -88,12 +88,12 @@ class GraphGame(NativeEnv):
         }.get(problem, ("no", "yes"))
         self.said = tuple(f"say {word}" for word in range(words or 0))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GraphGameState]:
         """Draw the graph."""
         seed = int(self.rng.integers(2**31 if self.graphs is None else self.graphs))
         adjacent = network(self.family, len(self.agents), seed)
         name = f"{self.problem}:{self.family}:{len(self.agents)}"
-        return name if self.family == "ring" else f"{name}:{seed}", _State(adjacent, self._rounds_of(adjacent))
+        return name if self.family == "ring" else f"{name}:{seed}", _GraphGameState(adjacent, self._rounds_of(adjacent))
 
     def _rounds_of(self, adjacent: np.ndarray) -> int:
         if self.rounds is not None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Env, Observation
+from palaestra.envs.protocol import Env, Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.change import change_score
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.envs.worlds.two_phase import TwoPhase
 from palaestra.errors import InputError, nearest
 
@@ -52,7 +52,7 @@ def draw_rules(rng: np.random.Generator, size: int = 6) -> Rules:
 
 
 @dataclass
-class _State:
+class _GridWorldState:
     place: np.ndarray
     time: int
     rules: Rules
@@ -82,11 +82,11 @@ class GridWorld(NativeEnv):
             raise InputError(f"GridWorld: size={size} must be at least 2, worlds={worlds} at least 1, or None")
         self.size, self.worlds = size, worlds
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the rules and a place."""
         number = int(self.rng.integers(2**31 if self.worlds is None else self.worlds))
         rules = draw_rules(np.random.default_rng(number), self.size)
-        return f"grid:{self.size}:{number}", _State(np.zeros(2, int), 0, rules)
+        return f"grid:{self.size}:{number}", _GridWorldState(np.zeros(2, int), 0, rules)
 
     def look(self) -> dict[str, Observation]:
         """Place and time (time modulo 10, which all winds divide)."""
@@ -123,9 +123,9 @@ class _Test(GridWorld):
         super().__init__(rules.size)
         self.rules = rules
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GridWorldState]:
         place = self.rng.integers(self.size, size=2)
-        return "test", _State(place, int(self.rng.integers(10)), self.rules)
+        return "test", _GridWorldState(place, int(self.rng.integers(10)), self.rules)
 
     def _end(self, score: float) -> tuple[dict[str, float], dict[str, Any]]:
         self.state.over = True
@@ -135,7 +135,7 @@ class _Test(GridWorld):
 class MaskedFrame(_Test):
     """Some frames of random play, the last one hidden: which of four places is it? 1 if right, else 0."""
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frames and the options."""
         task, state = super().begin()
         frames = []
@@ -170,7 +170,7 @@ _AROUND = np.array([[x, y] for x in (-2, -1, 0, 1, 2) for y in (-2, -1, 0, 1, 2)
 class Planning(_Test):
     """Reach the goal within 4 × size steps: 1 as soon as it is reached, else 0."""
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GridWorldState]:
         """Draw a goal elsewhere."""
         task, state = super().begin()
         while state.goal is None or (state.goal == state.place).all():
@@ -193,7 +193,7 @@ class Planning(_Test):
 class ChangeDetection(_Test):
     """At some frame between 10 and 30 the controls change; say `changed` as soon as they have: pays `change_score`."""
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GridWorldState]:
         """Draw the frame of change."""
         task, state = super().begin()
         state.time, state.right = 0, int(self.rng.integers(10, 31))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 SIZE = (100.0, 100.0)
@@ -18,7 +18,7 @@ SIDES = (0.1, 0.2, 0.4, 0.8)
 
 
 @dataclass
-class _State:
+class _GroundingState:
     screen: int
     over: bool = False
 
@@ -47,10 +47,10 @@ class Grounding(NativeEnv):
             _box(self.centres[rng.integers(len(self.centres))], SIDES[rng.integers(2)]) for _ in range(screens)
         ]
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GroundingState]:
         """Draw a screen."""
         screen = int(self.rng.integers(len(self.targets)))
-        return f"screen {screen}", _State(screen)
+        return f"screen {screen}", _GroundingState(screen)
 
     def look(self) -> dict[str, Observation]:
         """Which screen."""

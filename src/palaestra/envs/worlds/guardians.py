@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 DEFENDERS = ("defender_0", "defender_1", "defender_2")
@@ -19,7 +19,7 @@ VOTES = ("comply", "refuse")
 
 
 @dataclass
-class _State:
+class _GuardiansState:
     attacked: bool
     kind: int | None = None
     over: bool = False
@@ -42,10 +42,10 @@ class Guardians(NativeEnv):
             raise InputError(f"Guardians: kinds={kinds} must be at least 1")
         self.attacks = tuple(f"attack {number}" for number in range(kinds))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _GuardiansState]:
         """Harmless or not."""
         attacked = bool(self.rng.integers(2))
-        return ("attack" if attacked else "harmless"), _State(attacked)
+        return ("attack" if attacked else "harmless"), _GuardiansState(attacked)
 
     def look(self) -> dict[str, Observation]:
         """The attacker chooses first, if there is an attack; then all defenders see the request."""

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "wait": (0, 0)}
@@ -22,7 +22,7 @@ Cell = tuple[int, int]
 
 
 @dataclass
-class _State:
+class _HalvesState:
     rows: list[str]
     maps: dict[str, list[str]]
     far: dict[Cell, int]
@@ -84,7 +84,7 @@ class Halves(NativeEnv):
         self.horizon = 4 * n if horizon is None else horizon
         self.agents: tuple[str, ...] = ("a", "b") if condition == "joint" else ("a",)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _HalvesState]:
         """A maze whose goal can be reached, and not too soon; every cell but these two is hidden from one of them."""
         while True:
             walls = self.rng.random((self.n, self.n)) < self.density
@@ -101,7 +101,7 @@ class Halves(NativeEnv):
         if self.condition != "joint":
             maps = {"a": ["/".join(rows)] if self.condition == "solo" else halves}
         number = int.from_bytes(np.packbits(np.append(walls, seen)).tobytes(), "big")
-        return f"halves:{start}:{goal}:{number:x}", _State(rows, maps, far, start, goal)
+        return f"halves:{start}:{goal}:{number:x}", _HalvesState(rows, maps, far, start, goal)
 
     def _at(self, cell: Cell) -> np.ndarray:
         found = np.zeros((self.n, self.n), bool)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _InquiryState:
     number: int
     known: int = 0
     asked: int = 0
@@ -56,10 +56,10 @@ class Inquiry(NativeEnv):
         self.early, self.values, self.doubt = early, values, doubt
         self.choices = (*(f"ask {k}" for k in range(questions)), *(f"say {n}" for n in range(2**bits)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _InquiryState]:
         """Draw the number."""
         number = int(self.rng.integers(2**self.bits))
-        return f"number {number}", _State(number)
+        return f"number {number}", _InquiryState(number)
 
     def _answers(self) -> np.ndarray:
         """bool[choices]: answers that fit."""

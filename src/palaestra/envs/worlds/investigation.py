@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.investigation import Question, incident, questions, right_answer
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 ROWS, WORK, LONGEST_QUERY, LONGEST_VALUE = 15, 200_000, 10_000, 1000
@@ -24,7 +24,7 @@ SCHEMA = "alerts(alert, day), evidence(alert, kind, entity)"
 
 
 @dataclass
-class _State:
+class _InvestigationState:
     number: int
     question: Question
     log: list[str] = field(default_factory=list)
@@ -72,14 +72,16 @@ class Investigation(NativeEnv):
         self.incidents = incidents
         self._store: tuple[int, sqlite3.Connection] | None = None
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _InvestigationState]:
         """Draw the incident and the question."""
         number = int(self.rng.integers(2**31 if self.incidents is None else self.incidents))
         while not (asked := self._questions(number)):  # a small one can have nothing to ask
             number += 1
         choice = int(self.rng.integers(len(asked)))
         question = asked[choice]
-        return f"investigation:{number}:{choice}", _State(number, question, found=[False] * len(question.solution))
+        return f"investigation:{number}:{choice}", _InvestigationState(
+            number, question, found=[False] * len(question.solution)
+        )
 
     def _questions(self, number: int) -> list[Question]:
         try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MILESTONES = ("libraries imported", "data loaded", "model built", "model trained", "model tested",
@@ -15,7 +15,7 @@ MILESTONES = ("libraries imported", "data loaded", "model built", "model trained
 
 
 @dataclass
-class _State:
+class _JobsState:
     over: bool = False
 
 
@@ -36,9 +36,9 @@ class Jobs(NativeEnv):
         self.seconds = float(seconds)
         self.choices = ("fast", "slow", *(f"broken {number}" for number in range(broken)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _JobsState]:
         """One task."""
-        return "job", _State()
+        return "job", _JobsState()
 
     def look(self) -> dict[str, Observation]:
         """Nothing but the task."""

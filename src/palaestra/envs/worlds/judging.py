@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 ACCURACY = ((0.95, 0.6), (0.6, 0.8))
@@ -19,7 +19,7 @@ WAYS = ("solve", "rubric", "tool", "guess")
 
 
 @dataclass
-class _State:
+class _JudgingState:
     kind: int
     label: int
     way: int | None = None
@@ -72,10 +72,10 @@ class Judging(NativeEnv):
         self.ways = WAYS[: len(table[0])]
         self.choices = (*self.ways, "A", "B", "both")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _JudgingState]:
         """Draw a kind of task, and which answer is better."""
         kind = int(self.rng.integers(len(self.accuracy)))
-        return f"kind {kind}", _State(kind, int(self.rng.integers(2)))
+        return f"kind {kind}", _JudgingState(kind, int(self.rng.integers(2)))
 
     def look(self) -> dict[str, Observation]:
         """The kind of the task, then what the chosen way shows."""

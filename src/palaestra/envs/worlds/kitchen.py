@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 PLACES = ("on the table", "in the hand", "in the fridge", "in the sink")
@@ -18,7 +18,7 @@ Things = dict[str, dict[str, str]]
 
 
 @dataclass
-class _State:
+class _KitchenState:
     things: Things
     goal: Things
     steps: int = 0
@@ -47,7 +47,7 @@ class Kitchen(NativeEnv):
         ]
         self.choices = tuple(f"make the {thing} be {value}" for thing, _, value in self.acts)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _KitchenState]:
         """Draw a task: every attribute differs from what is wanted."""
         number = int(self.rng.integers(self.tasks))
         start = {thing: {"place": PLACES[number % 4], "look": LOOKS[number // 4 % 4]} for thing in self.things}
@@ -55,7 +55,7 @@ class Kitchen(NativeEnv):
             thing: {"place": PLACES[(number + 2 + at) % 4], "look": LOOKS[(number // 4 + 1 + at) % 4]}
             for at, thing in enumerate(self.things)
         }
-        return f"kitchen {number}", _State(start, goal)
+        return f"kitchen {number}", _KitchenState(start, goal)
 
     def look(self) -> dict[str, Observation]:
         """State and goal in words."""

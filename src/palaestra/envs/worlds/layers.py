@@ -1,4 +1,4 @@
-"""`Layers`: ways through layers of places, some of the last of which are goals. Where single steps are judged."""
+"""`LayersEnv`: ways through layers of places, some of the last of which are goals. Where single steps are judged."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _LayersState:
     place: int
     step: int = 0
 
 
 @ENVS.register("native/layers")
-class Layers(NativeEnv):
+class LayersEnv(NativeEnv):
     """`steps` steps from place to place; reward 1 at the end in one of the goals, a share `goals` of the last layer.
 
     Where each of the `actions` leads from each of the `places` of a layer is drawn from `draw`, the same in every
@@ -49,10 +49,10 @@ class Layers(NativeEnv):
             ahead = (play[step] * q[step]).sum(axis=-1)
         return q
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _LayersState]:
         """Anywhere in the first layer."""
         place = int(self.rng.integers(len(self.goal)))
-        return f"from {place}", _State(place)
+        return f"from {place}", _LayersState(place)
 
     def look(self) -> dict[str, Observation]:
         """The step and the place."""

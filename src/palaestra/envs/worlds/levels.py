@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action
+from palaestra.envs.protocol import Action
 from palaestra.envs.registry import ENVS
 from palaestra.envs.tasks import Task, TaskEnv
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _LockState:
     lock: int
     turned: list[int | None] = field(default_factory=list)
 
@@ -47,10 +47,10 @@ class Lock(NativeEnv):
         self.right = np.random.default_rng(draw).integers(numbers, size=(locks, steps))
         self.choices = tuple(f"turn to {number}" for number in range(numbers))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _LockState]:
         """Draw a lock."""
         lock = int(self.rng.integers(self.locks))
-        return f"lock {lock}", _State(lock)
+        return f"lock {lock}", _LockState(lock)
 
     def look(self) -> dict[str, Observation]:
         """Which step of which lock."""

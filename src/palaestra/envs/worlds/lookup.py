@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 CHANCES = ((0.40, 0.42, 0.43, 0.45), (0.20, 0.23, 0.27, 0.30), (0.95, 0.05, 0.05, 0.05))
 
 
 @dataclass
-class _State:
+class _LookupState:
     searches: int | None = None
     over: bool = False
 
@@ -41,9 +41,9 @@ class Lookup(NativeEnv):
         names = [f"search {number} times" for number in range(self.most)]
         self.choices = (*names, *(f"strategy {number}" for number in range(self.strategies)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _LookupState]:
         """One task."""
-        return "lookup", _State()
+        return "lookup", _LookupState()
 
     def look(self) -> dict[str, Observation]:
         """How often it searched."""

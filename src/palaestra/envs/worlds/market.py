@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import optimal_welfare
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 SEARCHES = ("simple", "filtered", "optimal")
 
 
 @dataclass
-class _State:
+class _MarketState:
     menus: np.ndarray  # bool[sellers, items]
     amenity: np.ndarray  # bool[sellers]
     costs: np.ndarray  # list price of each seller per item
@@ -90,7 +90,7 @@ class Market(NativeEnv):
             *(f"pay {n + 1}" for n in range(self.proposals)),
         )
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _MarketState]:
         """Draw menus, prices, wishes and orders of arrival."""
         rng, sellers, customers = self.rng, len(self.sellers), len(self.customers)
         menus = rng.random((sellers, self.items)) < 0.7
@@ -99,7 +99,7 @@ class Market(NativeEnv):
         wishes = rng.random((customers, self.items)) < 0.5
         wishes[np.arange(customers), rng.integers(self.items, size=customers)] = True
         needs = rng.random(customers) < 0.5
-        state = _State(menus, amenity, costs, wishes, needs, [])
+        state = _MarketState(menus, amenity, costs, wishes, needs, [])
         meets = self._meets(state)
         for customer in range(customers):
             order = rng.permutation(sellers)
@@ -113,12 +113,12 @@ class Market(NativeEnv):
         facts = (*(x.tobytes() for x in (menus, amenity, costs, wishes, needs)), repr(state.heard).encode())
         return f"market:{hashlib.blake2b(b''.join(facts), digest_size=6).hexdigest()}", state
 
-    def _meets(self, state: _State) -> np.ndarray:
+    def _meets(self, state: _MarketState) -> np.ndarray:
         """bool[customers, sellers]: the seller has all items and the amenity."""
         items = (state.menus[None] | ~state.wishes[:, None]).all(axis=-1)
         return np.asarray(items & (state.amenity[None] | ~state.needs[:, None]))
 
-    def _worth(self, state: _State) -> np.ndarray:
+    def _worth(self, state: _MarketState) -> np.ndarray:
         """float64[customers]: of the wishes, twice their list prices; the list price of an item is 3."""
         return np.asarray(2 * 3.0 * state.wishes.sum(axis=1))
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, Observation, StepResult
+from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 from palaestra.rewards.shaping.mdp import Model
 
@@ -30,7 +30,7 @@ Cell = tuple[int, int]
 
 
 @dataclass
-class _State:
+class _MazeState:
     cell: Cell
     key: bool = False
     steps: int = 0
@@ -98,13 +98,13 @@ class Maze(NativeEnv):
                     front.append(near)
         return far
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _MazeState]:
         """At the start; sub-goals are drawn."""
         floor = [cell for cell, sign in self.signs.items() if sign != "#"]
         wrong = self.rng.random(len(self.beacons)) >= self.accuracy
         drawn = [floor[self.rng.integers(len(floor))] for _ in self.beacons]
         beacons = tuple(other if off else cell for cell, other, off in zip(self.beacons, drawn, wrong, strict=True))
-        return "maze", _State(self.start, beacons=beacons)
+        return "maze", _MazeState(self.start, beacons=beacons)
 
     def look(self) -> dict[str, Observation]:
         """Where it stands, what it holds, and the next sub-goal."""

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 AGENTS = ("construct", "profile", "retrieve")
 
 
 @dataclass
-class _State:
+class _MemoryTeamState:
     levels: list[int] = field(default_factory=list)
 
 
@@ -42,9 +42,9 @@ class MemoryTeam(NativeEnv):
         self.qualities, self.local, self.agrees = tuple(qualities), local, tuple(agrees)
         self.choices = tuple(f"quality {each:g}" for each in self.qualities)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _MemoryTeamState]:
         """One task."""
-        return "memory", _State()
+        return "memory", _MemoryTeamState()
 
     def look(self) -> dict[str, Observation]:
         """Whose turn it is, and what the one before chose."""

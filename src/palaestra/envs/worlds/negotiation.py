@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import negotiation_fairness, negotiation_price
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.envs.worlds.speech import ask, spoken
 from palaestra.errors import InputError
 
@@ -23,7 +23,7 @@ PRICES = tuple(n / 10 for n in range(6, 18))
 
 
 @dataclass
-class _State:
+class _NegotiationState:
     seller: float
     buyer: float
     round: int = 1
@@ -70,10 +70,10 @@ class Negotiation(NativeEnv):
         self.prices = [round(float(price), 6) for price in prices]
         self.moves = (*(f"price {price:g}" for price in self.prices), "accept", "reject", "leave")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _NegotiationState]:
         """Draw the values if they are to be drawn."""
         seller, buyer = self.values or tuple(float(v) for v in self.rng.choice(VALUES, 2))
-        return f"negotiation:{self.rounds}:{seller:g}:{buyer:g}", _State(seller, buyer)
+        return f"negotiation:{self.rounds}:{seller:g}:{buyer:g}", _NegotiationState(seller, buyer)
 
     def look(self) -> dict[str, Observation]:
         """The proposer, or whoever has to answer."""

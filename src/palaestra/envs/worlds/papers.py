@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from palaestra.algebra.archive import Archive, Entry
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 Sharing = Literal["shared", "own", "none"]
@@ -22,7 +22,7 @@ CHOICES = ("build", "fresh")
 
 
 @dataclass
-class _State:
+class _PapersState:
     tables: np.ndarray
     archive: Archive = field(default_factory=Archive)
     best: dict[str, float] = field(default_factory=dict)
@@ -64,10 +64,10 @@ class Papers(NativeEnv):
         self.papers, self.bits, self.links, self.top, self.sharing, self.goal = papers, bits, links, top, sharing, goal
         self.agents = tuple(f"lab-{number}" for number in range(1, labs + 1))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _PapersState]:
         """A landscape, and no papers."""
         tables = self.rng.random((self.bits, 2 ** (self.links + 1)))
-        return f"papers:{int(self.rng.integers(2**40))}", _State(tables)
+        return f"papers:{int(self.rng.integers(2**40))}", _PapersState(tables)
 
     def look(self) -> dict[str, Observation]:
         """How far it is, and its best."""

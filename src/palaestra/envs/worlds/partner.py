@@ -12,9 +12,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 JOBS = ("onions", "dishes", "plates")
@@ -85,7 +85,7 @@ class Belief:
 
 
 @dataclass
-class _State:
+class _PartnerState:
     type: str
     belief: Belief
     blocked: int
@@ -144,13 +144,13 @@ class Partner(NativeEnv):
     def _believe(self) -> Belief:
         return Belief(TYPES, jobs=len(self.jobs), noise=self.noise, forget=self.forget)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _PartnerState]:
         """A partner, of whom nothing is known."""
-        state = _State(self.types[int(self.rng.integers(len(self.types)))], self._believe(), -1, 0)
+        state = _PartnerState(self.types[int(self.rng.integers(len(self.types)))], self._believe(), -1, 0)
         self._draw(state)
         return f"partner:{state.type}:{int(self.rng.integers(2**40))}", state
 
-    def _draw(self, state: _State) -> None:
+    def _draw(self, state: _PartnerState) -> None:
         """What is blocked in this round, and what the partner will do."""
         state.blocked = int(self.rng.integers(len(self.jobs))) if self.rng.random() < self.blocked else -1
         state.coming = int(self.rng.choice(len(self.jobs), p=TYPES[state.type](state.round, len(self.jobs))))

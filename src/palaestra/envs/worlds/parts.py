@@ -1,6 +1,6 @@
 """Answers that are said part by part, each part without a look at the ones before: where a whole answer is rarely right
-and a part often is. `Call`: a tool and its values ([215]); `Pointing`: a place on a screen ([193]); `Hops`: a
-document at each hop, then an answer ([203]); `Plan`: a slot, and whether each fact is looked up ([191]).
+and a part often is. `PickCall`: a tool and its values ([215]); `Pointing`: a place on a screen ([193]); `Hops`: a
+document at each hop, then an answer ([203]); `PlanDetails`: a slot, and whether each fact is looked up ([191]).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _PartsState:
     task: int
     said: list[int] = field(default_factory=list)
 
@@ -36,10 +36,10 @@ class Parts(NativeEnv):
         self.sizes, self.tasks = tuple(sizes), tasks
         self.choices = tuple(f"option {number}" for number in range(max(sizes)))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _PartsState]:
         """Draw a task."""
         task = int(self.rng.integers(self.tasks))
-        return f"task {task}", _State(task)
+        return f"task {task}", _PartsState(task)
 
     def look(self) -> dict[str, Observation]:
         """The task, and which part is asked for."""
@@ -69,7 +69,7 @@ class Parts(NativeEnv):
 
 
 @ENVS.register("native/call")
-class Call(Parts):
+class PickCall(Parts):
     """The right one of `tools` tools, then the right one of `values` values for each of `arguments`; reward 1 for all.
 
     Which are right is drawn from `draw`. facts, with the last part: calls, what was called, as JSON; gold, the right
@@ -153,7 +153,7 @@ class Hops(Parts):
 
 
 @ENVS.register("native/plan")
-class Plan(Parts):
+class PlanDetails(Parts):
     """Choose one of `slots` slots, of which one is feasible, then look up (0) or invent (1) each of `details` facts.
 
     facts, with the last part: gate, whether the slot is feasible; detail, the share of facts that were looked up;

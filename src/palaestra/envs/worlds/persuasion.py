@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import persuasion_commitment, persuasion_scores
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.envs.worlds.speech import ask, spoken
 from palaestra.errors import InputError, nearest
 
@@ -19,7 +19,7 @@ MOVES = ("recommend", "warn", "buy", "pass")
 
 
 @dataclass
-class _State:
+class _PersuasionState:
     good: list[bool]
     said: str | None = None  # today's advice, until the buyer has decided
     days: list[tuple[str, bool]] = field(default_factory=list)  # advice, bought
@@ -65,10 +65,10 @@ class Persuasion(NativeEnv):
         self.q, self.value, self.bad_value, self.rounds = q, value, bad_value, rounds
         self.memory, self.talk, self.published = memory, talk, published
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _PersuasionState]:
         """Draw the goods of all days."""
         good = (self.rng.random(self.rounds) < self.q).tolist()
-        return "persuasion:" + "".join("gb"[not g] for g in good), _State(good)
+        return "persuasion:" + "".join("gb"[not g] for g in good), _PersuasionState(good)
 
     def look(self) -> dict[str, Observation]:
         """The seller in the morning, the buyer later."""

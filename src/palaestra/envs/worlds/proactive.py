@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _ProactiveState:
     event: int = 0
     need: bool = False
     cue: bool = False
@@ -35,14 +35,14 @@ class Proactive(NativeEnv):
             raise InputError(f"Proactive: events={events} >= 1 and need={need}, blur={blur}, error={error} in [0, 1]")
         self.events, self.need, self.blur, self.error = events, need, blur, error
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _ProactiveState]:
         """The first event, which names the task by its cue."""
         first = self._next(0)
         return f"events after {'a search' if first.cue else 'work'}", first
 
-    def _next(self, event: int) -> _State:
+    def _next(self, event: int) -> _ProactiveState:
         needed = bool(self.rng.random() < self.need)
-        return _State(event, needed, needed != bool(self.rng.random() < self.blur))
+        return _ProactiveState(event, needed, needed != bool(self.rng.random() < self.blur))
 
     def look(self) -> dict[str, Observation]:
         """The cue alone."""

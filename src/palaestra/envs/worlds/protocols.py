@@ -1,7 +1,7 @@
 """Scripted play of `GraphGame` with JSON messages: what agents reach by rules alone.
 
 `flood`: tell everything that one knows about the graph, then solve it in one's head; right whenever news can cross the
-graph in the given rounds. `local`: the classical rules, in which little is said. Each is a teacher of recipes
+graph in the given rounds. `local`: the classical rules, in which little is said. Each is a script that recipes can name
 (`palaestra.envs.worlds.protocols:flood`).
 """
 

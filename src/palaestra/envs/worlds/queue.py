@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.economics import monopolised
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 STAGES = (6.0, 4.0)
@@ -27,7 +27,7 @@ FUNDS, BONUS = 180.0, 500.0
 
 
 @dataclass
-class _State:
+class _QueueState:
     line: list[int]
     cheap: float
     dear: float
@@ -53,12 +53,12 @@ class Queue(NativeEnv):
         self.fee = float(fee)
         self.moves = ("pass", *(f"guarantee {agent}" for agent in self.agents), "dear")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _QueueState]:
         """Draw the order of arrival."""
         line = [int(agent) for agent in self.rng.permutation(len(self.agents))]
         name = "".join(self.agents[agent] for agent in line)
         count = len(line)
-        return f"queue:{name}", _State(line, CHEAP[0], DEAR[0], [0] * count, [FUNDS] * count, [0.0] * count)
+        return f"queue:{name}", _QueueState(line, CHEAP[0], DEAR[0], [0] * count, [FUNDS] * count, [0.0] * count)
 
     def look(self) -> dict[str, Observation]:
         """Everybody, as long as somebody waits whose stage can be done."""

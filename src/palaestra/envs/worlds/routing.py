@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 SKILLS = ((0.90, 0.30), (0.80, 0.50), (0.55, 0.85), (0.60, 0.60), (0.40, 0.75))
@@ -24,7 +24,7 @@ LOST = 0.1
 
 
 @dataclass
-class _State:
+class _RoutingState:
     kind: int
     shifted: bool
     over: bool = False
@@ -70,10 +70,10 @@ class Routing(NativeEnv):
         self._shifted = bool(seed >> 1 & 1)
         return super().reset(seed)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _RoutingState]:
         """A request of some kind, with a number of its own: who can answer it is settled with it."""
         kind, number = int(self.rng.integers(self.skills.shape[1])), int(self.rng.integers(2**40))
-        return f"routing:{kind}:{'after' if self._shifted else 'before'}:{number}", _State(kind, self._shifted)
+        return f"routing:{kind}:{'after' if self._shifted else 'before'}:{number}", _RoutingState(kind, self._shifted)
 
     def look(self) -> dict[str, Observation]:
         """The kind of the request."""

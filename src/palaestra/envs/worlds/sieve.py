@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("keep", "leave", "submit")
 
 
 @dataclass
-class _State:
+class _SieveState:
     kinds: list[int]
     seen: list[int]
     worked: bool
@@ -47,14 +47,14 @@ class Sieve(NativeEnv):
         self.names, self.accuracy, self.worked = tuple(self.rows), accuracy, worked
         self.every = np.repeat(np.arange(len(self.rows)), list(self.rows.values()))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _SieveState]:
         """Shuffle the rows, and draw what each looks like."""
         kinds = self.rng.permutation(self.every)
         other = (kinds + self.rng.integers(1, len(self.names), len(kinds))) % len(self.names)
         seen = np.where(self.rng.random(len(kinds)) < self.accuracy, kinds, other)
         worked = bool(self.rng.random() < self.worked)
         look = "-".join(map(str, seen))
-        return f"sieve {look}{'' if worked else ' failed'}", _State(kinds.tolist(), seen.tolist(), worked)
+        return f"sieve {look}{'' if worked else ' failed'}", _SieveState(kinds.tolist(), seen.tolist(), worked)
 
     def look(self) -> dict[str, Observation]:
         """One row, or that it is time to submit."""

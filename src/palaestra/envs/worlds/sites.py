@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _SitesState:
     cleared: frozenset[int] = frozenset()
     steps: int = 0
 
@@ -34,9 +34,9 @@ class Sites(NativeEnv):
         self.agents: tuple[str, ...] = tuple(f"worker_{number}" for number in range(workers))
         self.choices = tuple(f"site {number}" for number in range(sites))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _SitesState]:
         """Nothing is cleared."""
-        return "sites", _State()
+        return "sites", _SitesState()
 
     def look(self) -> dict[str, Observation]:
         """The sites that are left."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 
 
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 WEIGHTS = (0.4, 0.3, 0.2, 0.1)
@@ -17,7 +17,7 @@ WEIGHTS = (0.4, 0.3, 0.2, 0.1)
 
 
 @dataclass
-class _State:
+class _StakeholderState:
     outputs: np.ndarray
     asked: list[int] = field(default_factory=list)
 
@@ -40,9 +40,9 @@ class Stakeholder(NativeEnv):
         self.weights = np.array([*WEIGHTS, *[0.0] * (qualities - len(WEIGHTS))])
         self.choices = tuple(f"ask about quality {number}" for number in range(qualities))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _StakeholderState]:
         """Draw the outputs, which nobody sees."""
-        return "rubric", _State(self.rng.random((self.outputs, len(self.weights))))
+        return "rubric", _StakeholderState(self.rng.random((self.outputs, len(self.weights))))
 
     def look(self) -> dict[str, Observation]:
         """What has not been asked about yet."""

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
 PAYS = ("all", "share", "sum")
 
 
 @dataclass
-class _State:
+class _StepsState:
     step: int = 0
     earned: tuple[float, ...] = ()
 
@@ -58,9 +58,9 @@ class Steps(NativeEnv):
         self.best = float(self.worth.max(axis=1).sum())
         self.choices = tuple(f"action {number}" for number in range(actions))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _StepsState]:
         """Nothing done."""
-        return "steps", _State()
+        return "steps", _StepsState()
 
     def look(self) -> dict[str, Observation]:
         """The number of the step."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _StoriesState:
     over: bool = False
 
 
@@ -36,9 +36,9 @@ class Stories(NativeEnv):
         self.flaws = flaws
         self.choices = tuple(f"story {number}" for number in range(stories))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _StoriesState]:
         """Always the same."""
-        return "stories", _State()
+        return "stories", _StoriesState()
 
     def look(self) -> dict[str, Observation]:
         """Nothing to see."""

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _SubagentsState:
     chosen: list[int] = field(default_factory=list)
     helped: Any = False
     over: bool = False
@@ -72,9 +72,9 @@ class SubAgents(NativeEnv):
         self.rates = np.where(np.isin(np.arange(size), good), rates[0], rates[1])
         self.choices = tuple(f"sub-agent {number}" for number in range(size))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _SubagentsState]:
         """An empty team."""
-        return f"subagents:{int(self.rng.integers(2**40))}", _State()
+        return f"subagents:{int(self.rng.integers(2**40))}", _SubagentsState()
 
     def look(self) -> dict[str, Observation]:
         """Who is on the team; nobody twice."""

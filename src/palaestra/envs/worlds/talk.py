@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 SAYINGS = ("greet", "ask", "look up", "confirm", "thank", "shrug")
 
 
 @dataclass
-class _State:
+class _TalkState:
     steps: int = 0
     right: int = 0
 
@@ -34,9 +34,9 @@ class Talk(NativeEnv):
             raise InputError(f"Talk: {turns=} from 1 to {len(SAYINGS)}")
         self.turns = turns
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _TalkState]:
         """From the beginning."""
-        return "talk", _State()
+        return "talk", _TalkState()
 
     def look(self) -> dict[str, Observation]:
         """Which turn it is."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _TapsState:
     length: int
     done: int = 0
     over: bool = False
@@ -38,10 +38,10 @@ class Taps(NativeEnv):
         self.longest, self.right = longest, np.random.default_rng(draw).integers(buttons, size=longest).tolist()
         self.choices = tuple(f"tap {number}" for number in range(buttons))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _TapsState]:
         """Draw a length."""
         length = int(self.rng.integers(1, self.longest + 1))
-        return f"task of {length}", _State(length)
+        return f"task of {length}", _TapsState(length)
 
     def look(self) -> dict[str, Observation]:
         """The task and the screen."""

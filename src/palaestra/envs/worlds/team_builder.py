@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 ROLES = ("plan", "code", "test", "search", "write")
@@ -18,7 +18,7 @@ NEEDED = ((0, 1), (1, 2), (3, 4), (0, 4))
 
 
 @dataclass
-class _State:
+class _TeamBuilderState:
     query: int
     team: list[int] = field(default_factory=list)
     steps: int = 0
@@ -47,10 +47,10 @@ class TeamBuilder(NativeEnv):
         self.pairs = pairs
         self.choices = (*(_name(*pair) for pair in pairs), "stop")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _TeamBuilderState]:
         """Draw a query."""
         query = int(self.rng.integers(len(NEEDED)))
-        return f"query {query}", _State(query)
+        return f"query {query}", _TeamBuilderState(query)
 
     def look(self) -> dict[str, Observation]:
         """The query, and who is there."""

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
 from palaestra.envs.worlds.exact.templates import seed_of
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
@@ -91,7 +91,7 @@ SETTINGS = tuple(Setting(name) for name in
 
 
 @dataclass
-class _State:
+class _TemplatesState:
     instance: Instance
     params: dict[str, Any]
     values: dict[str, Any]
@@ -124,13 +124,13 @@ class Desktop(NativeEnv):
         self.suite, self.show_goal, self.values = suite(templates, instances, seed), show_goal, values
         self.moves = (*(f"set {value}" for value in range(values)), "done", "infeasible")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _TemplatesState]:
         """Draw an instance."""
         instance = self.suite[int(self.rng.integers(len(self.suite)))]
         params = instance.params()
         values: dict[str, Any] = {}
         instance.template.init(values, params)
-        return f"{instance.template.name}:{instance.seed}", _State(instance, params, values)
+        return f"{instance.template.name}:{instance.seed}", _TemplatesState(instance, params, values)
 
     def look(self) -> dict[str, Observation]:
         """The goal and the state."""

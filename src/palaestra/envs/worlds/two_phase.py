@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Action, Env, EnvFactory, Observation, StepResult
+from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 
 Derive = Callable[[Any], Env]

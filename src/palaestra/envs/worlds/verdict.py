@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 CHANCES = (0.3, 0.4, 0.5, 0.55, 0.65, 0.7, 0.8)
 
 
 @dataclass
-class _State:
+class _VerdictState:
     cue: int
     over: bool = False
 
@@ -36,10 +36,10 @@ class Verdict(NativeEnv):
             raise InputError(f"Verdict: chances={list(chances)} in [0, 1], at least one")
         self.chances = tuple(float(each) for each in chances)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _VerdictState]:
         """Draw a cue."""
         cue = int(self.rng.integers(len(self.chances)))
-        return f"cue {cue}", _State(cue)
+        return f"cue {cue}", _VerdictState(cue)
 
     def look(self) -> dict[str, Observation]:
         """The cue alone."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = (-0.4, -0.2, -0.1, 0.1, 0.2, 0.4)
@@ -17,7 +17,7 @@ LEAST = 0.01
 
 
 @dataclass
-class _State:
+class _VoxelsState:
     truth: np.ndarray
     feature: np.ndarray
     edge: np.ndarray
@@ -43,7 +43,7 @@ class Voxels(NativeEnv):
         self.agents = tuple(f"cell_{number}" for number in range(cells))
         self.choices = tuple(f"{move:+}" for move in MOVES)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _VoxelsState]:
         """Draw object and features."""
         number = int(self.rng.integers(2**31))
         self.rng = np.random.default_rng(number)
@@ -53,7 +53,9 @@ class Voxels(NativeEnv):
         truth = (first <= cell) & (cell < last)
         seen = np.where(truth, 1.0, -1.0) + self.noise * self.rng.normal(size=self.cells)
         edge = np.minimum(np.abs(cell - first), np.abs(cell - last)).astype(float)
-        return f"volume {number}", _State(truth, np.digitize(seen, [-1.0, 0.0, 1.0]), edge, np.full(self.cells, 0.5))
+        return f"volume {number}", _VoxelsState(
+            truth, np.digitize(seen, [-1.0, 0.0, 1.0]), edge, np.full(self.cells, 0.5)
+        )
 
     def look(self) -> dict[str, Observation]:
         """Its own feature and chance, in tenths."""

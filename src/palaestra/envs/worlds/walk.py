@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
 @dataclass
-class _State:
+class _WalkState:
     goal: tuple[int, int]
     at: tuple[int, int] = (0, 0)
     step: int = 0
@@ -41,10 +41,10 @@ class Walk(NativeEnv):
         self.goals = [cell for cell in cells if (cell[0] + cell[1]) % 2 == 0 and cell != (0, 0)]
         self.choices = ("east", "west", "north", "south")
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _WalkState]:
         """Draw a goal."""
         goal = self.goals[int(self.rng.integers(len(self.goals)))]
-        return f"go to {goal[0]},{goal[1]}", _State(goal)
+        return f"go to {goal[0]},{goal[1]}", _WalkState(goal)
 
     def look(self) -> dict[str, Observation]:
         """How far it is, and how many steps are left."""

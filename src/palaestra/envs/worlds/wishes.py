@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 
 @dataclass
-class _State:
+class _WishesState:
     wish: int
     offset: float
     over: bool = False
@@ -41,10 +41,10 @@ class Wishes(NativeEnv):
         self.offset = float(offset)
         self.choices = tuple(f"answer {number}" for number in range(2 * answers))
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _WishesState]:
         """A wish at random, which is the task."""
         wish = int(self.rng.integers(len(self.wishes)))
-        return f"wish {wish}", _State(wish, self.offset * float(self.rng.normal()))
+        return f"wish {wish}", _WishesState(wish, self.offset * float(self.rng.normal()))
 
     def look(self) -> dict[str, Observation]:
         """The direction, written as DPA writes it: whole numbers, 100·v."""

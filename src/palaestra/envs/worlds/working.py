@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
 
 MOVES = ("careful", "sloppy", "repeat", "answer")
 
 
 @dataclass
-class _State:
+class _WorkingState:
     done: int = 0
     spoiled: bool = False
     steps: int = 0
@@ -47,9 +47,9 @@ class Working(NativeEnv):
             )
         self.work, self.horizon, self.right, self.scores = work, horizon, tuple(right), tuple(scores)
 
-    def begin(self) -> tuple[str, _State]:
+    def begin(self) -> tuple[str, _WorkingState]:
         """Nothing is done."""
-        return "working", _State()
+        return "working", _WorkingState()
 
     def look(self) -> dict[str, Observation]:
         """How much is done, and whether all was careful."""

@@ -34,11 +34,11 @@ from palaestra.evaluation.logs import (  # every one registers its format
 )
 from palaestra.evaluation.logs.copies import once, shared
 from palaestra.evaluation.logs.detect import SUFFIXES, read_file
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
 
-__all__ = ["READERS", "Logs", "Part", "Problem", "Reader", "Source", "read_logs", "table_of"]
+__all__ = ["READERS", "LogReader", "Logs", "Part", "Problem", "Source", "read_logs", "table_of"]
 _ = agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, rllm, tables, verifiers, verl
 
 

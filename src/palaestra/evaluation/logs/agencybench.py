@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 
 PERFECT = 10
@@ -25,9 +25,9 @@ _KNOWN = {*_SAID, *_HEARD, "score", "judge_score", "judge_raw", "subtask", "prom
 
 
 @READERS.register("agencybench")
-def agencybench() -> Reader:
+def agencybench() -> LogReader:
     """AgencyBench's meta_eval.json."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

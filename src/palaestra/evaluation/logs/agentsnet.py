@@ -12,7 +12,7 @@ from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 
 _KNOWN = {"transcripts", "graph", "model_name", "task", "score", "successful", "error_message", "answers"}
@@ -20,9 +20,9 @@ _RETRY = "could not be parsed"
 
 
 @READERS.register("agentsnet")
-def agentsnet() -> Reader:
+def agentsnet() -> LogReader:
     """AgentsNet's runs: agents on a graph."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ import polars as pl
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import opening, turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, items, mapping, text
 
 _NAMES = ("task", "task_id", "scenario_id", "scenario", "question_id", "id")
@@ -24,9 +24,9 @@ _NAMES = ("task", "task_id", "scenario_id", "scenario", "question_id", "id")
 
 
 @READERS.register("art")
-def art() -> Reader:
+def art() -> LogReader:
     """Groups of trajectories of ART, as JSON lines; its Parquet files are seen among the tables."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

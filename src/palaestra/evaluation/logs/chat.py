@@ -14,7 +14,7 @@ from typing import Any
 from palaestra.errors import InputError
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import opening, turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.systems import system_of
 
@@ -25,9 +25,9 @@ _KNOWN = {
 
 
 @READERS.register("chat")
-def chat() -> Reader:
+def chat() -> LogReader:
     """Chat messages as JSON lines."""
-    return Reader(read, fits=fits, order=8)
+    return LogReader(read, fits=fits, order=8)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 TYPES = (
@@ -22,9 +22,9 @@ _DIMENSIONS = ("completion", "robustness", "communication", "safety")
 
 
 @READERS.register("claw-eval")
-def claw_eval() -> Reader:
+def claw_eval() -> LogReader:
     """Claw-Eval's traces."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

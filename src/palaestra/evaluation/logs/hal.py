@@ -15,7 +15,7 @@ from typing import Any
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.hal_results import FAILED, SCORES, SUCCEEDED, results_of
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
@@ -24,9 +24,9 @@ _SUMMED = ("tokens_in", "tokens_cached", "tokens_cache_write", "tokens_out")
 
 
 @READERS.register("hal")
-def hal() -> Reader:
+def hal() -> LogReader:
     """HAL's uploads, of every benchmark that the harness has."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ FAILED = ("failed_tasks",)
 
 
 @dataclass
-class Result:
+class HalTrial:
     """One trial of one task. said: the record of the upload, whose other fields are kept."""
 
     success: bool | None = None
@@ -29,7 +29,7 @@ class Result:
     said: Mapping[str, Any] = field(default_factory=dict)
 
 
-Results = dict[str, list[Result]]
+Results = dict[str, list[HalTrial]]
 
 
 def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
@@ -50,7 +50,7 @@ def results_of(record: Mapping[str, Any]) -> tuple[Results, list[str]]:
     if won and not found and not any(isinstance(told.get(name), list) for name in FAILED):
         return found, [*why, f"results name {len(won)} tasks that succeeded, and nobody who failed: no rate is known"]
     for task in [*won, *lost]:
-        trials = found.setdefault(task, [Result()])
+        trials = found.setdefault(task, [HalTrial()])
         if len(trials) == 1 and trials[0].variation is None:
             trials[0].success = task in won
     if both := won.keys() & lost.keys():
@@ -94,15 +94,15 @@ def _per_task(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results,
         for number, one in enumerate(said if several else [said]):
             variation = number if several else None
             if isinstance(one, Mapping) and (named or one.keys() & {*SCORES, "error"}):
-                trials.append(Result(score=_score(one), error=_error(one), variation=variation, said=one))
+                trials.append(HalTrial(score=_score(one), error=_error(one), variation=variation, said=one))
             elif isinstance(one, str) and (named or by_task):
-                trials.append(Result(success=False, error=f"run: {one}", variation=variation))
+                trials.append(HalTrial(success=False, error=f"run: {one}", variation=variation))
             elif several and isinstance(one, int | float) and (named or numbers):  # as the harness takes variations
-                trials.append(Result(score=one, variation=variation))
+                trials.append(HalTrial(score=one, variation=variation))
             elif truths:
-                trials.append(Result(success=one, variation=variation))
+                trials.append(HalTrial(success=one, variation=variation))
             elif named:
-                trials.append(Result(variation=variation))
+                trials.append(HalTrial(variation=variation))
             else:
                 strange.append(f"task {text(task)[:60]!r}: {str(one)[:40]!r} is not known to be a score")
         if trials:
@@ -125,7 +125,9 @@ def _swe_bench(raw: Mapping[str, Any], known: set[str], benchmark: str) -> tuple
     tasks = [*sorted(resolved), *(text(each) for name in lists for each in raw.get(name) or ())]
     errors = {text(each) for each in raw.get("error_ids") or ()}
     return {
-        task: [Result(success=task in resolved, error="run: the patch could not be tested" if task in errors else None)]
+        task: [
+            HalTrial(success=task in resolved, error="run: the patch could not be tested" if task in errors else None)
+        ]
         for task in dict.fromkeys(tasks)
     }, []
 
@@ -134,7 +136,7 @@ def _assistant_bench(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[R
     tasks = [text(task) for name in ("successful_tasks", "failed_tasks") for task in raw.get(name) or ()]
     won = {text(task) for task in raw.get("successful_tasks") or ()}
     why = "raw_eval_results.scores does not say whose they are: exact matches are read, the partial scores are not"
-    return {task: [Result(success=task in won)] for task in tasks}, [why]
+    return {task: [HalTrial(success=task in won)] for task in tasks}, [why]
 
 
 def _core_bench(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results, list[str]]:
@@ -146,7 +148,7 @@ def _core_bench(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Result
             if total:
                 shares[kind] = (said.get(f"correct_{kind}_answers") or 0) / total
         success = bool(shares) and all(share == 1 for share in shares.values())
-        found[text(task)] = [Result(success, float(success), shares, said=said)]
+        found[text(task)] = [HalTrial(success, float(success), shares, said=said)]
     return found, []
 
 
@@ -156,7 +158,7 @@ def _app_world(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results
         total, passed = said.get("num_tests"), said.get("passes")
         tests = {"tests": len(passed) / total} if isinstance(passed, list) and total else {}
         success = bool(said.get("success", False))
-        found[text(task)] = [Result(success, float(success), tests, said={"difficulty": said.get("difficulty")})]
+        found[text(task)] = [HalTrial(success, float(success), tests, said={"difficulty": said.get("difficulty")})]
     return found, []
 
 
@@ -164,7 +166,7 @@ def _usaco(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results, li
     found: Results = {}
     for task, attempts in raw["sdict"].items():
         passed = float(attempts[0]["result"]["fraction_passed"])
-        found[text(task)] = [Result(passed == 1, passed)]
+        found[text(task)] = [HalTrial(passed == 1, passed)]
     return found, []
 
 
@@ -172,7 +174,7 @@ def _sci_code(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results,
     """The steps that ran; how many a problem has is not in the upload, so only `results` can say who succeeded."""
     details = {text(task): steps for task, steps in raw["details"].items()}
     missing = [] if known else ["neither successful_tasks nor failed_tasks, and raw_eval_results holds no totals"]
-    return {task: [Result(said={"passed_steps": steps})] for task, steps in details.items() if task in known}, missing
+    return {task: [HalTrial(said={"passed_steps": steps})] for task, steps in details.items() if task in known}, missing
 
 
 def _science_agent_bench(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results, list[str]]:
@@ -180,7 +182,7 @@ def _science_agent_bench(raw: Mapping[str, Any], known: set[str], _: str) -> tup
     for task, said in raw["eval_result"].items():
         rate = float(said["success_rate"])
         scores = {name: said[name] for name in ("valid_program", "codebert_score") if name in said}
-        found[text(task)] = [Result(rate == 1, rate, scores, said={"log_info": said.get("log_info")})]
+        found[text(task)] = [HalTrial(rate == 1, rate, scores, said={"log_info": said.get("log_info")})]
     return found, []
 
 
@@ -190,7 +192,7 @@ def _col_bench(raw: list[Any], known: set[str], benchmark: str) -> tuple[Results
     numbers = [each for each in raw if isinstance(each, int | float)]
     if "colbench" not in benchmark or len(numbers) < len(raw):
         return _unknown(raw, known, benchmark)
-    return {f"{n:04d}": [Result(each == 1 if whole else None, each)] for n, each in enumerate(raw)}, []
+    return {f"{n:04d}": [HalTrial(each == 1 if whole else None, each)] for n, each in enumerate(raw)}, []
 
 
 def _unknown(raw: Any, known: set[str], _: str) -> tuple[Results, list[str]]:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from palaestra.errors import missing_extra
 from palaestra.evaluation.logs.files import content, too_much
 from palaestra.evaluation.logs.messages import content_text, turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
@@ -38,9 +38,9 @@ _CANCELLED = re.compile(r"(asyncio\.(exceptions\.)?|trio\.|anyio\.)?Cancell?ed(E
 
 
 @READERS.register("inspect")
-def inspect() -> Reader:
+def inspect() -> LogReader:
     """Inspect AI's logs, `.eval` and `.json`."""
-    return Reader(read, sees=_sees)
+    return LogReader(read, sees=_sees)
 
 
 def _sees(path: Path, head: bytes) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from palaestra.evaluation.logs.files import Documents
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, rest, text
 
 _KNOWN = {"doc_id", "resps", "filtered_resps", "filter", "metrics", "arguments"}
@@ -36,9 +36,9 @@ _NAME = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+)\.js
 
 
 @READERS.register("lm-eval")
-def lm_eval() -> Reader:
+def lm_eval() -> LogReader:
     """lm-evaluation-harness: samples_*.jsonl."""
-    return Reader(read, fits=fits, companion=is_results)
+    return LogReader(read, fits=fits, companion=is_results)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -11,14 +11,14 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, mapping, rest, text
 
 
 @READERS.register("marketplace")
-def marketplace() -> Reader:
+def marketplace() -> LogReader:
     """Magentic Marketplace's SQLite file."""
-    return Reader(read, sees=lambda path, head: head[:16] == b"SQLite format 3\0")
+    return LogReader(read, sees=lambda path, head: head[:16] == b"SQLite format 3\0")
 
 
 def read(path: Path, rows: Rows) -> None:

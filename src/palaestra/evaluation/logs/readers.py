@@ -24,7 +24,7 @@ from palaestra.evaluation.logs.rows import Rows
 
 
 @dataclass(frozen=True)
-class Reader:
+class LogReader:
     """How one format is read.
 
     Args:
@@ -51,11 +51,11 @@ class Reader:
             raise InputError("a reader has `fits` (objects of JSON) or `sees` (files), one of the two")
 
 
-READERS: Registry[Reader] = Registry("reader", home=("palaestra.evaluation.logs",), example="hal")
+READERS: Registry[LogReader] = Registry("reader", home=("palaestra.evaluation.logs",), example="hal")
 """Every format by the name that `format=` and `--format` take."""
 
 
-def in_order() -> list[tuple[str, Reader]]:
+def in_order() -> list[tuple[str, LogReader]]:
     """All readers as they are asked."""
     made = [(name, READERS[name]()) for name in READERS]
     return sorted(made, key=lambda pair: (pair[1].order, pair[0]))

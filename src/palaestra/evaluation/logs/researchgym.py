@@ -23,14 +23,14 @@ FILES = ("metadata.json", "status.json", "plan.json", "logs/cost_summary.json", 
 
 
 @dataclass(frozen=True)
-class Budget:
+class ResearchBudget:
     """What a run may use."""
 
     hours: float = 24.0
     dollars: float = 10.0
 
 
-def read_runs(folder: str | Path, *, budget: Budget | None = None) -> tuple[Turns, list[Problem]]:
+def read_runs(folder: str | Path, *, budget: ResearchBudget | None = None) -> tuple[Turns, list[Problem]]:
     """A row per run folder below `folder`, with `hours`, `cost`, `verdict`, `violations`, `claimed` and `over_budget`.
 
     scores.json (ours: {"score", "baseline", "reference"}) gives the score and its anchors for `normalise_between`.
@@ -39,7 +39,7 @@ def read_runs(folder: str | Path, *, budget: Budget | None = None) -> tuple[Turn
     Raises:
         InputError: no run in the folder.
     """
-    budget = budget or Budget()
+    budget = budget or ResearchBudget()
     rows, extras = Rows(str(folder)), []
     for path in sorted(p.parent for p in Path(folder).rglob("status.json")):
         found = {name: _read(path / name, rows) for name in FILES}

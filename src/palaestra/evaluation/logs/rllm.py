@@ -16,7 +16,7 @@ from palaestra.errors import StorageError
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import content_text
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, items, mapping, rest, text
 
 _KNOWN = {"id", "task", "is_correct", "trajectories", "termination_reason", "metrics", "eval_idx", "session_id"}
@@ -24,9 +24,9 @@ _CUT = ("max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns
 
 
 @READERS.register("rllm")
-def rllm() -> Reader:
+def rllm() -> LogReader:
     """Episodes of rLLM."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

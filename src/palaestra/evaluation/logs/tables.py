@@ -22,7 +22,7 @@ from palaestra.evaluation.logs.art import is_art, read_art
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import TURN, Rows, dump, in_range, rest
 from palaestra.evaluation.logs.systems import NAMES as SYSTEMS
 from palaestra.evaluation.logs.systems import plain, system_of, with_system
@@ -30,21 +30,21 @@ from palaestra.evaluation.logs.verdicts import VERDICT, is_verdicts, per_item
 
 
 @READERS.register("parquet")
-def parquet() -> Reader:
+def parquet() -> LogReader:
     """Tables in Parquet: our own turns, or TRL's completions."""
-    return Reader(read_parquet, sees=lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet")
+    return LogReader(read_parquet, sees=lambda path, head: head[:4] == b"PAR1" or path.suffix == ".parquet")
 
 
 @READERS.register("csv")
-def csv() -> Reader:
+def csv() -> LogReader:
     """Tables as text with commas, semicolons or tabs."""
-    return Reader(read_csv, sees=lambda path, head: path.suffix in (".csv", ".tsv"), order=1)
+    return LogReader(read_csv, sees=lambda path, head: path.suffix in (".csv", ".tsv"), order=1)
 
 
 @READERS.register("rows")
-def rows() -> Reader:
+def rows() -> LogReader:
     """Tables as JSON objects, an episode each, or a turn each."""
-    return Reader(read_records, fits=fits, order=9)
+    return LogReader(read_records, fits=fits, order=9)
 
 
 def fits(record: dict[str, Any]) -> bool:

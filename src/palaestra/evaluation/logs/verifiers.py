@@ -18,7 +18,7 @@ from palaestra.errors import StorageError
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import MOST, Rows, items, mapping, rest, text
 
 _ROLLOUT = {
@@ -29,9 +29,9 @@ _EPISODE = {"id", "env", "task", "traces", "ok", "errors", "run", "group", "is_t
 
 
 @READERS.register("verifiers")
-def verifiers() -> Reader:
+def verifiers() -> LogReader:
     """Rollouts of verifiers."""
-    return Reader(read, fits=lambda record: is_episode(record) or is_rollout(record))
+    return LogReader(read, fits=lambda record: is_episode(record) or is_rollout(record))
 
 
 def is_episode(record: dict[str, Any]) -> bool:

@@ -9,16 +9,16 @@ from typing import Any
 
 from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.files import Documents
-from palaestra.evaluation.logs.readers import READERS, Reader
+from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text
 
 _KNOWN = {"input", "output", "score", "step"}
 
 
 @READERS.register("verl")
-def verl() -> Reader:
+def verl() -> LogReader:
     """verl's rollouts."""
-    return Reader(read, fits=fits)
+    return LogReader(read, fits=fits)
 
 
 def fits(record: dict[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowCounts:
     """What became of the rows of a file. tied: of those that were used. dropped: how many, by why."""
 
     rows: int
@@ -49,7 +49,7 @@ class Matches:
     score: np.ndarray
     weight: np.ndarray
     cluster: np.ndarray
-    counts: Counts | None = None
+    counts: RowCounts | None = None
 
     def __len__(self) -> int:
         return len(self.a)
@@ -191,7 +191,7 @@ def read_matches(
     if not len(used):
         raise InputError(f"{what}: a ranking needs at least one match; {len(table)} rows, none of them with a result")
     task = used["_task"] if extra["task"] is not None else None
-    counts = Counts(len(table), len(used), int((score == 0.5).sum()), {"without a result": len(table) - len(used)})
+    counts = RowCounts(len(table), len(used), int((score == 0.5).sum()), {"without a result": len(table) - len(used)})
     return replace(matches(used["a"].to_list(), used["b"].to_list(), score, weight, task), counts=counts)
 
 

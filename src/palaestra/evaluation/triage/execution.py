@@ -11,7 +11,7 @@ import polars as pl
 
 from palaestra.algebra.codes import code_array
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.triage.detection import SCHEMA, Found, found
+from palaestra.evaluation.triage.detection import SCHEMA, Detection, found
 from palaestra.evaluation.triage.failures import failures
 
 RETRY, DRIFT, PERIODS, CYCLES = 3, 3, (2, 3, 4, 5), 3
@@ -88,7 +88,7 @@ def answers(turns: Turns) -> pl.DataFrame:
     return table.filter(pl.col("tool").is_not_null() & pl.col("text").is_not_null()).select("row", "text", "sure")
 
 
-def loops(turns: Turns) -> list[Found]:
+def loops(turns: Turns) -> list[Detection]:
     """Retries, parameter drift and oscillation in each episode's list of calls, by run lengths.
 
     Retry: 3 equal calls or more in a row. Drift: 3 calls or more of one tool with two sets of arguments or more, no
@@ -118,14 +118,14 @@ def loops(turns: Turns) -> list[Found]:
         span = slice(start, start + length)
         if length >= RETRY and not _gets_on(heard[span], failed[span]):
             retried[span] = True
-            result.append(Found(rows[start], "loop.retry", 0.95, f"{length} × {names[int(start)]}"))
+            result.append(Detection(rows[start], "loop.retry", 0.95, f"{length} × {names[int(start)]}"))
     same = np.append(False, (tool[1:] == tool[:-1]) & (episode[1:] == episode[:-1]))
     for start, length in runs(same, 1):
         span = slice(start, start + length)
         varied = length >= DRIFT and not retried[span].any() and len(np.unique(call[span])) >= 2
         if varied and _stuck(heard[span], failed[span]):
             words = f"{length} × {names[int(start)]}, arguments vary"
-            result.append(Found(rows[start], "loop.parameter_drift", 0.85, words))
+            result.append(Detection(rows[start], "loop.parameter_drift", 0.85, words))
     covered = np.zeros(len(rows), bool)
     for period in PERIODS:
         if len(rows) < CYCLES * period:
@@ -140,7 +140,7 @@ def loops(turns: Turns) -> list[Found]:
             if length >= CYCLES * period and len(np.unique(pattern)) >= 2 and not covered[span].any() and stuck:
                 covered[span] = True
                 shown = " → ".join(names.gather(np.arange(start, start + period)).to_list())
-                result.append(Found(rows[start], "loop.oscillation", 0.9, f"{length // period} × ({shown})"))
+                result.append(Detection(rows[start], "loop.oscillation", 0.9, f"{length // period} × ({shown})"))
     return result
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.triage.detection import Found, found
+from palaestra.evaluation.triage.detection import Detection, found
 from palaestra.evaluation.triage.talk import FILLER, jaccard, messages, phrase_match, trigrams, words
 
 PHRASES: dict[str, tuple[str, ...]] = {
@@ -67,7 +67,7 @@ MISALIGNED = ("misalignment.correction", "misalignment.rephrase", "misalignment.
 
 def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) -> pl.DataFrame:
     """Detections of the interaction layer, types `interaction.…`; see `detect`."""
-    rows: list[Found] = []
+    rows: list[Detection] = []
     for _, talk in messages(turns).group_by("episode", maintain_order=True):
         said = list(talk.select("row", "role", "text").iter_rows())
         human = [(row, text) for row, role, text in said if role == "human"]
@@ -78,12 +78,12 @@ def interaction(turns: Turns, phrases: Mapping[str, Sequence[str]] = PHRASES) ->
     return found(rows, "interaction")
 
 
-def _misaligned(row: int, text: str, before: list[str], phrases: Mapping[str, Sequence[str]]) -> Iterator[Found]:
+def _misaligned(row: int, text: str, before: list[str], phrases: Mapping[str, Sequence[str]]) -> Iterator[Detection]:
     """The first of correction, rephrase and clarification that hits."""
     for kind in MISALIGNED:
         sure = _rephrased(text, before) if kind.endswith("rephrase") else phrase_match(text, phrases[kind])
         if sure:
-            yield Found(row, kind, sure, text)
+            yield Detection(row, kind, sure, text)
             return
 
 
@@ -107,10 +107,10 @@ def _asks_for_another(text: str, fresh: set[str]) -> bool:
     return any(word in names or any(sign.isdigit() for sign in word) for word in fresh)
 
 
-def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Found]:
+def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterator[Detection]:
     for kind, known in phrases.items():
         if not kind.startswith("misalignment") and (sure := phrase_match(text, known)):
-            yield Found(row, kind, sure, text)
+            yield Detection(row, kind, sure, text)
     letters = [c for c in text if c.isalpha()]
     plain = [
         w for w in words(text) if w in FILLER or w in ("not", "no", "why", "does", "now", "stop", "never", "still")
@@ -119,7 +119,7 @@ def _spoken(row: int, text: str, phrases: Mapping[str, Sequence[str]]) -> Iterat
     if (
         loud and len(plain) >= 2 and not _CODE.search(text)
     ):  # two words of speech at least: codes and SQL are no shouting
-        yield Found(row, "disengagement.negative_stance", 0.8, text)
+        yield Detection(row, "disengagement.negative_stance", 0.8, text)
 
 
 def efficiency(user_turns: int) -> float:
@@ -131,9 +131,9 @@ def efficiency(user_turns: int) -> float:
     return 1 / (1 + 0.25 * max(0, user_turns - 5))
 
 
-def _stagnation(human: list[tuple[int, str]], said: list[tuple[int, str, str]]) -> Iterator[Found]:
+def _stagnation(human: list[tuple[int, str]], said: list[tuple[int, str, str]]) -> Iterator[Detection]:
     if efficiency(len(human)) < 0.5:
-        yield Found(human[-1][0], "stagnation.dragging", 1 - efficiency(len(human)), f"{len(human)} user turns")
+        yield Detection(human[-1][0], "stagnation.dragging", 1 - efficiency(len(human)), f"{len(human)} user turns")
     last: dict[str, str] = {}
     for row, role, text in said:
         earlier, last[role] = last.get(role), text
@@ -141,4 +141,4 @@ def _stagnation(human: list[tuple[int, str]], said: list[tuple[int, str, str]]) 
             continue
         alike = jaccard(trigrams(text), trigrams(earlier))
         if alike >= 0.85 and _DIGITS.findall(text) == _DIGITS.findall(earlier):  # "3 of 5 done" goes on
-            yield Found(row, "stagnation.repetition", 0.95 if alike >= 0.95 else alike, text)
+            yield Detection(row, "stagnation.repetition", 0.95 if alike >= 0.95 else alike, text)

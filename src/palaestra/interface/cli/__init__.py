@@ -4,6 +4,7 @@ A command lives in a file of its own and joins by being imported here.
 """
 
 from palaestra.interface.cli import (
+    analyze,
     apply,
     audit,
     audit_judge,
@@ -13,13 +14,13 @@ from palaestra.interface.cli import (
     judge,
     names,
     rank,
-    study,
     train,
     triage,
 )
 from palaestra.interface.cli.app import main
 
 __all__ = [
+    "analyze",
     "apply",
     "audit",
     "audit_judge",
@@ -30,7 +31,6 @@ __all__ = [
     "main",
     "names",
     "rank",
-    "study",
     "train",
     "triage",
 ]

@@ -40,7 +40,7 @@ class _InOrder(typer.core.TyperGroup):
             "recipes",
             "evaluate",
             "rank",
-            "study",
+            "analyze",
             "triage",
             "judge",
             "apply",

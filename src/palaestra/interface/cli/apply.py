@@ -83,13 +83,13 @@ def _folder(
     modules: list[str] | None,
     explain: bool,
 ) -> None:
-    from palaestra.algebra import folders, heap
+    from palaestra.algebra import folders, malloc
 
     if (source / "recipe.yaml").exists():
         raise InputError(f"{source}: a run holds turns of several kinds; give one, e.g. {source / 'seed-0' / 'turns'}")
     if explain:
         raise InputError("--explain counts samples in a table; give one file of the directory")
-    heap.keep()  # arrays of one file are as large as those of the next
+    malloc.keep()  # arrays of one file are as large as those of the next
     done = folders.apply(
         columns,
         source,

@@ -98,8 +98,8 @@ def _compared(pages: list[Page], seed: int) -> list[Page]:
 
 def _read(file: Path, steps: str, seed: int) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
     """The rows of a file, and the scores of its benchmark's protocols if they are of one."""
+    from palaestra.evaluation.analyses import table
     from palaestra.evaluation.scorers import comparisons, domain_scores, protocols, read_scores
-    from palaestra.evaluation.studies import table
 
     rows = read_scores(file, steps=steps)  # type: ignore[arg-type]
     benchmark = rows is not None

@@ -167,7 +167,7 @@ def _run_of_ours(
     path = Path(paths[0])
     if len(paths) > 1 or not any((path / name).exists() for name in ("recipe.yaml", "comparison.json")):
         return None
-    from palaestra.runs.proof import evaluate as compare_systems
+    from palaestra.runs.summary import evaluate as compare_systems
 
     return compare_systems(path, baseline, cluster=cluster, errors=errors)
 
@@ -243,7 +243,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     """The rows, each with what of its logs was not read, and the trials that they are made of."""
     from palaestra.evaluation import comparison_table, verdict
     from palaestra.evaluation.trials import check_columns, numbered
-    from palaestra.runs.proof import baseline_of, value_of
+    from palaestra.runs.summary import baseline_of, value_of
 
     for each in asked.agents:
         if each not in asked.seats:

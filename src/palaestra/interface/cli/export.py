@@ -36,15 +36,15 @@ def export(
     need_torch()
     if trust:
         modules_here()
-    from palaestra.runs import trained
+    from palaestra.runs import saved_teams
 
-    folders = trained.export(run, seed=seed, policy=policy, out=out, best=best, trust=trust)
+    folders = saved_teams.export(run, seed=seed, policy=policy, out=out, best=best, trust=trust)
     for folder in folders.values():
         say(str(folder))
     if push is not None:
         if len(folders) != 1:
             raise InputError(f"--push: a repository holds one policy: add --policy, one of {', '.join(folders)}")
-        say(trained.push(next(iter(folders.values())), push))
+        say(saved_teams.push(next(iter(folders.values())), push))
 
 
 @app.command(short_help="Watch a trained team play, or take a seat.")
@@ -66,10 +66,10 @@ def play(
     if trust:
         modules_here()
     from palaestra.agents import Team
-    from palaestra.runs import trained, watch
+    from palaestra.runs import interactive, saved_teams
     from palaestra.runs.envs import env
 
-    recipe, _ = trained.load_run(run, trust=trust)
+    recipe, _ = saved_teams.load_run(run, trust=trust)
     factory = env(recipe.env, "test")
     team = Team.load(run, seed=seed, trust=trust)
 
@@ -79,4 +79,4 @@ def play(
         return line.rstrip("\n") if line else None
 
     for number in range(episodes):
-        watch.episode(factory, team, seed=task + number, say=say, human=human, ask=ask)
+        interactive.episode(factory, team, seed=task + number, say=say, human=human, ask=ask)

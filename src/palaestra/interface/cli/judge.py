@@ -93,7 +93,7 @@ def judge(
             price_in=price_in, price_out=price_out, again=again, ledger=kept,
             budget=Budget(budget_calls, budget_tokens, budget_price),
         )  # fmt: skip
-        asker.watch = _Watch(asker)
+        asker.watch = _ProgressLine(asker)
         made = Judged(items, asker, votes=votes)
     if dry_run:
         if asker is None:
@@ -165,7 +165,7 @@ def _pairs(rows: pl.DataFrame, baseline: str | None) -> tuple[pl.DataFrame, pl.D
     return met.drop("_trial", "_other"), met.select(response="_other")
 
 
-class _Watch:
+class _ProgressLine:
     """A line on stderr now and then: how far, how long still, the price so far."""
 
     def __init__(self, asker: Endpoint) -> None:

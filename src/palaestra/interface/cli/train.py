@@ -137,7 +137,7 @@ def recipes(
     from palaestra.runs.recipe import look, names
 
     if schema:
-        from palaestra.runs.reference import schema as schema_of
+        from palaestra.runs.field_docs import schema as schema_of
 
         show(schema_of())
         return
@@ -146,7 +146,7 @@ def recipes(
         if as_json:
             show(recipe.model_dump(mode="json"))
         elif explained:
-            from palaestra.runs.reference import explain
+            from palaestra.runs.field_docs import explain
 
             say(explain(recipe).removesuffix("\n"))
         else:

@@ -14,9 +14,9 @@ from palaestra.interface.report.health import Health, health
 from palaestra.interface.report.limits import comparison_limits
 from palaestra.interface.report.load import Interval, Run, load_run
 from palaestra.interface.report.page import render, write_page
-from palaestra.interface.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Panel, by_variant, progress
+from palaestra.interface.report.panels import OPTIMISER_PANELS, POLICY_PANELS, ZERO_CREDIT, Chart, by_variant, progress
 from palaestra.interface.report.plots import intervals, legend
-from palaestra.interface.report.sections import Result, contributions, facts, result
+from palaestra.interface.report.sections import RunResult, contributions, facts, result
 from palaestra.interface.report.team import frontier
 
 GRADIENT = {"grad_norm": OPTIMISER_PANELS["grad_norm"]}
@@ -28,7 +28,7 @@ class Variant:
 
     name: str
     run: Run
-    result: Result | None
+    result: RunResult | None
     facts: dict[str, str]
     health: Health
     link: str | None
@@ -130,7 +130,7 @@ def _pairs(content: Mapping[str, Any], source: Path) -> list[Pair]:
     ]
 
 
-def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Panel]:
+def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: bool) -> list[Chart]:
     """Where each variant ended, what each gained, and how the pairs differ."""
     after = [(v.name, v.result.after) for v in variants if v.result and v.result.after]
     gained = [(v.name, v.result.difference) for v in variants if v.result and v.result.difference]
@@ -142,7 +142,7 @@ def _forests(variants: list[Variant], pairs: list[Pair], measure: str, percent: 
     ]
     colours = {v.name: i for i, v in enumerate(variants)}
     return [
-        Panel(
+        Chart(
             title,
             "points" if zero and percent else "95\u00a0% interval",
             intervals(rows, what=title.lower(), percent=percent, zero=zero, colours=colours),

@@ -60,7 +60,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Episode:
+class ShownEpisode:
     """One play-through, `turns` first and `folded` behind a click; open: shown unfolded.
 
     outcome: success | failure | split (agents differ) | error | played (nobody said whether it succeeded). expected: a
@@ -86,7 +86,7 @@ class Episode:
         return len(self.turns) + len(self.folded) + self.left_out
 
 
-def sample(run: Run, count: int = 10) -> list[Episode]:
+def sample(run: Run, count: int = 10) -> list[ShownEpisode]:
     """At most `count` episodes of `run`, in the order of the module's docstring."""
     table = _table(run)
     if table is None:
@@ -181,7 +181,7 @@ def _largest(rows: pl.DataFrame, name: str) -> float:
     return float(values.max() or 0.0)  # type: ignore[arg-type]
 
 
-def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float]) -> Episode:
+def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float]) -> ShownEpisode:
     first = rows[0]
     acted = [row for row in rows if row["agent"] is not None]
     returns: dict[str, float | None] = {}
@@ -198,7 +198,7 @@ def _episode(rows: Sequence[dict[str, Any]], run: Run, scales: dict[str, float])
     source = first["source"]
     if source == "training" and first["iteration"] is not None:
         source = f"training, iteration {first['iteration']}"
-    return Episode(
+    return ShownEpisode(
         seed=run.seeds[first["place"]].name,
         source=source,
         task=first["task"] or f"group {first['group']}",

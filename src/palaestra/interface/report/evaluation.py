@@ -30,9 +30,9 @@ from palaestra.interface.report.charts import Cell, Heat, Priced, calibration_pl
 from palaestra.interface.report.formatting import number, prose, span, told
 from palaestra.interface.report.load import Interval
 from palaestra.interface.report.page import render, write_page
-from palaestra.interface.report.panels import Panel
+from palaestra.interface.report.panels import Chart
 from palaestra.interface.report.plots import intervals
-from palaestra.interface.report.sections import Row, row_of, shared_k
+from palaestra.interface.report.sections import ComparisonRow, row_of, shared_k
 from palaestra.interface.report.triage import Read, episodes_to_read
 
 FAMILIES = 24
@@ -50,7 +50,7 @@ class Sure:
 
     system: str
     found: Calibration
-    panel: Panel
+    panel: Chart
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Price:
+class SystemPrice:
     """What a system costs: a trial, a success, and how many trials have no known cost."""
 
     point: Priced
@@ -143,7 +143,7 @@ def write_evaluation(
     return write_page(Path(path), page)
 
 
-def _headline(systems: Sequence[Row], ranking: Ranking | None) -> str:
+def _headline(systems: Sequence[ComparisonRow], ranking: Ranking | None) -> str:
     compared = [row for row in systems if row.difference]
     if len(compared) == 1:
         return f"{compared[0].system}: {compared[0].verdict}"
@@ -159,13 +159,13 @@ def _headline(systems: Sequence[Row], ranking: Ranking | None) -> str:
     return f"{len(systems)} system{'' if len(systems) == 1 else 's'} evaluated"
 
 
-def _forests(systems: Sequence[Row]) -> list[Panel]:
+def _forests(systems: Sequence[ComparisonRow]) -> list[Chart]:
     drawn = []
     for name, percent in (("success", True), ("score", False)):
         values = [(row.system, value) for row in systems if (value := getattr(row, name))]
         if values and not (name == "score" and _same_as_success(systems)):
             svg = intervals(values, what=f"{name} by system", percent=percent)
-            drawn.append(Panel(name.capitalize(), "95\u00a0% interval", svg))
+            drawn.append(Chart(name.capitalize(), "95\u00a0% interval", svg))
     apart = [(row.system, row.difference) for row in systems if row.difference]
     if apart:
         percent = systems[0].percent
@@ -173,15 +173,15 @@ def _forests(systems: Sequence[Row]) -> list[Panel]:
         base = next((row.system for row in systems if not row.difference), "the baseline")
         unit = "points" if percent else "in score"
         kind = joint_interval(max(row.comparisons for row in systems))
-        drawn.append(Panel(f"Difference from {base}", f"{unit}, {prose(kind)}", svg))
+        drawn.append(Chart(f"Difference from {base}", f"{unit}, {prose(kind)}", svg))
     return drawn
 
 
-def _same_as_success(systems: Sequence[Row]) -> bool:
+def _same_as_success(systems: Sequence[ComparisonRow]) -> bool:
     return all(row.success and row.score and abs(row.success.mean - row.score.mean) < 1e-12 for row in systems)
 
 
-def _prices(trials: pl.DataFrame | None) -> tuple[str, list[Price]]:
+def _prices(trials: pl.DataFrame | None) -> tuple[str, list[SystemPrice]]:
     """What is bought (success or score), and what it costs, the cheapest system first."""
     if trials is None or trials["cost"].null_count() == len(trials):
         return "success", []
@@ -204,15 +204,15 @@ def _prices(trials: pl.DataFrame | None) -> tuple[str, list[Price]]:
         paid_for = {"mean": paid.get("cost_per_success"), "low": paid.get("low"), "high": paid.get("high")}
         price = Interval.read(paid_for, "cost per success")
         point = Priced(row["system"], row["cost"], value, row["frontier"], row["hull"])
-        found.append(Price(point, price, int(paid.get("unknown") or 0)))
+        found.append(SystemPrice(point, price, int(paid.get("unknown") or 0)))
     return measured, found
 
 
-def _price_panel(priced: Sequence[Price], measured: str) -> list[Panel]:
+def _price_panel(priced: Sequence[SystemPrice], measured: str) -> list[Chart]:
     if len(priced) < 2:
         return []
     svg = frontier_plot([price.point for price in priced], what=measured, percent=measured == "success")
-    return [Panel(f"Cost and {measured}", "● best at its price, 95\u00a0% interval", svg)]
+    return [Chart(f"Cost and {measured}", "● best at its price, 95\u00a0% interval", svg)]
 
 
 def confidences(frame: pl.DataFrame, file: Path | None = None) -> pl.DataFrame:
@@ -280,7 +280,7 @@ def _sure(turns: Turns | None, cluster: str | None = None) -> list[Sure]:
             part["confidence"], part["success"], cluster=part["task"] if "task" in part.columns else None
         )
         svg = calibration_plot(result.bins.to_dicts(), what=str(system))
-        found.append(Sure(str(system), result, Panel(str(system), "95\u00a0% interval; dashed: perfect", svg)))
+        found.append(Sure(str(system), result, Chart(str(system), "95\u00a0% interval; dashed: perfect", svg)))
     return found
 
 
@@ -339,15 +339,15 @@ def _places(ranking: Ranking | None) -> list[Place]:
     ]
 
 
-def _ranks(ranking: Ranking | None) -> list[Panel]:
+def _ranks(ranking: Ranking | None) -> list[Chart]:
     if ranking is None:
         return []
     rows = ranking.table.to_dicts()
     spans = [(row["system"], row["rank"], row["rank_low"], row["rank_high"]) for row in rows]
     scored = [(row["system"], Interval(row["score"], _finite(row["low"]), _finite(row["high"]))) for row in rows]
     return [
-        Panel("Rank", "95\u00a0% interval", rank_plot(spans, what=ranking.method)),
-        Panel("Score", f"{ranking.method.replace('_', ' ')}, 95\u00a0% interval", intervals(scored, what="score")),
+        Chart("Rank", "95\u00a0% interval", rank_plot(spans, what=ranking.method)),
+        Chart("Score", f"{ranking.method.replace('_', ' ')}, 95\u00a0% interval", intervals(scored, what="score")),
     ]
 
 
@@ -388,7 +388,7 @@ def _read(turns: Turns | None) -> list[Read]:
     return episodes_to_read(told, chosen, found)
 
 
-def _limits(systems: Sequence[Row], trials: pl.DataFrame | None, ranking: Ranking | None) -> list[str]:
+def _limits(systems: Sequence[ComparisonRow], trials: pl.DataFrame | None, ranking: Ranking | None) -> list[str]:
     said = []
     if any(row.difference for row in systems):
         said.append(

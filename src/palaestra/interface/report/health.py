@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.interface.report.load import Seed
+from palaestra.interface.report.load import SeedRun
 
 SPIKE = 5.0
 """A norm is a spike if it is more than so many median absolute deviations above the median of its seed and policy."""
@@ -27,7 +27,7 @@ class Health:
     iterations: int
 
 
-def health(seeds: Sequence[Seed]) -> Health:
+def health(seeds: Sequence[SeedRun]) -> Health:
     """Over all seeds of a variant; each seed and policy is measured against itself."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
@@ -53,7 +53,7 @@ def spikes(norms: np.ndarray) -> np.ndarray:
     return np.asarray(norms > limit + 1e-9 * abs(middle))
 
 
-def _spiking(seed: Seed) -> Iterator[int]:
+def _spiking(seed: SeedRun) -> Iterator[int]:
     for name in dict.fromkeys(name for row in seed.metrics for name in row["policies"]):
         known = [
             (row["iteration"], row["policies"][name]["grad_norm"])

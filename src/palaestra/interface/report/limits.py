@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from palaestra.interface.report.formatting import number, points
 from palaestra.interface.report.load import Interval, Run
-from palaestra.interface.report.sections import Result, Row, error_kinds
+from palaestra.interface.report.sections import ComparisonRow, RunResult, error_kinds
 
 
-def limits(run: Run, result: Result | None) -> list[str]:
+def limits(run: Run, result: RunResult | None) -> list[str]:
     """The reservations that apply to this run, the weightiest first."""
     said = [_about_seeds(run)]
     if result is None:
@@ -60,7 +60,7 @@ def _about_seeds(run: Run) -> str:
     )
 
 
-def _about_comparison(run: Run, result: Result) -> list[str]:
+def _about_comparison(run: Run, result: RunResult) -> list[str]:
     said = [sentence for row in result.rows if row.system == "after" for sentence in _about_table(row, result.rows)]
     doubtful = [s for s, _, _, d in result.per_seed if d and d.low is not None and d.low <= 0 <= (d.high or 0)]
     if doubtful and len(result.per_seed) > 1:
@@ -71,7 +71,7 @@ def _about_comparison(run: Run, result: Result) -> list[str]:
     return said
 
 
-def _about_table(after: Row, rows: Sequence[Row]) -> list[str]:
+def _about_table(after: ComparisonRow, rows: Sequence[ComparisonRow]) -> list[str]:
     said = []
     if isinstance(after.detectable, int | float) and after.detectable > (after.possible or math.inf):
         said.append(
@@ -113,7 +113,7 @@ def _about_files(run: Run) -> list[str]:
     return said
 
 
-def _measured(row: Row) -> Interval | None:
+def _measured(row: ComparisonRow) -> Interval | None:
     return row.success if row.percent else row.score
 
 

@@ -52,7 +52,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Seed:
+class SeedRun:
     """One training run. `torn`: its last line of metrics was cut off in the middle of a write.
 
     metrics: one object per iteration, in order; training, evaluation: the columns of `TURN_COLUMNS` that exist.
@@ -78,7 +78,7 @@ class Run:
     recipe: str | None
     environment: dict[str, Any]
     summary: dict[str, Any] | None
-    seeds: tuple[Seed, ...]
+    seeds: tuple[SeedRun, ...]
 
 
 def load_run(path: Path) -> Run:
@@ -109,7 +109,7 @@ def load_run(path: Path) -> Run:
     )
 
 
-def _load_seed(folder: Path) -> Seed:
+def _load_seed(folder: Path) -> SeedRun:
     result = read_object(folder / "result.json") or {}
     if isinstance(files := result.get("files"), dict):
         check(folder, files, "result.json", f"delete {folder} and let --resume train it again")
@@ -119,7 +119,7 @@ def _load_seed(folder: Path) -> Seed:
     for term, share in shares.items():
         if not isinstance(share, int | float):
             raise StorageError(f"{folder / 'contributions.json'}: the share of {term!r} is {share!r}, not a number")
-    return Seed(
+    return SeedRun(
         name=folder.name.removeprefix("seed-"),
         metrics=metrics,
         torn=torn,

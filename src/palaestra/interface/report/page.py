@@ -21,7 +21,7 @@ from palaestra.interface.report.panels import (
     OPTIMISER_PANELS,
     POLICY_PANELS,
     ZERO_CREDIT,
-    Panel,
+    Chart,
     by_policy,
     charts,
     policies,
@@ -30,7 +30,7 @@ from palaestra.interface.report.panels import (
 from palaestra.interface.report.plots import intervals, legend, pairs
 from palaestra.interface.report.rewards import rewards
 from palaestra.interface.report.sections import (
-    Result,
+    RunResult,
     alarms,
     contributions,
     error_kinds,
@@ -130,7 +130,7 @@ def _looks(run: Run) -> str:
         return ""
 
 
-def _comparison_panels(outcome: Result) -> list[Panel]:
+def _comparison_panels(outcome: RunResult) -> list[Chart]:
     """Forest plots of all systems, then before and after per seed."""
     drawn = []
     rows = outcome.rows
@@ -142,22 +142,22 @@ def _comparison_panels(outcome: Result) -> list[Panel]:
         title, percent, absolute = outcome.measure.capitalize(), outcome.percent, [(n, v) for n, v in named if v]
     if absolute:
         svg = intervals(absolute, what=f"{title.lower()} by system", percent=percent, colours={"after": 0})
-        drawn.append(Panel(title, "95\u00a0% interval", svg))
+        drawn.append(Chart(title, "95\u00a0% interval", svg))
     apart = [(row.system, row.difference) for row in rows if row.difference]
     if apart:
         percent, what = rows[0].percent, "difference from the team before training"
         svg = intervals(apart, what=what, percent=percent, zero=True, colours={"after": 0})
-        drawn.append(Panel("Difference from before", "points" if percent else "in score", svg))
+        drawn.append(Chart("Difference from before", "points" if percent else "in score", svg))
     per_seed = [(seed, b.mean, a.mean) for seed, b, a, _ in outcome.per_seed if b and a]
     if per_seed:
         svg = pairs(per_seed, what=f"{outcome.measure} before and after", percent=outcome.percent)
-        drawn.append(Panel(f"{outcome.measure.capitalize()} per seed", "○ before  ● after", svg))
+        drawn.append(Chart(f"{outcome.measure.capitalize()} per seed", "○ before  ● after", svg))
     for name, systems in outcome.scores.items():
         if systems:
             svg = intervals(list(systems.items()), what=f"{name} by system", colours={"after": 0})
-            drawn.append(Panel(f"Score {name}", "95\u00a0% interval, by a scorer", svg))
+            drawn.append(Chart(f"Score {name}", "95\u00a0% interval, by a scorer", svg))
     for name, measured in outcome.games.items():
-        drawn.append(Panel(name.capitalize(), "○ before  ● after", pairs(measured, what=f"{name} before and after")))
+        drawn.append(Chart(name.capitalize(), "○ before  ● after", pairs(measured, what=f"{name} before and after")))
     return drawn
 
 

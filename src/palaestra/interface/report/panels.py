@@ -9,17 +9,17 @@ from typing import Any
 from markupsafe import Markup
 
 from palaestra.algebra.registry import Registry
-from palaestra.interface.report.load import Run, Seed, load_metrics
+from palaestra.interface.report.load import Run, SeedRun, load_metrics
 from palaestra.interface.report.plots import Series, curves, legend, over_seeds
 
 Row = dict[str, Any]
-Source = tuple[str, Sequence[Seed], Callable[[Row], Any]]
+Source = tuple[str, Sequence[SeedRun], Callable[[Row], Any]]
 """A line: its label, the seeds it is pooled over, and how to read its value off one iteration's metrics."""
 
 Quantities = dict[str, tuple[str, str, bool]]
 """Per metric of a policy: the panel's title, its note, and whether it is a share."""
 
-Teams = Sequence[tuple[str, Sequence[Seed]]]
+Teams = Sequence[tuple[str, Sequence[SeedRun]]]
 """Labels and their seeds."""
 
 POLICY_PANELS = {
@@ -37,7 +37,7 @@ ZERO_CREDIT = {"zero_credit": ("Zero credit", "share of rows that teach nothing"
 
 
 @dataclass(frozen=True)
-class Panel:
+class Chart:
     """A picture with its title and a word on what is drawn."""
 
     title: str
@@ -45,18 +45,18 @@ class Panel:
     svg: Markup
 
 
-CHARTS: Registry[Panel | None] = Registry("chart", example="my_chart")
-"""Further pictures of a run's page: functions of a `Run` to a `Panel`, or None where there is nothing to draw."""
+CHARTS: Registry[Chart | None] = Registry("chart", example="my_chart")
+"""Further pictures of a run's page: functions of a `Run` to a `Chart`, or None where there is nothing to draw."""
 
 
-def charts(run: Run) -> list[Panel]:
+def charts(run: Run) -> list[Chart]:
     """Every registered chart; one that fails says so in its place, for a page is more than a picture."""
-    drawn: list[Panel | None] = []
+    drawn: list[Chart | None] = []
     for name, draw in CHARTS.items():
         try:
             drawn.append(draw(run))
         except Exception as error:  # whatever a plugin does
-            drawn.append(Panel(name, f"could not be drawn: {type(error).__name__}: {error}", Markup()))
+            drawn.append(Chart(name, f"could not be drawn: {type(error).__name__}: {error}", Markup()))
     return [each for each in drawn if each is not None]
 
 
@@ -67,8 +67,8 @@ def panel(
     *,
     percent: bool = False,
     marks: bool = False,
-    start: Callable[[Seed], Any] = lambda seed: None,
-) -> Panel | None:
+    start: Callable[[SeedRun], Any] = lambda seed: None,
+) -> Chart | None:
     """Curves of one quantity; None if no line has a finite value. start: what was measured before iteration 1."""
     lines = [
         over_seeds(
@@ -77,10 +77,10 @@ def panel(
         for i, (label, seeds, read) in enumerate(sources)
     ]
     drawn = [line for line in lines if line is not None]
-    return Panel(title, note, curves(drawn, what=title, percent=percent, marks=marks)) if drawn else None
+    return Chart(title, note, curves(drawn, what=title, percent=percent, marks=marks)) if drawn else None
 
 
-def progress(teams: Teams) -> list[Panel]:
+def progress(teams: Teams) -> list[Chart]:
     """Training reward and success, held-out success and score at the looks, and every extra metric. A line per team."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
@@ -92,10 +92,10 @@ def progress(teams: Teams) -> list[Panel]:
     def metric(name: str) -> Callable[[Row], Any]:
         return lambda row: row["metrics"].get(name)
 
-    def before(field: str) -> Callable[[Seed], Any]:
+    def before(field: str) -> Callable[[SeedRun], Any]:
         """The look before training measured success where later ones have it, else the score."""
 
-        def value(seed: Seed) -> Any:
+        def value(seed: SeedRun) -> Any:
             looks = [row["evaluation"] for row in seed.metrics if row.get("evaluation")]
             kind = "success" if any(look.get("success") is not None for look in looks) else "score"
             first = seed.metrics[0]["iteration"] if seed.metrics else 0
@@ -124,7 +124,7 @@ def progress(teams: Teams) -> list[Panel]:
     ]
 
 
-def by_policy(seeds: Sequence[Seed], quantities: Quantities) -> list[Panel]:
+def by_policy(seeds: Sequence[SeedRun], quantities: Quantities) -> list[Chart]:
     """A panel per quantity with a line per policy."""
 
     def read(name: str, field: str) -> Callable[[Row], Any]:
@@ -133,7 +133,7 @@ def by_policy(seeds: Sequence[Seed], quantities: Quantities) -> list[Panel]:
     return _panels(quantities, lambda field: [(name, seeds, read(name, field)) for name in policies(seeds)])
 
 
-def by_variant(teams: Teams, quantities: Quantities) -> list[Panel]:
+def by_variant(teams: Teams, quantities: Quantities) -> list[Chart]:
     """A panel per quantity with a line per team: the mean over its policies."""
 
     def mean(field: str) -> Callable[[Row], Any]:
@@ -146,12 +146,12 @@ def by_variant(teams: Teams, quantities: Quantities) -> list[Panel]:
     return _panels(quantities, lambda field: [(label, seeds, mean(field)) for label, seeds in teams])
 
 
-def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> list[Panel]:
+def _panels(quantities: Quantities, sources: Callable[[str], list[Source]]) -> list[Chart]:
     drawn = (panel(title, note, sources(name), percent=p) for name, (title, note, p) in quantities.items())
     return [item for item in drawn if item]
 
 
-def policies(seeds: Sequence[Seed]) -> list[str]:
+def policies(seeds: Sequence[SeedRun]) -> list[str]:
     """Names of the policies in the metrics, in the order in which they first appear."""
     return list(dict.fromkeys(name for seed in seeds for row in seed.metrics for name in row["policies"]))
 
@@ -161,7 +161,7 @@ def _title(name: str) -> str:
 
 
 @CHARTS.register()
-def model_and_truth(run: Run) -> Panel | None:
+def model_and_truth(run: Run) -> Chart | None:
     """What a reward model pays beside the true metric, of the run and of controls that were trained with one, too.
 
     Where the lines part, the model is being hacked.
@@ -191,4 +191,4 @@ def model_and_truth(run: Run) -> Panel | None:
     if not lines:
         return None
     title = "Model reward beside the truth"
-    return Panel(title, "mean over training turns", legend(labels) + curves(lines, what=title))
+    return Chart(title, "mean over training turns", legend(labels) + curves(lines, what=title))

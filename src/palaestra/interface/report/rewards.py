@@ -19,8 +19,8 @@ from palaestra.evaluation.audits import Finding, audit
 from palaestra.evaluation.audits.components import PREFIX, component_columns, episode_sums, paid
 from palaestra.interface.report.charts import Cell, Heat, heat_of, histogram
 from palaestra.interface.report.formatting import number
-from palaestra.interface.report.load import Seed
-from palaestra.interface.report.panels import Panel
+from palaestra.interface.report.load import SeedRun
+from palaestra.interface.report.panels import Chart
 from palaestra.interface.report.plots import curves, over_seeds
 
 WORST = ("fail", "warn", "pass", "cannot tell")
@@ -28,7 +28,7 @@ ROWS = 5
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentRow:
     """mean, share: per episode, and of the sum of all absolute values. paid: share of the turns where it is not 0."""
 
     name: str
@@ -38,7 +38,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Found:
+class AuditSummary:
     """The gravest finding of one audit over the seeds. seeds: those with this verdict; columns: what `rows` hold."""
 
     finding: Finding
@@ -51,17 +51,17 @@ class Found:
 class Rewards:
     """What the section shows; turns, episodes: that the distributions are over."""
 
-    components: tuple[Component, ...]
+    components: tuple[ComponentRow, ...]
     turns: int
     episodes: int
-    histograms: list[Panel]
-    shares: Panel | None
+    histograms: list[Chart]
+    shares: Chart | None
     labels: list[str]
     correlations: Heat
-    findings: tuple[Found, ...]
+    findings: tuple[AuditSummary, ...]
 
 
-def rewards(seeds: Sequence[Seed]) -> Rewards | None:
+def rewards(seeds: Sequence[SeedRun]) -> Rewards | None:
     """The section, or None if no seed's turns have a component."""
     tables = {seed.name: Turns(seed.training) for seed in seeds if seed.training is not None and len(seed.training)}
     tables = {name: turns for name, turns in tables.items() if component_columns(turns)}
@@ -81,16 +81,16 @@ def rewards(seeds: Sequence[Seed]) -> Rewards | None:
     each = {name: np.concatenate(parts) for name, parts in paid.items()}
     total = sum(float(np.abs(values).sum()) for values in each.values())
     shown = tuple(
-        Component(_plain(name), float(whole[name].mean()), float(np.abs(each[name]).sum()) / total if total else 0.0,
+        ComponentRow(_plain(name), float(whole[name].mean()), float(np.abs(each[name]).sum()) / total if total else 0.0,
                   float((each[name] != 0).mean()))
         for name in names
     )  # fmt: skip
     panels = [
-        Panel(_plain(name), f"per episode, mean {number(float(whole[name].mean()))}",
+        Chart(_plain(name), f"per episode, mean {number(float(whole[name].mean()))}",
               histogram(whole[name], what=f"{_plain(name)} per episode", index=i))
         for i, name in enumerate(names)
     ]  # fmt: skip
-    panels.append(Panel("Sum", "of all components, per episode", histogram(whole["reward"], what="reward", index=7)))
+    panels.append(Chart("Sum", "of all components, per episode", histogram(whole["reward"], what="reward", index=7)))
     return Rewards(
         components=shown,
         turns=sum(len(turns) for turns in tables.values()),
@@ -123,7 +123,7 @@ def _success(turns: Turns) -> np.ndarray:
     return value
 
 
-def _shares(seeds: Sequence[Seed], names: Sequence[str]) -> Panel | None:
+def _shares(seeds: Sequence[SeedRun], names: Sequence[str]) -> Chart | None:
     """Each component's share of the return over training, mean and range over seeds."""
     lines = []
     for i, name in enumerate(names):
@@ -142,7 +142,7 @@ def _shares(seeds: Sequence[Seed], names: Sequence[str]) -> Panel | None:
     drawn = [line for line in lines if line is not None and len(line.x) > 1]
     if not drawn:
         return None
-    return Panel("Share of the return", "absolute values", curves(drawn, what="share", percent=True))
+    return Chart("Share of the return", "absolute values", curves(drawn, what="share", percent=True))
 
 
 def _correlations(sums: Mapping[str, np.ndarray], names: Sequence[str]) -> Heat:
@@ -161,7 +161,7 @@ def _correlations(sums: Mapping[str, np.ndarray], names: Sequence[str]) -> Heat:
     return heat_of("Correlations", note, labels, labels, cells)
 
 
-def _findings(tables: Mapping[str, Turns]) -> list[Found]:
+def _findings(tables: Mapping[str, Turns]) -> list[AuditSummary]:
     """One per audit, the gravest first."""
     by_audit: dict[str, list[tuple[str, Finding]]] = {}
     for seed, turns in tables.items():
@@ -177,7 +177,7 @@ def _findings(tables: Mapping[str, Turns]) -> list[Found]:
         finding = same[0][1]
         columns = tuple(k for k in (finding.rows[0] if finding.rows else {}) if k != "state")
         rows = tuple(tuple(_short(row.get(k)) for k in columns) for row in finding.rows[:ROWS])
-        found.append(Found(finding, tuple(seed for seed, _ in same), columns, rows))
+        found.append(AuditSummary(finding, tuple(seed for seed, _ in same), columns, rows))
     return sorted(found, key=lambda f: WORST.index(f.finding.verdict))
 
 

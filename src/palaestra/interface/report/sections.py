@@ -11,11 +11,11 @@ import polars as pl
 
 from palaestra.errors import StorageError
 from palaestra.interface.report.formatting import ABSENT, number, seconds
-from palaestra.interface.report.load import Interval, Run, Seed
+from palaestra.interface.report.load import Interval, Run, SeedRun
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """The outcome of one run: what `summary.json` says, checked. percent: the measure is a share."""
 
     measure: str
@@ -26,7 +26,7 @@ class Result:
     difference: Interval | None
     controls: dict[str, Interval]
     claims: list[Claim]
-    rows: list[Row]
+    rows: list[ComparisonRow]
     per_seed: list[tuple[str, Interval | None, Interval | None, Interval | None]]
     games: dict[str, list[tuple[str, float, float]]]
     scores: dict[str, dict[str, Interval]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """A row of the comparison table. percent: its difference is one of shares (success), not of scores."""
 
     system: str
@@ -62,7 +62,7 @@ class Row:
     pass_hat: dict[str, Interval] = field(default_factory=dict)
 
 
-def result(run: Run) -> Result | None:
+def result(run: Run) -> RunResult | None:
     """The checked content of the summary; None if the run has none.
 
     Raises:
@@ -86,7 +86,7 @@ def result(run: Run) -> Result | None:
     def interval(value: Any, place: str) -> Interval | None:
         return Interval.read(value, f"{where}: {place}")
 
-    return Result(
+    return RunResult(
         measure=measure,
         percent=measure == "success",
         verdict=str(summary.get("verdict") or ""),
@@ -121,12 +121,12 @@ def result(run: Run) -> Result | None:
     )
 
 
-def row_of(row: Mapping[str, Any], where: str) -> Row:
+def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
     """From the keys of the summary, or of `palaestra.evaluation.SystemResult.to_dict()` (p inside the difference)."""
     errors = row.get("errors") or 0
     difference = row.get("difference")
     apart = difference if isinstance(difference, Mapping) else {}
-    return Row(
+    return ComparisonRow(
         system=str(row.get("system")),
         percent=(row.get("value") or "success") == "success",
         n_tasks=row.get("n_tasks", row.get("tasks")),
@@ -145,7 +145,7 @@ def row_of(row: Mapping[str, Any], where: str) -> Row:
     )
 
 
-def shared_k(rows: Sequence[Row]) -> str | None:
+def shared_k(rows: Sequence[ComparisonRow]) -> str | None:
     """The largest k > 1 for which every system has pass^k; the first one's largest if they share none."""
     if not rows or len(rows[0].pass_hat) < 2:
         return None
@@ -249,7 +249,7 @@ class Share:
     high: float
 
 
-def contributions(seeds: Sequence[Seed]) -> list[Share]:
+def contributions(seeds: Sequence[SeedRun]) -> list[Share]:
     """Share of the credit per additive term, largest first, over the seeds whose last batch had any credit."""
     seeds = [seed for seed in seeds if any(seed.contributions.values())]
     terms = dict.fromkeys(term for seed in seeds for term in seed.contributions)
@@ -270,7 +270,7 @@ class ErrorKind:
     message: str
 
 
-def error_kinds(seeds: Sequence[Seed]) -> list[ErrorKind]:
+def error_kinds(seeds: Sequence[SeedRun]) -> list[ErrorKind]:
     """Errors by boundary over all seeds."""
     training: dict[str, int] = {}
     for seed in seeds:
@@ -311,7 +311,7 @@ class Alarm:
     last: int
 
 
-def alarms(seeds: Sequence[Seed]) -> list[Alarm]:
+def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
     """Alarms that differ in nothing but their numbers together, in the words of the first."""
     raised: dict[str, list[tuple[str, str, int]]] = {}
     for seed in seeds:

@@ -19,7 +19,7 @@ from palaestra.errors import StorageError
 from palaestra.evaluation import teamwork
 from palaestra.interface.report.charts import Edge, Node, Priced, frontier_plot, graph_plot
 from palaestra.interface.report.load import Interval, Run
-from palaestra.interface.report.panels import Panel
+from palaestra.interface.report.panels import Chart
 
 COLUMNS = (
     "system", "run", "iteration", "group", "episode", "turn", "round", "agent", "action", "answer", "score", "success",
@@ -51,7 +51,7 @@ class Group:
 
     system: str
     episodes: int
-    panels: list[Panel]
+    panels: list[Chart]
     members: list[Member]
     baseline: str | None
     coordination: list[dict[str, Any]]
@@ -149,7 +149,7 @@ def _members(turns: Turns, sent: pl.DataFrame, shapley: Mapping[str, Interval]) 
     return [Member(shapley=shapley.get(row["agent"]), name=row.pop("agent"), **row) for row in rows.to_dicts()]
 
 
-def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Panel:
+def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Chart:
     """Nodes in the order in which they first speak, edges as thick as what was said over them."""
     by = {member.name: member for member in members}
     worth = {m.name: m.shapley.mean if m.shapley else m.importance for m in members}
@@ -161,10 +161,10 @@ def _graph(turns: Turns, sent: pl.DataFrame, members: Sequence[Member]) -> Panel
     edges = [Edge(s, r, amount / episodes) for s, r, amount in over.iter_rows() if s in by and r in by]
     what = "Shapley value" if any(m.shapley for m in members) else "importance"
     note = f"thick: {'tokens' if sent['tokens'].null_count() == 0 else 'messages'}; dark: {what} of who speaks"
-    return Panel("Who hears whom", note, graph_plot(nodes, edges, worth=what, percent=what != "importance"))
+    return Chart("Who hears whom", note, graph_plot(nodes, edges, worth=what, percent=what != "importance"))
 
 
-def frontier(economy: Sequence[Mapping[str, Any]]) -> Panel:
+def frontier(economy: Sequence[Mapping[str, Any]]) -> Chart:
     """Rows of `evaluation.teamwork.economy` as a picture."""
     unit = str(economy[0].get("unit") or "cost")
     rows = [
@@ -173,7 +173,7 @@ def frontier(economy: Sequence[Mapping[str, Any]]) -> Panel:
         for row in economy
     ]  # fmt: skip
     svg = frontier_plot(rows, what="success", percent=True, axis=f"{unit} of a trial")
-    return Panel("Cost and success", "● best at its price, 95\u00a0% interval", svg)
+    return Chart("Cost and success", "● best at its price, 95\u00a0% interval", svg)
 
 
 def _coordination(table: pl.DataFrame, baseline: str | None) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA, Ragged, Turns
 from palaestra.errors import InputError, need_columns
 from palaestra.learning.adapters.verifiers_v1 import INFO
-from palaestra.play.boundary import describe
+from palaestra.play.validation import describe
 
 COLUMNS = (
     "group", "episode", "turn", "agent", "task", "seed", "state", "observation", "action", "reward", "valid", "success",

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.agents.conversation import end_of_turn
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
-from palaestra.play.boundary import Seen, begin, step
+from palaestra.play.validation import Seen, begin, step
 
 TURN = ("agent", "turn", "state", "observation", "action", "reward", "valid", "success")
 """What is said of each turn, beside `start` and `length` of its tokens."""
@@ -168,7 +168,7 @@ def environment(made: EnvFactory) -> Callable[[], Any]:
     The data set needs a column `seed`. `get_reward` is what the agents got, the mean over them.
     """
 
-    class Game:
+    class TrlEpisode:
         """One episode."""
 
         def reset(self, seed: int = 0, **_: Any) -> str:
@@ -196,7 +196,7 @@ def environment(made: EnvFactory) -> Callable[[], Any]:
         def get_reward(self) -> float:
             return sum(self._rewards.values()) / len(self._rewards) if self._rewards else 0.0
 
-    return Game
+    return TrlEpisode
 
 
 def _alone(seen: Sequence[Seen]) -> tuple[str, Observation]:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from palaestra import envs
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, MissingExtraError
-from palaestra.play.boundary import Outcome, Seen, begin, step
+from palaestra.play.validation import CheckedStep, Seen, begin, step
 from palaestra.teams import WORKFLOWS
 
 LONGEST = 64
@@ -68,7 +68,7 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
     if not rows:
         raise InputError("environment: no seeds; give at least one")
 
-    class Game(multi_turn):  # type: ignore[misc, valid-type]
+    class VerifiersEnv(multi_turn):  # type: ignore[misc, valid-type]
         """Plays an episode turn by turn."""
 
         async def setup_state(self, state: Any) -> None:
@@ -115,10 +115,10 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
         return sum(paid.values()) / len(paid) if paid else 0.0
 
     rubric = vf.Rubric(funcs=[earned], weights=[1.0])
-    return Game(dataset=Dataset.from_list(rows), rubric=rubric, max_turns=longest, env_id=env_id)
+    return VerifiersEnv(dataset=Dataset.from_list(rows), rubric=rubric, max_turns=longest, env_id=env_id)
 
 
-def _pay(state: Any, outcome: Outcome) -> None:
+def _pay(state: Any, outcome: CheckedStep) -> None:
     """What an agent gets is for its last step."""
     for agent, reward in outcome.rewards.items():
         if reward is None:

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.agents.conversation import continues
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, MissingExtraError
-from palaestra.play.boundary import Outcome, Seen, begin, step
+from palaestra.play.validation import CheckedStep, Seen, begin, step
 
 INFO = "palaestra"
 """Where in a trace's `info` its turns are."""
@@ -68,21 +68,21 @@ def plugin(
 
         seed: int
 
-    class Seed(vf.Task[SeedData]):  # type: ignore[misc, name-defined]
+    class InitialState(vf.Task[SeedData]):  # type: ignore[misc, name-defined]
         """An initial state of the env."""
 
         @property
         def key(self) -> str:
             return f"{self.data.name} #{self.data.seed}"
 
-    class Tasks(vf.Taskset[Seed, vf.TasksetConfig]):  # type: ignore[misc, name-defined]
+    class Tasks(vf.Taskset[InitialState, vf.TasksetConfig]):  # type: ignore[misc, name-defined]
         """The seeds."""
 
         def load(self) -> Iterator[Any]:
             env = None
             for seed in numbers:
                 env, name, _ = begin(env, made, seed)
-                yield Seed(SeedData(seed=seed, name=name), self.config.task)
+                yield InitialState(SeedData(seed=seed, name=name), self.config.task)
 
     class Game(vf.Env[config]):  # type: ignore[misc, name-defined]
         """Plays an episode turn by turn. It ends where a run fails, or has no answer because a limit is reached."""
@@ -184,7 +184,7 @@ class _Played:
     turns: list[dict[str, Any]] = field(default_factory=list)
     traces: dict[str, tuple[str, Any]] = field(default_factory=dict)
     income: dict[str, float | None] = field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: CheckedStep | None = None
 
     def begin(self, agent: str, observation: Observation) -> Observation | None:
         """A turn; gives what the agent saw in the one before."""
@@ -204,7 +204,7 @@ class _Played:
         told = trace.info.setdefault(INFO, [])
         told += [self.last[agent]] * (trace.num_turns - len(told))
 
-    def pay(self, outcome: Outcome) -> list[Seen]:
+    def pay(self, outcome: CheckedStep) -> list[Seen]:
         """The round is over; gives who acts next."""
         self.rounds += 1
         self.outcome = outcome

@@ -27,9 +27,9 @@ import polars as pl
 
 from palaestra import envs
 from palaestra.algebra.files import whole
-from palaestra.envs.base import EnvFactory, Observation
+from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
-from palaestra.play.boundary import begin, step
+from palaestra.play.validation import begin, step
 from palaestra.teams import WORKFLOWS
 
 LONGEST = 64

@@ -9,13 +9,12 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palaestra.judges.base import SCORERS, Scorer
+from palaestra.judges.protocol import SCORERS, Scorer
 from palaestra.learning.reward_models.against import Against
-from palaestra.learning.reward_models.base import RewardModel
 from palaestra.learning.reward_models.data import Labels, Preferences
+from palaestra.learning.reward_models.reward_model import RewardModel
 
 if TYPE_CHECKING:
-    from palaestra.learning.reward_models.base import REWARD_MODELS, load
     from palaestra.learning.reward_models.head import HeadReward
     from palaestra.learning.reward_models.implicit import ImplicitReward
     from palaestra.learning.reward_models.linear import LinearReward
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from palaestra.learning.reward_models.online import OnlineLinearReward
     from palaestra.learning.reward_models.pairwise import PairwiseTokenReward
     from palaestra.learning.reward_models.reference import ReferenceReward
+    from palaestra.learning.reward_models.reward_model import REWARD_MODELS, load
     from palaestra.learning.reward_models.sequence import SequenceReward
     from palaestra.learning.reward_models.vector import VectorReward, unit
 
@@ -66,7 +66,7 @@ _HOMES = {
 @SCORERS.register()
 def reward_model(path: str | Path) -> Scorer:
     """A reward model that `palaestra fit-reward` wrote, of any kind, or a sequence classifier of transformers."""
-    from palaestra.learning.reward_models.base import load
+    from palaestra.learning.reward_models.reward_model import load
 
     return load(path)
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
-from palaestra.judges.base import SCORERS, Scorer
+from palaestra.judges.protocol import SCORERS, Scorer
 
 
 @SCORERS.register("against")

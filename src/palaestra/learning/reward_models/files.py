@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, MissingColumnError, nearest
-from palaestra.evaluation.studies import table
+from palaestra.evaluation.analyses import table
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 
 RENAMED = {"completion": "response"}

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.errors import InputError, nearest
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences
 from palaestra.learning.reward_models.features import Join, features, scale_of
 from palaestra.learning.reward_models.network import Inputs, NetworkReward
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 
 Activation = Literal["silu", "tanh", "relu", "gelu"]
 ACTIVATIONS = {"silu": nn.SiLU, "tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}

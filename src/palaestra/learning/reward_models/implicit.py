@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from palaestra.agents.lm import LMPolicy
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, settings
 from palaestra.learning.reward_models.data import Labels, Preferences, texts
 from palaestra.learning.reward_models.network import Inputs, NetworkReward
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, settings
 from palaestra.learning.reward_models.text import Said, conversation, plain, where
 
 

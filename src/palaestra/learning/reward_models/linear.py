@@ -11,9 +11,9 @@ import polars as pl
 from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.progress import Report
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences, series, together
 from palaestra.learning.reward_models.features import Join, features, scale_of
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options
 from palaestra.rewards.judged.linear import fit_differences
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import Preferences, matrix, series, together
 from palaestra.learning.reward_models.features import scale_of
 from palaestra.learning.reward_models.head import FeatureReward
 from palaestra.learning.reward_models.losses import mixture_bt_loss
 from palaestra.learning.reward_models.network import Inputs
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 
 
 def hedge(lead: np.ndarray, eta: float = 1.0) -> np.ndarray:

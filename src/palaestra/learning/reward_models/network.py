@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from palaestra.algebra.progress import Report
 from palaestra.errors import InputError, nearest
 from palaestra.learning.reward_models import losses
-from palaestra.learning.reward_models.base import RewardModel
 from palaestra.learning.reward_models.data import Labels, Preferences, series, together
+from palaestra.learning.reward_models.reward_model import RewardModel
 
 WASTE = 0.1
 """Most of a batch that may be padding."""

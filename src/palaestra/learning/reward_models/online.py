@@ -12,8 +12,8 @@ from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.progress import Report
 from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix, series, together
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options
 
 Features = Callable[[pl.DataFrame, pl.DataFrame | None, pl.DataFrame | None], np.ndarray]
 """Rows, reference and condition of a scorer to float64[rows, features]; NaN where one is missing."""

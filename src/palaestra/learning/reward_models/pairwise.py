@@ -16,10 +16,10 @@ from torch import Tensor
 
 from palaestra.agents.backends.loading import positions
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences, series, texts, together
 from palaestra.learning.reward_models.losses import pair_token_loss
 from palaestra.learning.reward_models.network import Inputs, NetworkReward
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.text import check_tokenizer, loading, plain, tokens, where
 
 PAIR = "{prompt}\n\nFirst:\n{first}\n\nSecond:\n{second}\n\n{criterion}\nIs the first better, yes or no?"

@@ -10,8 +10,8 @@ import polars as pl
 
 from palaestra.errors import InputError
 from palaestra.evaluation.intervals import Estimate, mean_interval
-from palaestra.learning.reward_models.base import RewardModel
 from palaestra.learning.reward_models.data import Labels, Preferences
+from palaestra.learning.reward_models.reward_model import RewardModel
 
 MOST = 2000
 """Pairs of labelled rows that are compared where no key says which belong together."""

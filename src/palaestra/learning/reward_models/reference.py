@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import matrix
 from palaestra.learning.reward_models.features import joined
 from palaestra.learning.reward_models.head import Activation, FeatureReward, check_layers
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 
 
 @REWARD_MODELS.register("reference")

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from palaestra.agents.backends.loading import positions
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences, texts
 from palaestra.learning.reward_models.network import Inputs, NetworkReward
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.text import Said, check_tokenizer, conversation, loading, plain, tokens, where
 
 PLAIN = "{prompt}{response}"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from palaestra.errors import InputError
-from palaestra.learning.reward_models.base import REWARD_MODELS, keep_options
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 from palaestra.learning.reward_models.head import Activation, FeatureReward, check_layers
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, keep_options
 
 
 def unit(v: np.ndarray) -> np.ndarray:

@@ -15,12 +15,12 @@ from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import as_signal, evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.judges.base import SCORERS
 from palaestra.judges.corrupt import Kind, corrupt, replayed
 from palaestra.judges.pairs import PAIRINGS, marked
-from palaestra.learning.reward_models.base import REWARD_MODELS, RewardModel
+from palaestra.judges.protocol import SCORERS
 from palaestra.learning.reward_models.data import Preferences
-from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
+from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel
+from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 
 @stage
@@ -92,9 +92,9 @@ class alternate(Stage):
         said = 1 / (1 + np.exp(-np.clip(score, -700, 700))) if self.squash else score
         scored = _last(turns) == np.arange(len(turns)) if self.end else np.ones(len(turns), bool)
         if scored.any() and not np.isnan(said[scored]).all():
-            context.told["model_reward"] = float(np.nanmean(said[scored]))
+            context.metrics["model_reward"] = float(np.nanmean(said[scored]))
         if "success" in turns.columns and (truth := turns["success"].cast(pl.Float64).mean()) is not None:
-            context.told["truth"] = float(truth)  # type: ignore[arg-type]
+            context.metrics["truth"] = float(truth)  # type: ignore[arg-type]
         said = np.where(scored | np.isnan(said), said, 0.0)
         return turns.with_column(model_reward=said)
 
@@ -123,7 +123,7 @@ class alternate(Stage):
         kept = [each for each in self.past if each.height]
         every = pl.concat(kept, how="diagonal_relaxed").filter(~pl.col("tie")) if kept else pl.DataFrame()
         if not every.height:
-            context.told["pairs"] = 0.0
+            context.metrics["pairs"] = 0.0
             return
         one, other = (
             every.select(pl.col(f"^{side}\\..*$").name.map(lambda name: name.partition(".")[2]))
@@ -136,7 +136,7 @@ class alternate(Stage):
         margin = every["margin"].fill_null(0.0).to_numpy() if self.margins else None
         told = self.model.fit(Preferences(one, other, margin, weight=weight, **given), seed=context.iteration)
         self.fitted = True
-        context.told |= {"pairs": float(every.height)} | {f"fit_{name}": value for name, value in told.items()}
+        context.metrics |= {"pairs": float(every.height)} | {f"fit_{name}": value for name, value in told.items()}
 
     def _score(self, frame: pl.DataFrame) -> pl.Series:
         if not self.fitted:  # nothing was verified yet, and what was made with no weights has no opinion
@@ -228,5 +228,5 @@ class preferences(Stage):
         if self.q is not None:
             turns = turns.with_column(q=self.q)
         found = self.pairing(turns)
-        context.told["pairs"] = float((~found["tie"]).sum())
+        context.metrics["pairs"] = float((~found["tie"]).sum())
         return marked(turns, found, unit=self.unit)

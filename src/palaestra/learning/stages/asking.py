@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError, nearest
 from palaestra.judges.asking import AnswerCache
-from palaestra.judges.base import Scorer
 from palaestra.judges.judged import PolicyAsker
 from palaestra.judges.metering import Limits, Meter, Metered
-from palaestra.learning.stages.base import Context
+from palaestra.judges.protocol import Scorer
+from palaestra.learning.stages.stage import Context
 
 
 class Adviser:
@@ -46,7 +46,7 @@ class Adviser:
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent so far, and the answers unless a file has them."""
-        return {**self.meter.told(), "answers": {} if self.cache.path else dict(self.cache.answers)}
+        return {**self.meter.totals(), "answers": {} if self.cache.path else dict(self.cache.answers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""

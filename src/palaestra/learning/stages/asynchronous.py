@@ -9,7 +9,7 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
+from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 if TYPE_CHECKING:
     from palaestra.play.executors import Plan

@@ -16,10 +16,10 @@ import polars as pl
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.credit import ValueAtStart, allocate_budget
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.cells import hashed
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
     from palaestra.play.executors import Plan

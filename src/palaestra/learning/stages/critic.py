@@ -17,8 +17,8 @@ from palaestra.algebra.signals import Signal, evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.credit import gae, value_target
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.cells import Cells, keys_of, vectors
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
     from palaestra.learning.critics import TokenBaseline, ValueNetwork

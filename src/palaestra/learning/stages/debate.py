@@ -9,7 +9,7 @@ import numpy as np
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.exact.debate import at_random, greedy, minimax, one_sided
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 PLAYS = ("minimax", "greedy", "random", "one_sided")
 

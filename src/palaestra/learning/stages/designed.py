@@ -15,7 +15,7 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.credit import return_to_go
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.shaping.bilevel import BilevelReward
 from palaestra.rewards.shaping.design import ExploRS, design_reward, explicable
 from palaestra.rewards.shaping.mdp import Model, occupancy

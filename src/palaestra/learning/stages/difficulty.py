@@ -12,7 +12,7 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 
 @stage

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Learnable
+from palaestra.agents.policy import Learnable
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit.repair import hint_prefix, hint_ratio
 from palaestra.envs.prefixed import Prefixed
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.probe import _scores
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
-    from palaestra.envs.base import EnvFactory
+    from palaestra.envs.protocol import EnvFactory
     from palaestra.play.plan import Plan
 
 

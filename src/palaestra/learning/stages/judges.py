@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.keys import is_last
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
@@ -18,7 +18,7 @@ from palaestra.judges import judge as ask_judge
 from palaestra.judges.metering import Limits
 from palaestra.judges.rubric import items_of, read_rubric
 from palaestra.learning.stages.asking import Adviser
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.judged.criteria import Criteria, onto, utility
 from palaestra.rewards.match.evidence import semi_join
 

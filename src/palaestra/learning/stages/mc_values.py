@@ -10,8 +10,8 @@ import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import EnvError, InputError
-from palaestra.learning.stages.base import Context, Stage, stage
-from palaestra.play.restart import Everybody, Restartable, mc_value
+from palaestra.learning.stages.stage import Context, Stage, stage
+from palaestra.play.monte_carlo import Everybody, Restartable, mc_value
 
 
 @stage

@@ -14,8 +14,8 @@ from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, SchemaError
-from palaestra.learning.stages.base import Context, Stage, stage
-from palaestra.rewards.novelty import Counts, RunningScale
+from palaestra.learning.stages.stage import Context, Stage, stage
+from palaestra.rewards.novelty import RunningScale, VisitCounts
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ class counts(Stage):
     adds = {"count_before": "how often the key was met in earlier iterations"}
 
     def __init__(self, key: str | Sequence[str] = "state", *, into: str = "count_before") -> None:
-        self.memory = Counts(key, column=into)
+        self.memory = VisitCounts(key, column=into)
         self.needs, self.adds = set(self.memory.key), {into: type(self).adds["count_before"]}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

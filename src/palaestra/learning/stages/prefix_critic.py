@@ -13,7 +13,7 @@ from palaestra.algebra.returns import return_to_go
 from palaestra.algebra.signals import total
 from palaestra.algebra.turns import Turns
 from palaestra.credit.critics import PrefixCritic
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 
 @stage

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Learnable, Request
+from palaestra.agents.policy import Learnable, Request
 from palaestra.algebra.signals import col, fill_missing, shift
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 
 @stage

@@ -13,10 +13,10 @@ from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.credit import pairwise_logistic
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
-    from palaestra.agents.base import Learnable
+    from palaestra.agents.policy import Learnable
 
 
 @stage

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
@@ -18,7 +18,7 @@ from palaestra.judges.programs import RewardProgram, annotate, declared_columns
 from palaestra.judges.prompts import Brief, describe, revise_prompt
 from palaestra.judges.writing import write
 from palaestra.learning.stages.asking import Adviser
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 SAMPLE = 200
 """Turns on which a program that was written is checked."""

@@ -12,8 +12,8 @@ from palaestra.algebra.signals import Signal, SignalLike, as_signal, evaluate, m
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import ReturnDecomposition
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.cells import Cells, keys_of, vectors
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 if TYPE_CHECKING:
     from palaestra.learning.decomposition import NetworkDecomposition

@@ -14,11 +14,11 @@ from palaestra.algebra.signals import evaluate
 from palaestra.algebra.turns import SCHEMA, SCOPE, Turns
 from palaestra.credit.critics import Fresh, Replay, TurnCritic
 from palaestra.errors import InputError, nearest
-from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 from palaestra.learning.stages.cells import hashed, keys_of, vectors
+from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 if TYPE_CHECKING:
-    from palaestra.agents.base import Policy
+    from palaestra.agents.policy import Policy
     from palaestra.learning.critics import NetworkCritic
 
 KEPT = ("policy", "agent", "state", "observation", "features", "legal", "action", "action_ids", "prompt_ids")
@@ -222,8 +222,8 @@ def resample(
     """The same turns with an action that today's policies draw; names: of the ids of actions that were seen."""
     import torch
 
-    from palaestra.agents.base import Request
-    from palaestra.envs.base import Observation
+    from palaestra.agents.policy import Request
+    from palaestra.envs.protocol import Observation
 
     rows = rows.with_row_index("_row")
     parts = []

@@ -10,7 +10,7 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.refine import label_mask
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 
 @stage

@@ -12,8 +12,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit.repair import REFLECTION, reflections, remember
 from palaestra.envs.prefixed import Reminded
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
 from palaestra.learning.stages.hints import hold_back, play_on
+from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 if TYPE_CHECKING:
     from palaestra.play.plan import Plan

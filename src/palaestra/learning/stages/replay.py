@@ -12,7 +12,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit.anchors import similar
 from palaestra.credit.repair import inject, remember
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, packed, stage, unpacked
+from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 
 
 @stage

@@ -11,7 +11,7 @@ from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.judges.rubric_game import Planted, Players, RubricGame
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 
 @stage
@@ -60,9 +60,9 @@ class rubric_game(Stage):
         verdict = np.array([np.nan if each is None else float(each[0]) for each in found])
         context.spent.add(calls=len(answers) + self.rounds * (self.game.queries + self.checked))
         right = [each[0] == good for each, good in zip(found, labels, strict=True) if each is not None]
-        context.told |= {"rules": float(len(self.game.judge)), "accuracy": float(np.mean(right)) if right else 0.0}
+        context.metrics |= {"rules": float(len(self.game.judge)), "accuracy": float(np.mean(right)) if right else 0.0}
         if self.game.history:
-            context.told |= {name: float(self.game.history[-1][name]) for name in ("missed", "flipped")}
+            context.metrics |= {name: float(self.game.history[-1][name]) for name in ("missed", "flipped")}
         return turns.with_column(verdict=verdict)
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import polars as pl
 from palaestra.algebra.keys import is_last
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.judges.base import Scorer
 from palaestra.judges.metering import Limits
+from palaestra.judges.protocol import Scorer
 from palaestra.judges.rubric import cases
 from palaestra.judges.scorers import build, numbers
 from palaestra.learning.stages.asking import Adviser, bind
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.judged.criteria import EPISODE, onto
 
 

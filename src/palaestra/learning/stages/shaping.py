@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import Team
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.learning.stages.asking import Adviser
-from palaestra.learning.stages.base import Context, Stage, stage
 from palaestra.learning.stages.novelty import matrix_of
+from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.play.executors import Plan
 from palaestra.rewards.combine.mix import dual_ascent
 from palaestra.rewards.shaping.demonstrations import StepRewards

@@ -18,9 +18,9 @@ from palaestra.algebra.registry import load_object
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import SignalLike, highest
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.play.streams import Streams
 
 if TYPE_CHECKING:

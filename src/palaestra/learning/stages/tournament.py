@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.registry import load_object
 from palaestra.algebra.returns import episode_score
@@ -23,7 +23,7 @@ from palaestra.credit.tournaments import Topology, by_group
 from palaestra.credit.tournaments import tournament as compare
 from palaestra.errors import InputError, PolicyError, nearest
 from palaestra.judges.asking import ask
-from palaestra.learning.stages.base import Context, Stage, stage
+from palaestra.learning.stages.stage import Context, Stage, stage
 
 PROMPT = (
     "{task}\n\nAnswer A:\n{first}\n\nAnswer B:\n{second}\n\nScore both from 0 to 10. Reply with two numbers, A's first."

@@ -3,7 +3,6 @@
 Write your own as a function that returns a `Term`, and register it with `TERMS.register()`; see docs/learning.md.
 """
 
-from palaestra.learning.terms.base import TERMS, Piece, Step, Term, objective
 from palaestra.learning.terms.correction import corrected
 from palaestra.learning.terms.guarded import stable
 from palaestra.learning.terms.heads import ValueHead, auxiliary, value
@@ -25,10 +24,11 @@ from palaestra.learning.terms.surrogates import (
     surrogate,
     vespo,
 )
+from palaestra.learning.terms.term import TERMS, MicroBatch, Step, Term, objective
 
 __all__ = [
     "TERMS",
-    "Piece",
+    "MicroBatch",
     "Step",
     "Term",
     "ValueHead",

@@ -19,7 +19,7 @@ from torch import Tensor
 from palaestra.errors import InputError
 from palaestra.learning.batch import pieces, ragged
 from palaestra.learning.losses import LEVELS, LIMIT, Level
-from palaestra.learning.terms.base import TERMS, Piece, Term, choice, number
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, number
 
 Outside = Literal["cut", "drop"]
 CHUNK = 8192
@@ -55,7 +55,7 @@ def corrected(
     if not inner.credit:
         raise InputError(f"corrected: term {inner.name} reads no credit; there is nothing to weigh")
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         start = _start(piece)
         weight, cut = truncated(start - piece.old, piece.mask, level=level, cap=cap, floor=floor, outside=outside)
         piece.log("weight", weight.masked_fill(~piece.mask, 0.0).sum(), per="token")
@@ -94,7 +94,7 @@ def truncated(
     return (weight.masked_fill(cut, 0.0) if outside == "drop" else weight.clamp(floor, cap)), cut
 
 
-def _start(piece: Piece) -> Tensor:
+def _start(piece: MicroBatch) -> Tensor:
     """Log-probabilities of the learner before the first step of this update: [rows, tokens]."""
     step = piece.step
     if step.policy is None:

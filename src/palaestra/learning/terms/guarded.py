@@ -7,8 +7,8 @@ import math
 from torch import Tensor
 
 from palaestra.learning.losses import Aggregation, clipped_surrogate
-from palaestra.learning.terms.base import TERMS, Piece, Term, ends, number
 from palaestra.learning.terms.surrogates import Clip, policy_loss
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, ends, number
 
 
 @TERMS.register()
@@ -29,7 +29,7 @@ def stable(
     number("stable", low=1e-30, high=math.inf, **{"low of the ratio": low})
     number("stable", low=low, **{"high of the ratio": high})
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         raw = piece.log_ratio()
         cut = raw.clamp(math.log(low), math.log(high))
         piece.log("pre_clipped", ((raw != cut) & piece.mask).sum(), per="token")

@@ -14,14 +14,14 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
-from palaestra.agents.base import Learnable, Scored
+from palaestra.agents.policy import Learnable, Scored
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, LearnerError
 from palaestra.learning.auxiliary import Auxiliary
 from palaestra.learning.batch import pieces, ragged
 from palaestra.learning.losses import Aggregation
 from palaestra.learning.losses import aggregate as aggregated
-from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number
 
 
 @TERMS.register()
@@ -42,7 +42,7 @@ def auxiliary(reward: float = 1.0, reconstruction: float = 1.0, *, sequence: int
     def make(policy: Learnable) -> Auxiliary:
         return Auxiliary(policy, reward=bool(reward), reconstruction=bool(reconstruction), sequence=sequence, zero=zero)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         heads = piece.module
         assert isinstance(heads, Auxiliary)
         parts = heads.losses(piece.once(lambda: heads.targets(piece.step.table)), piece.at, piece.rows)
@@ -78,7 +78,7 @@ def value(
     if clip is not None:
         number("value", low=0.0, clip=clip)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         assert piece.module is not None and piece.units is not None  # noqa: PT018
         units = piece.units if level == "token" else piece.units[:, :1]
         found, goal = piece.module(units), piece.column(target)

@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from palaestra.agents.base import Scored
+from palaestra.agents.policy import Scored
 from palaestra.errors import InputError
 from palaestra.learning.losses import Aggregation, log_odds, two_sided
 from palaestra.learning.losses import aggregate as aggregated
-from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number
 
 
 @TERMS.register()
@@ -39,7 +39,7 @@ def clone(
     number("clone", weight=weight)
     how_to_aggregate("clone", aggregate, constant)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         if column is None:
             return weight * piece.mean(-piece.new, aggregate, constant)
         known, factor = piece.known(column), piece.column(column)
@@ -57,7 +57,7 @@ def clone(
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
-class Pairs(NamedTuple):
+class PairLogprobs(NamedTuple):
     """Both sides of the pairs of a step, [pairs] each: summed log-probabilities now and at the start, and tokens."""
 
     chosen: Tensor
@@ -68,7 +68,7 @@ class Pairs(NamedTuple):
     rejected_tokens: Tensor
 
 
-def pairs_of(piece: Piece, *, reference: bool = True) -> Pairs:
+def pairs_of(piece: MicroBatch, *, reference: bool = True) -> PairLogprobs:
     """The pairs of a piece that is a whole step.
 
     Raises:
@@ -98,14 +98,14 @@ def pairs_of(piece: Piece, *, reference: bool = True) -> Pairs:
         return both[: len(names)], both[len(names) :]
 
     start = piece.reference().logprobs if reference else torch.zeros_like(piece.new.detach())
-    return Pairs(*sums(piece.new), *sums(start), *sums(mask.to(piece.new.dtype)))
+    return PairLogprobs(*sums(piece.new), *sums(start), *sums(mask.to(piece.new.dtype)))
 
 
-def preference(name: str, weight: float, per_pair: Callable[[Pairs], Tensor], *, reference: bool) -> Term:
+def preference(name: str, weight: float, per_pair: Callable[[PairLogprobs], Tensor], *, reference: bool) -> Term:
     """A term from a loss per pair; the mean over pairs, and how often the chosen side is ahead, `preferred`."""
     number(name, low=0.0, weight=weight)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         pairs = pairs_of(piece, reference=reference)
         if not len(pairs.chosen):
             return piece.new.sum() * 0.0
@@ -151,7 +151,7 @@ def dpo(
     if loss == "exo_pair" and not smoothing:
         raise InputError("dpo: loss='exo_pair' needs smoothing= above 0, e.g. 0.001")
 
-    def per_pair(p: Pairs) -> Tensor:
+    def per_pair(p: PairLogprobs) -> Tensor:
         up, down = p.chosen - p.chosen_start, p.rejected - p.rejected_start
         a, b = _score(up, divergence, alpha), _score(down, divergence, alpha)
         m = beta * (a - b)
@@ -232,7 +232,7 @@ def cpo(
     number("cpo", gamma=gamma, alpha=alpha)
     choice("cpo", ("sigmoid", "hinge", "ipo", "simpo"), loss=loss)
 
-    def per_pair(p: Pairs) -> Tensor:
+    def per_pair(p: PairLogprobs) -> Tensor:
         up, down = p.chosen, p.rejected
         if loss in ("ipo", "simpo"):
             up, down = up / p.chosen_tokens.clamp(min=1), down / p.rejected_tokens.clamp(min=1)
@@ -259,7 +259,7 @@ def orpo(weight: float = 0.1) -> Term:
     The whole method is `clone(column="chosen"), orpo(.1)`; TRL's clone also counts the tokens of the prompt.
     """
 
-    def per_pair(p: Pairs) -> Tensor:
+    def per_pair(p: PairLogprobs) -> Tensor:
         chosen, rejected = p.chosen / p.chosen_tokens.clamp(min=1), p.rejected / p.rejected_tokens.clamp(min=1)
         return -F.logsigmoid(log_odds(chosen) - log_odds(rejected))
 
@@ -287,7 +287,7 @@ def kto(
     number("kto", low=0.0, desirable=desirable, undesirable=undesirable, weight=weight)
     choice("kto", ("kl", "apo"), zero=zero)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         good = piece.column("chosen")[:, 0]
         there = ~good.isnan() & piece.mask.any(1)
         moved = (piece.new - piece.reference().logprobs).masked_fill(~piece.mask, 0.0).sum(1)
@@ -303,7 +303,7 @@ def kto(
 
 
 @torch.no_grad()
-def _mismatched(piece: Piece) -> Tensor:
+def _mismatched(piece: MicroBatch) -> Tensor:
     """Mean of log π - log π_start of every row's prompt with the answer before it, at least 0."""
     if piece.step.policy is None or piece.step.reference is None:
         raise InputError(f"term {piece.key}: z needs the policy and its reference; use it in a learner, or zero='apo'")

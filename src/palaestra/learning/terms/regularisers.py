@@ -20,7 +20,7 @@ from palaestra.learning.losses import (
 from palaestra.learning.losses import (
     aggregate as aggregated,
 )
-from palaestra.learning.terms.base import TERMS, Piece, Term, choice, how_to_aggregate, number, share_of_episodes
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, how_to_aggregate, number, share_of_episodes
 
 
 @TERMS.register()
@@ -47,7 +47,7 @@ def kl(
     choice("kl", ESTIMATORS, estimator=estimator)
     how_to_aggregate("kl", aggregate, constant)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         reference = piece.reference()
         if estimator == "exact":
             per_token = kl_between(piece.scored, reference)
@@ -86,7 +86,7 @@ def corridor(
     if not 0 <= low <= 1 <= high:
         raise InputError(f"corridor: low={low!r}, high={high!r}, expected 0 <= low <= 1 <= high")
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         share = torch.from_numpy(piece.once(lambda: share_of_episodes(piece.step.table))[piece.at])
         share = share.to(piece.new)
         entropies, past = piece.scored.entropies, piece.memory.get("history", [])

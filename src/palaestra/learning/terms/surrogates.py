@@ -14,24 +14,24 @@ import torch
 from torch import Tensor
 
 from palaestra.learning.losses import LEVELS, LIMIT, Aggregation, Level, bounded, clipped_surrogate
-from palaestra.learning.terms.base import TERMS, Piece, Term, choice, ends, how_to_aggregate, number
+from palaestra.learning.terms.term import TERMS, MicroBatch, Term, choice, ends, how_to_aggregate, number
 
 Clip = float | Sequence[float | None] | None
 
 
 def policy_loss(
-    name: str, per_token: Callable[[Piece], Tensor], aggregate: Aggregation, constant: float | None, **flags: Any
+    name: str, per_token: Callable[[MicroBatch], Tensor], aggregate: Aggregation, constant: float | None, **flags: Any
 ) -> Term:
     """A term from a loss per token that is 0 where the advantage is."""
     how_to_aggregate(name, aggregate, constant)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         return piece.mean(per_token(piece), aggregate, constant)
 
     return Term(name, loss, credit=True, **{"everywhere": False} | flags)
 
 
-def _cut(piece: Piece, where: Tensor) -> None:
+def _cut(piece: MicroBatch, where: Tensor) -> None:
     piece.log("clip_fraction", (where & piece.mask).sum(), per="token")
 
 
@@ -54,7 +54,7 @@ def surrogate(
     if dual_clip is not None:
         number("surrogate", low=1.0, dual_clip=dual_clip)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         loss, clipped = clipped_surrogate(piece.log_ratio(ratio), piece.advantage, low=low, high=high, dual=dual_clip)
         _cut(piece, clipped)
         return loss
@@ -82,7 +82,7 @@ def gmpo(clip: Clip = 0.4) -> Term:
     """
     low, high = ends("gmpo", clip)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         sign, raw = piece.advantage.sign(), piece.log_ratio()
         cut = raw if low is None and high is None else raw.clamp(None if low is None else -low, high)
         _cut(piece, (raw != cut) & (sign != 0))
@@ -97,7 +97,7 @@ def rloo(clip: Clip = 0.2) -> Term:
     """TRL's RLOO (2402.14740), one ratio per turn, the product over its tokens, clipped as in PPO; mean over turns."""
     low, high = ends("rloo", clip)
 
-    def loss(piece: Piece) -> Tensor:
+    def loss(piece: MicroBatch) -> Tensor:
         product = piece.log_ratio().masked_fill(~piece.mask, 0.0).sum(1).clamp(-LIMIT, LIMIT)
         value, clipped = clipped_surrogate(product, _per_row(piece, piece.advantage), low=low, high=high)
         _cut(piece, clipped[:, None])
@@ -114,7 +114,7 @@ def cispo(clip: Clip = (None, 4.0), *, aggregate: Aggregation = "token-mean", co
     """
     low, high = ends("cispo", clip)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         ratio = piece.log_ratio().detach().exp()
         kept = bounded(ratio, low, high)
         _cut(piece, ratio != kept)
@@ -134,7 +134,7 @@ def sapo(
     """SAPO (2511.20347), -4/τ · σ(τ·(r - 1)) · A, a soft gate for a clip; τ = positive where A > 0, negative else."""
     number("sapo", low=1e-6, positive=positive, negative=negative)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         tau = torch.where(piece.advantage > 0, positive, negative).to(piece.new.dtype)
         return -torch.sigmoid(tau * (piece.log_ratio().exp() - 1)) * 4 / tau * piece.advantage
 
@@ -152,7 +152,7 @@ def reinforce(truncate: float = 2.0, *, aggregate: Aggregation = "sequence-sum",
     """REINFORCE with truncated importance weights, -sg[min(r, truncate)]·A·log π (verl's `bypass_mode`)."""
     number("reinforce", low=0.0, truncate=truncate)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         ratio = piece.log_ratio().detach().exp()
         _cut(piece, ratio > truncate)
         return -ratio.clamp(max=truncate) * piece.advantage * piece.new
@@ -177,7 +177,7 @@ def dppo(
     choice("dppo", ("tv", "kl"), divergence=divergence)
     number("dppo", low=0.0, truncate=truncate)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         with torch.no_grad():
             now, then = piece.new.exp(), piece.old.exp()
             if divergence == "tv":
@@ -199,7 +199,7 @@ def dro(beta: float = 0.1, *, aggregate: Aggregation = "token-mean", constant: f
     """Direct reward optimisation (2405.19107), -(A·log π - β/2·(log r)²)."""
     number("dro", low=0.0, beta=beta)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         return beta / 2 * piece.log_ratio().square() - piece.advantage * piece.new
 
     return policy_loss("dro", per_token, aggregate, constant, everywhere=True)
@@ -221,7 +221,7 @@ def vespo(
     number("vespo", low=0.0, k=k, k_below=k_below)
     number("vespo", low=1e-4, rate=rate, rate_below=rate_below)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         with torch.no_grad():
             product = piece.log_ratio().masked_fill(~piece.mask, 0.0).sum(1, keepdim=True)
             product = product.clamp(float(np.log(1e-8)), LIMIT)
@@ -255,7 +255,7 @@ def clip_cov(
     number("clip_cov", low=1e-9, high=1.0, share=share)
     number("clip_cov", low=low, high=high)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         loss, clipped = clipped_surrogate(piece.log_ratio(), piece.advantage, low=bottom, high=top)
         covariance = _covariance(piece)
         marked = (covariance > low) & (covariance < high) & piece.mask & ~clipped
@@ -282,7 +282,7 @@ def kl_cov(
     number("kl_cov", low=0.0, weight=weight)
     number("kl_cov", low=1e-9, high=1.0, share=share)
 
-    def per_token(piece: Piece) -> Tensor:
+    def per_token(piece: MicroBatch) -> Tensor:
         raw = piece.log_ratio()
         covariance = _covariance(piece).masked_fill(~piece.mask, -torch.inf).flatten()
         top = covariance.topk(min(max(int(share * piece.tokens), 1), len(covariance))).indices
@@ -293,13 +293,13 @@ def kl_cov(
     return policy_loss("kl_cov", per_token, aggregate, constant, everywhere=True, whole=True)
 
 
-def _covariance(piece: Piece) -> Tensor:
+def _covariance(piece: MicroBatch) -> Tensor:
     def centred(values: Tensor) -> Tensor:
         return values - values[piece.mask].mean()
 
     return centred(piece.advantage) * centred(piece.new.detach())
 
 
-def _per_row(piece: Piece, values: Tensor) -> Tensor:
+def _per_row(piece: MicroBatch, values: Tensor) -> Tensor:
     """Mean over the tokens of each row, [rows]; 0 for a row without any."""
     return values.masked_fill(~piece.mask, 0.0).sum(1) / piece.mask.sum(1).clamp(min=1)

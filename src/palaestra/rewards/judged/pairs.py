@@ -50,7 +50,7 @@ def lexicographic_preference(
     return np.asarray(found, np.int64)
 
 
-class Pairs(NamedTuple):
+class DecidedPairs(NamedTuple):
     """Decided pairs: features float64[episodes, factors], winner and loser int64[pairs] as rows of them."""
 
     features: np.ndarray
@@ -64,7 +64,7 @@ def pairs(
     compare: Callable[[np.ndarray, np.ndarray], np.ndarray] = lexicographic_preference,
     over: Keys = "group",
     unit: Keys = "episode",
-) -> Pairs:
+) -> DecidedPairs:
     """All pairs of episodes of a key on which the comparator decides.
 
     factors: each reduced to its mean over the unit; a unit with a missing factor takes no part. compare: factors of
@@ -81,7 +81,7 @@ def pairs(
     features = features[rows]
     first, second = within(Evaluation(turns).codes(joined(over)).ids[rows])
     label = np.asarray(compare(features[first], features[second]))
-    return Pairs(
+    return DecidedPairs(
         features,
         np.where(label > 0, first, second)[label != 0],
         np.where(label > 0, second, first)[label != 0],
@@ -99,7 +99,7 @@ def within(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order[first], order[first + 1 + offset]
 
 
-def bradley_terry(found: Pairs, *, ridge: float = 1e-3) -> np.ndarray:
+def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
     """Weights w that minimise mean -log σ(w·(x_winner - x_loser)) + ridge/2 · |w|²: float64[factors].
 
     Bring factors to one scale first (`standardise`), and the weights do not depend on their units. The reward is

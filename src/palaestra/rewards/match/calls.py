@@ -144,7 +144,7 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
     distinct = both.unique(maintain_order=True)  # a group shares its gold calls and often its answers
     part, method = node.options["part"], node.options["method"]
 
-    read = Reader()
+    read = CallReader()
 
     def wanted(text: str) -> Any:
         calls = read(text)
@@ -172,7 +172,7 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
 KERNELS["call_match"] = _call_match
 
 
-class Reader(dict[str, Any]):
+class CallReader(dict[str, Any]):
     """Texts read once each: a list of frozen calls, or UNREADABLE, whatever a model wrote."""
 
     def __call__(self, text: str) -> Any:

@@ -106,7 +106,7 @@ def earl_reward(
     correct: SignalLike = "success",
     alpha: SignalLike = 0.1,
     beta: SignalLike = 0.5,
-    enough: float = 0.5,
+    threshold: float = 0.5,
 ) -> Signal:
     """[206] EARL (arXiv 2510.15440): r_correct + α · 1[anything selected] + β · IoU of selected and gold evidence.
 
@@ -116,7 +116,7 @@ def earl_reward(
     """
     right, iou = as_signal(correct) != 0.0, jaccard(selected, gold)
     any_selected = as_signal(pl.col(selected).list.len() > 0)
-    answer = cascade((right & (iou >= enough), 1.0), (right, 0.5), otherwise=-1.0)
+    answer = cascade((right & (iou >= threshold), 1.0), (right, 0.5), otherwise=-1.0)
     return answer + as_signal(alpha) * any_selected + as_signal(beta) * iou
 
 

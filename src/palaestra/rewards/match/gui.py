@@ -146,9 +146,9 @@ def stepwise_point(
 
 
 @register()
-def content_reward(text: str, gold: str, *, enough: float = 0.5, value: float = 1.0) -> Signal:
-    """value if the F1 of the words is at least `enough`, else 0."""
-    return value * (token_f1(text, gold) >= enough)
+def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float = 1.0) -> Signal:
+    """value if the F1 of the words is at least `threshold`, else 0."""
+    return value * (token_f1(text, gold) >= threshold)
 
 
 @register()

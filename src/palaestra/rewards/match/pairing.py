@@ -16,7 +16,7 @@ from palaestra.algebra.kernels import KERNELS, Evaluation
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, as_signal, is_missing, register, where
 from palaestra.errors import ExpressionError, InputError, nearest
-from palaestra.rewards.match.calls import UNREADABLE, Frozen, Reader, frozen
+from palaestra.rewards.match.calls import UNREADABLE, CallReader, Frozen, frozen
 from palaestra.rewards.match.words import column, text_of, texts, token_f1
 
 Call = Mapping[str, Any]
@@ -148,7 +148,7 @@ def no_calls(calls: str) -> Signal:
 
 def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
     both, gold_column = texts(evaluation, node), node.inputs[1].options["name"]
-    read = Reader()
+    read = CallReader()
     called = [[] if not text else read(text) for text in both["0"]]
     wanted = [[] if not text else read(text) for text in both["1"]]
     bad = next((row for row, calls in enumerate(wanted) if calls is UNREADABLE), None)

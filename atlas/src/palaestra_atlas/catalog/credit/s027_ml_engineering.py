@@ -15,12 +15,12 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import duration_aware
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.rewards import ml_engineering_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PATTERNS = tuple(f"milestone {number}: reached" for number in range(7))
 SETTING = {
@@ -46,7 +46,7 @@ def worked_error() -> float:
     )
 
 
-def chance(learned: Learned) -> dict[str, float]:
+def chance(learned: TrainingResult) -> dict[str, float]:
     """Exact chance of the slow program."""
     seen = Observation("write a program", choices=("fast", "slow"))
     return {"slow": learned.team["engineer"].choice_probabilities([seen])[0][0, 1]}  # type: ignore[attr-defined]

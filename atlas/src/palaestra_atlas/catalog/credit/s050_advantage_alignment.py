@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palaestra.agents.base import Policy
+from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
 from palaestra.credit import advantage_alignment
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.dilemma import MOVES
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 

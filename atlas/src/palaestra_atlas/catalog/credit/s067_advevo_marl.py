@@ -15,12 +15,12 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import advevo_marl
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.guardians import DEFENDERS, VOTES
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 KINDS = 6
 FROZEN = {"attacker": 0.0} | dict.fromkeys(DEFENDERS, 0.1)
@@ -34,7 +34,7 @@ def worked_error() -> float:
     return float(np.abs(credit - [0.5, 0.5, 0.0, 0.2, -0.5, 0.0, -0.5, -0.2]).max())
 
 
-def withstood(learned: Learned) -> dict[str, float]:
+def withstood(learned: TrainingResult) -> dict[str, float]:
     """Exact, of the trained defenders: success of attacks drawn uniformly, share of harmless requests served."""
     texts = ["a harmless request", *(f"a request: attack {kind}" for kind in range(KINDS))]
     seen = [Observation(text, choices=VOTES) for text in texts]

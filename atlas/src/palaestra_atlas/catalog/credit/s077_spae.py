@@ -18,7 +18,7 @@ from palaestra.credit import answer_potential, spae
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 BITS = 3
 SETTING = {
@@ -44,7 +44,7 @@ def worked_error() -> float:
     return float(np.abs(np.concatenate([potential, gained, shrunk])).max())
 
 
-def turns_after_solving(learned: Learned) -> dict[str, float]:
+def turns_after_solving(learned: TrainingResult) -> dict[str, float]:
     """Of the trained team: share of right answers, questions asked when everything was known, per episode."""
     frame = learned.play(groups=64, group_size=4, seed=1).frame
     wasted = frame.filter((pl.col("known") == BITS) & pl.col("action").str.starts_with("ask")).height

@@ -19,7 +19,7 @@ from palaestra.credit import mas_host
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SETTING = {
     "env": {"make": "native/team_builder"},
@@ -35,7 +35,7 @@ def worked_error() -> float:
     return float(np.abs(np.asarray(credit) - [0.5, -1.5, 0.3, 0.5]).max())
 
 
-def looked_at(learned: Learned) -> dict[str, float]:
+def looked_at(learned: TrainingResult) -> dict[str, float]:
     """Mean of the learning curve; of the trained builder: queries solved, members."""
     last = learned.play(groups=40, group_size=4, seed=1).frame.group_by("group", "episode").agg(pl.all().last())
     found = {"solved": last["success"].mean(), "members": last["members"].mean()}

@@ -14,11 +14,11 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit import minimax_winner, preference_exploitability, win_rate
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PREFERENCE = ((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))
 START = np.array([0.6, 0.3, 0.1])
@@ -48,7 +48,7 @@ def exact() -> tuple[np.ndarray, np.ndarray]:
     return total / STEPS, mixture
 
 
-def exploited(learned: Learned) -> dict[str, float]:
+def exploited(learned: TrainingResult) -> dict[str, float]:
     """Of the trained policy itself, the last iterate."""
     seen = Observation("task 0", choices=tuple(f"answer {number}" for number in range(3)))
     mixture = learned.team["answerer"].choice_probabilities([seen])[0][0]  # type: ignore[attr-defined]

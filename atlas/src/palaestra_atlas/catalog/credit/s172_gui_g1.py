@@ -18,7 +18,7 @@ from palaestra.rewards import gui_g1_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SETTING = {
     "env": {"make": "native/grounding", "options": {"screens": 2}},
@@ -39,7 +39,7 @@ def worked_error() -> float:
     return float(np.abs(np.concatenate([reward, credit])).max())
 
 
-def looked_at(learned: Learned) -> dict[str, float]:
+def looked_at(learned: TrainingResult) -> dict[str, float]:
     """Of the trained policy: share of hits, mean share of the screen that its boxes cover."""
     turns = learned.play(groups=32, group_size=8, seed=1)
     box = np.array(turns["box"].to_list())

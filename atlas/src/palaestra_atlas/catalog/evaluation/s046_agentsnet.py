@@ -17,13 +17,13 @@ from palaestra.envs.worlds.exact.networks import PROBLEMS, network, random_score
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 AGENTS, GRAPHS = 4, 40
 ARMS: dict[str, dict[str, Any]] = {"separate": {"train": {"iterations": 80}}}
 
 
-def agreement(learned: Learned) -> dict[str, float]:
+def agreement(learned: TrainingResult) -> dict[str, float]:
     """Share of episodes that agree, in the first three and in the last ten iterations."""
     curve = learned.curve()
     return {"first": float(np.mean(curve[:3])), "last": float(np.mean(curve[-10:]))}

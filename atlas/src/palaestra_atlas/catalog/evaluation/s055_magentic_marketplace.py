@@ -18,7 +18,7 @@ from palaestra.envs.worlds.exact.choice import choice_position_test
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PROPOSALS, CHOICES, TESTS = 3, 500, 400
 MEAN, SPREAD = 2.0, 3.0
@@ -61,7 +61,7 @@ def scripted(seed: int) -> dict[str, float]:
     return found
 
 
-def bought(learned: Learned) -> dict[str, float]:
+def bought(learned: TrainingResult) -> dict[str, float]:
     """Share of first proposals among those that are paid, and welfare over the optimum, on fresh markets."""
     turns = learned.play(groups=300).frame
     whole = turns.group_by("group").agg(pl.col("welfare").max(), pl.col("optimal").max())

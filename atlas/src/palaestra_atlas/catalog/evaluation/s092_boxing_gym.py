@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special, stats
 
-from palaestra.envs.worlds.exact.design import Belief, DeathProcess, Linear, eig
+from palaestra.envs.worlds.exact.design import DeathProcess, Linear, ParticleBelief, eig
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 GRID, TRUTHS, EXPERIMENTS, BLOCK = 200, 400, 5, 20
@@ -23,7 +23,7 @@ def linear_gains() -> dict[str, float]:
     """Nested estimates by design and number of inner draws, and the closed form."""
     points = 2001
     quantiles = stats.norm.ppf((np.arange(points) + 0.5) / points)[:, None]
-    belief, model = Belief(quantiles, np.full(points, 1 / points)), Linear()
+    belief, model = ParticleBelief(quantiles, np.full(points, 1 / points)), Linear()
     found = {}
     for x in (1, 2, 4):
         found[f"exact_{x}"] = 0.5 * np.log1p(x**2)

@@ -23,7 +23,7 @@ from palaestra.envs.worlds.exact.economics import (
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 DISCOUNTS, OFFERS = (0.9, 0.8), 11
 SHARES = np.linspace(0, 1, OFFERS)
@@ -40,7 +40,7 @@ def worked_error() -> float:
     return max(abs(found - expected) for found, expected in pairs)
 
 
-def shares(learned: Learned) -> dict[str, float]:
+def shares(learned: TrainingResult) -> dict[str, float]:
     """What first offer and counter-offer keep, and the chance that the first is accepted, exactly by the tables."""
     env = learned.setup.test()
     chances = _chances(learned, env.reset(0))
@@ -59,7 +59,7 @@ def shares(learned: Learned) -> dict[str, float]:
     }
 
 
-def _chances(learned: Learned, seen: Any) -> np.ndarray:
+def _chances(learned: TrainingResult, seen: Any) -> np.ndarray:
     ((agent, observation),) = seen.items()
     return np.asarray(learned.team.for_agent(agent).choice_probabilities([observation])[0][0])  # type: ignore[attr-defined]
 

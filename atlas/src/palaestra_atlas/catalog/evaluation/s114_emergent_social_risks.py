@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Queue, forced
 from palaestra.envs.worlds.exact.economics import logit_demand, logit_monopoly_price, logit_nash_price
 from palaestra.envs.worlds.queue import first_come, pact
 from palaestra.evaluation.counterfactual import Risk, risk_difference
 from palaestra.play.executors import Plan
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
@@ -54,7 +54,7 @@ def q_learners(memory: bool) -> dict[str, Any]:
 Q_LEARNERS = {"memory": q_learners(True), "no_memory": q_learners(False)}
 
 
-def prices(learned: Learned, cut: int | None = None) -> np.ndarray:
+def prices(learned: TrainingResult, cut: int | None = None) -> np.ndarray:
     """Held-out play, float64[episodes, rounds, sellers]; cut: the first seller's choice in round `CUT`, by force."""
     env = learned.setup.test
     if cut is not None:
@@ -64,7 +64,7 @@ def prices(learned: Learned, cut: int | None = None) -> np.ndarray:
     return frame["action"].to_numpy().reshape(8, ROUNDS, 2)
 
 
-def collusion(learned: Learned) -> dict[str, float]:
+def collusion(learned: TrainingResult) -> dict[str, float]:
     """Index of the mean price, and how far the second seller's price falls after the first one's cut by four steps.
 
     Paired by episode, at most in the `PROBE` rounds after it, in units of monopoly minus Nash price.

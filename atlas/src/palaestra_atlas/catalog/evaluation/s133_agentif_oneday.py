@@ -16,7 +16,7 @@ from palaestra.evaluation.rubric import rubric
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 RATES = (0.645, 0.635, 0.626, 0.562)
-TASKS, POINTS, STUDIES = 104, 767, 2000
+TASKS, POINTS, ANALYSES = 104, 767, 2000
 FLIPS = (0.0, 0.1, 0.2)
 SPREAD = 1.0
 """Standard deviation of the log odds over tasks, and again over the points of a task."""
@@ -36,7 +36,7 @@ def separated(flip: float, rng: np.random.Generator) -> np.ndarray:
     sizes = np.bincount(task)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     found = np.zeros(len(RATES) - 1)
-    for _ in range(STUDIES // 100):
+    for _ in range(ANALYSES // 100):
         hard = SPREAD * (rng.standard_normal((100, TASKS))[:, task] + rng.standard_normal((100, POINTS)))
         chance = 1 / (1 + np.exp(-(np.array([intercept(r) for r in RATES])[:, None, None] + hard)))
         met = rng.random(chance.shape) < chance
@@ -45,7 +45,7 @@ def separated(flip: float, rng: np.random.Generator) -> np.ndarray:
         gap = scores[:1] - scores[1:]
         t = gap.mean(2) / (gap.std(2, ddof=1) / np.sqrt(TASKS))
         found += (t > stats.t.ppf(0.975, TASKS - 1)).sum(1)
-    return found / STUDIES
+    return found / ANALYSES
 
 
 def worked() -> tuple[float, float, float | None]:

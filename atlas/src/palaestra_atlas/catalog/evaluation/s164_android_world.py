@@ -14,7 +14,7 @@ from palaestra.envs.worlds.exact.templates import seed_of
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SAMPLED, FRESH, VALUES = 100, 1000, 3
 """Instances of each template; the seed of the suite that nobody is trained on; values of a slot."""
@@ -31,7 +31,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """On the suite that it was trained on, and on a fresh one."""
     from palaestra.play.executors import Plan  # brings torch
 

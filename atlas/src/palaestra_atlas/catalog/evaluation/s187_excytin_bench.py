@@ -17,7 +17,7 @@ from palaestra.evaluation.rubric import path_credit
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 ITERATIONS, GOAL = {3: 60, 4: 90, 5: 150}, 0.8
 """By depth; who does not get there counts with all of them."""
@@ -32,7 +32,7 @@ def setting(depth: int, gamma: float) -> dict[str, Any]:
     return {"env": {"make": "native/lock", "options": options}, "train": train}
 
 
-def needed(learned: Learned) -> dict[str, float]:
+def needed(learned: TrainingResult) -> dict[str, float]:
     """Iterations to the goal."""
     return {"iterations": reached(learned.curve(), GOAL)}
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from palaestra.envs.base import Observation
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.exact.change import change_score
 from palaestra.envs.worlds.grid_world import KEYS, OPTIONS, ExploredGrid
 from palaestra_atlas.reproductions import Outcome, reproduction

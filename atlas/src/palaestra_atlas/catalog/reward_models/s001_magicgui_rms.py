@@ -15,7 +15,7 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.answers import Answers, Arbiter, corrector
 from palaestra.judges import CorrectingPanel, Scorer, Verifier
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 AGENT, KEEPS, FLAGS, CORRECTS, SPOILS, ARBITER = 0.7, 0.9, 0.8, 0.6, 0.3, 0.85
@@ -23,7 +23,7 @@ WORLD = "palaestra.envs.worlds.answers"
 SAME: dict[str, Any] = {
     "env": {"make": "native/answers", "options": {"wordings": 2}},
     "warm_start": {
-        "teacher": f"{WORLD}:suggestible", "options": {"right": 0.65, "suggested": 0.0},
+        "script": f"{WORLD}:suggestible", "options": {"right": 0.65, "suggested": 0.0},
         "groups": 512, "steps": 60, "lr": 0.1,
     },
     "train": {"iterations": 1, "groups": 64, "group_size": 8},
@@ -31,8 +31,8 @@ SAME: dict[str, Any] = {
 ARMS = {
     name: {**SAME, "stages": stages, "learn": {"epochs": 30, "lr": 0.1, "terms": terms}}
     for name, stages, terms in (
-        ("panel", [f'reflux("{WORLD}:corrector()", "{WORLD}:Arbiter()")'], "clone(column='settled')"),
-        ("unchecked", [f'reflux("{WORLD}:corrector()")'], "clone(column='settled')"),
+        ("panel", [f'corrected_actions("{WORLD}:corrector()", "{WORLD}:Arbiter()")'], "clone(column='settled')"),
+        ("unchecked", [f'corrected_actions("{WORLD}:corrector()")'], "clone(column='settled')"),
         ("own", [], "clone()"),
     )
 }
@@ -58,7 +58,7 @@ def simulated(arbiter: Scorer, seed: int, rows: int = 100_000) -> float:
     return float((final == pl.Series(np.char.add("answer ", truth[task].astype(str)))).mean())  # type: ignore[arg-type]
 
 
-def accuracy(learned: Learned) -> dict[str, float]:
+def accuracy(learned: TrainingResult) -> dict[str, float]:
     """Before the round, and after it on held-out play."""
     played = learned.play(groups=400, group_size=2, seed=1)
     return {"before": learned.curve()[0], "right": float(played["success"].mean())}  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
-START = 'online_linear("palaestra.judges.overlap:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
+START = 'online_linear("palaestra.judges.answer_features:overlap", weights=[2.0, 0.67, 1.38], bias=-2.55)'
 ARMS: dict[str, Any] = {
     "cooper": {},
     "frozen": {"stages": [f"alternate(every=0, reference='reference', model={START!r})"]},
@@ -23,7 +23,7 @@ ARMS: dict[str, Any] = {
 }
 
 
-def last(learned: Learned) -> dict[str, float]:
+def last(learned: TrainingResult) -> dict[str, float]:
     """Means over the last ten iterations."""
     return {"paid": float(np.mean(learned.curve("reward")[-10:])), "true": float(np.mean(learned.curve()[-10:]))}
 

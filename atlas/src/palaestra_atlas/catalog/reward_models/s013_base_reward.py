@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.learning.reward_models import HeadReward, Preferences
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import decided
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
@@ -36,7 +36,7 @@ def right(name: str, seed: int) -> float:
     return float(model.agrees(held_out).mean())
 
 
-def truth(learned: Learned) -> dict[str, float]:
+def truth(learned: TrainingResult) -> dict[str, float]:
     """How often the policy is really right."""
     return {"truth": float(learned.play(groups=50)["reward"].to_numpy().mean())}
 

@@ -19,7 +19,7 @@ from palaestra.rewards.judged.verdicts import r1_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WORLD: dict[str, Any] = {
     "env": {"make": "native/judging", "options": {"glitches": 0.03}},
@@ -36,7 +36,7 @@ def worked_error() -> float:
     """Deviation of the rewards, of the filtered advantages of 255 ones and a zero, and of the loss of three ratios."""
     import torch
 
-    from palaestra.learning.terms import Piece, stable
+    from palaestra.learning.terms import MicroBatch, stable
 
     rewards = Turns({"result": [1, 1, 0], "consistent": [1, 0, 1], "formatted": [1, 1, 1]})
     found = [np.asarray(r1_reward().evaluate(rewards)) - [2, 1.5, 0.5]]
@@ -45,14 +45,14 @@ def worked_error() -> float:
         found.append(np.asarray(stable_reinforce(k=k).evaluate(Turns(ones)))[[0, -1]] - [1 / math.sqrt(255), last])
     for ratio in (8.0, 50.0, 100.0):
         new = torch.tensor([[ratio]], dtype=torch.double, requires_grad=True)
-        loss = stable()(Piece.of(new, old=torch.zeros(1, 1, dtype=torch.double), advantage=-1.0))
+        loss = stable()(MicroBatch.of(new, old=torch.zeros(1, 1, dtype=torch.double), advantage=-1.0))
         loss.backward()  # type: ignore[no-untyped-call]
         assert new.grad is not None
         found.append(np.array([float(loss.detach()) / 1000 - 1, float(new.grad)]))
     return float(np.abs(np.concatenate(found)).max())
 
 
-def judge(learned: Learned) -> dict[str, float]:
+def judge(learned: TrainingResult) -> dict[str, float]:
     """Held-out share of right verdicts, and over the whole training."""
     right = learned.play(groups=600)["result"].drop_nulls()
     return {"accuracy": float(right.mean()), "curve": float(np.mean(learned.curve()))}  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from palaestra.judges import ToolScorer
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PRODUCTS, PRICE = 4000, 0.01
 TABLE = [[0.51, 0.5, 0.9]]
@@ -68,7 +68,7 @@ def pair_accuracy(works: float, seed: int) -> tuple[float, float]:
     return float((both[0] > both[1]).mean()), abs(spent - 2 * PRODUCTS * PRICE)
 
 
-def calls(learned: Learned) -> dict[str, float]:
+def calls(learned: TrainingResult) -> dict[str, float]:
     """How often the trained judge calls the tool, and is right."""
     frame = learned.play(groups=400).frame
     looked = frame.filter(pl.col("result").is_null())["way"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.learning.reward_models import Against, LinearReward
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import rows
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
@@ -42,7 +42,7 @@ def shift_and_slopes() -> tuple[float, float, list[float]]:
     return float(np.abs(moved[1] - moved[0]).max()), float(points.min()), ((ends[0] - ends[1]) / (2 * step)).tolist()
 
 
-def helped(learned: Learned) -> dict[str, float]:
+def helped(learned: TrainingResult) -> dict[str, float]:
     """How much the answers help."""
     return {"helpful": float(learned.play(groups=100)["helpful"].to_numpy().mean())}
 

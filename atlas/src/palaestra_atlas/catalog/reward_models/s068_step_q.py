@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.envs.base import EnvFactory, Observation
-from palaestra.envs.worlds import Layers
+from palaestra.envs.protocol import EnvFactory, Observation
+from palaestra.envs.worlds import LayersEnv
 from palaestra.judges.planning import BestOf
 from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import learn
@@ -36,7 +36,7 @@ class LogRatio:
 
     name = "log_ratio"
 
-    def __init__(self, policy: Any, world: Layers, shift: float = 0.0) -> None:
+    def __init__(self, policy: Any, world: LayersEnv, shift: float = 0.0) -> None:
         self.policy, self.choices, self.shift = policy, list(world.choices), shift
 
     def score(self, rows: pl.DataFrame, *, reference: Any = None, condition: Any = None) -> pl.Series:
@@ -52,7 +52,7 @@ class Exact:
 
     name = "exact"
 
-    def __init__(self, world: Layers) -> None:
+    def __init__(self, world: LayersEnv) -> None:
         self.world, self.q = world, world.worth()
 
     def score(self, rows: pl.DataFrame, *, reference: Any = None, condition: Any = None) -> pl.Series:
@@ -91,7 +91,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     found: dict[str, list[float]] = {"uniform": [], "learned": [], "misplaced": [], "exact": [], "shifted": []}
     for seed in seeds:
         options = {"draw": seed}
-        env = functools.partial(Layers, **options)  # type: ignore[arg-type]
+        env = functools.partial(LayersEnv, **options)  # type: ignore[arg-type]
         world = env()
         for arm, q in LABELS.items():
             stages = ["mc_values(k=8)", f'preferences("siblings()", q="{q}", unit="turn")']

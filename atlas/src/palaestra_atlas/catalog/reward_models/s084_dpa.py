@@ -14,7 +14,7 @@ import polars as pl
 
 from palaestra.learning.reward_models import Labels, VectorReward, unit
 from palaestra.learning.reward_models.proof import explained
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import rows
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
@@ -36,7 +36,7 @@ def attributes(seed: int) -> tuple[float, float]:
     return min(explained(model, held_out)), float(max(np.abs(short - long).max(), np.abs(short - along).max()))
 
 
-def by_wish(learned: Learned) -> dict[str, float]:
+def by_wish(learned: TrainingResult) -> dict[str, float]:
     """Help by direction, how far v·r is from the best, share of dominated answers."""
     frame = learned.play(groups=60, group_size=8).frame
     means = frame.group_by("v_words").agg(pl.col("helpful").mean()).sort("v_words")["helpful"].to_list()

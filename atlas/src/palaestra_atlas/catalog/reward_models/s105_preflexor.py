@@ -15,8 +15,8 @@ from scipy.optimize import minimize_scalar
 
 from palaestra.algebra.turns import Turns
 from palaestra.judges.refine import refine
-from palaestra.learning.stages.base import Context
-from palaestra.learning.terms import Piece, dpo
+from palaestra.learning.stages.stage import Context
+from palaestra.learning.terms import MicroBatch, dpo
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 FRESH: dict[str, Any] = {
@@ -48,7 +48,7 @@ def exo(margin: float) -> float:
     """The term on one pair of that margin."""
     columns = {"pair": [0, 0], "chosen": [True, False]}
     new = torch.tensor([[margin], [0.0]], dtype=torch.float64)
-    piece = Piece.of(new, reference=torch.zeros(2, 1, dtype=torch.float64), columns=columns)
+    piece = MicroBatch.of(new, reference=torch.zeros(2, 1, dtype=torch.float64), columns=columns)
     return float(dpo(0.1, "exo_pair", smoothing=0.005)(piece))
 
 

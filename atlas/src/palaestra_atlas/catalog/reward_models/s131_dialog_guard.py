@@ -17,7 +17,7 @@ from palaestra.judges import Correct, Debate, Panel, StubJudge, Vote
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 CONFUSION = [[0.75, 0.2, 0.05], [0.2, 0.6, 0.2], [0.05, 0.2, 0.75]]
 CARD = {
@@ -27,7 +27,7 @@ CARD = {
 NEAR = 0.012
 QUESTION = "judged(question='Did the clerk do what it was time for?', policy='judge')"
 _SAME = {
-    "policies": {"judge": {"kind": "script", "options": {"teacher": "palaestra.judges.scripted:said", "errs": 0.2}}},
+    "policies": {"judge": {"kind": "script", "options": {"script": "palaestra.judges.scripted:said", "errs": 0.2}}},
     "reward": 'col("score.fits")', "credit": "cm2('reward')", "train": {"iterations": 40},
 }  # fmt: skip
 ARMS = {
@@ -50,7 +50,7 @@ def rates(panel: Panel, rows: pl.DataFrame) -> tuple[float, float, float]:
     return float((said == true).mean()), float((said > 0)[true > 0].mean()), float((said > 0)[true == 0].mean())
 
 
-def reward(learned: Learned) -> dict[str, float]:
+def reward(learned: TrainingResult) -> dict[str, float]:
     """Success over the last ten iterations."""
     return {"success": float(np.mean(learned.curve()[-10:]))}
 

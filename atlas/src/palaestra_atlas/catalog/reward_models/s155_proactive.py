@@ -16,7 +16,7 @@ from palaestra.evaluation.scorers import Confusion, confusion
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 AGENT = (1.0, 0.49776, 0.50661, 0.50224, 0.66467)
 MODEL = (0.93333, 0.90323, 0.91667, 0.09677, 0.91803)
@@ -35,7 +35,7 @@ def worked_error() -> float:
     return float(np.abs(np.array(found) - [AGENT, MODEL]).max())
 
 
-def helpful(learned: Learned) -> dict[str, float]:
+def helpful(learned: TrainingResult) -> dict[str, float]:
     """Precision and recall on held-out events, against what was needed."""
     frame = learned.play(groups=300).frame.drop_nulls(["proposed", "needed"])
     table = confusion(

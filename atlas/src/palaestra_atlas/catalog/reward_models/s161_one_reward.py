@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from palaestra.learning.reward_models import LinearReward, PairwiseTokenReward, Preferences
 from palaestra.learning.reward_models.losses import pair_token_loss
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import decided
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
@@ -70,7 +70,7 @@ def disagreement(seed: int, kind: type[PairwiseTokenReward]) -> float:
     return float((a + b - 1).abs().mean())  # type: ignore[arg-type]
 
 
-def truth(learned: Learned) -> dict[str, float]:
+def truth(learned: TrainingResult) -> dict[str, float]:
     """How often the right answer is given."""
     return {"truth": float(learned.play(groups=50)["right"].mean() or 0.0)}  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.exact.debate import at_random, greedy, minimax, one_sided
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 
@@ -41,7 +41,7 @@ def arm(seed: int, lam: float, play: str) -> dict[str, Any]:
     }
 
 
-def held_out(learned: Learned) -> dict[str, float]:
+def held_out(learned: TrainingResult) -> dict[str, float]:
     """Share of justified decisions, and what the env pays."""
     turns: Turns = learned.play(groups=400)
     return {"justified": float(turns["justified"].mean()), "paid": float(turns["reward"].mean())}  # type: ignore[arg-type]

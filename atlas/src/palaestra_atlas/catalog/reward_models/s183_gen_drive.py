@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.rewards import best_of_n
-from palaestra.runs.inline import Learned
+from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 HOLD = {"free": 0.0, "held": 0.3, "tight": 3.0}
@@ -30,7 +30,7 @@ def arm(hold: float, iterations: int = 40) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ends(learned: Learned) -> dict[str, float]:
+def ends(learned: TrainingResult) -> dict[str, float]:
     """Mean reward of one sample, and of the best of eight of the same start."""
     turns = learned.play(groups=128, group_size=8)
     last = turns.filter(pl.col("sample").is_not_null())

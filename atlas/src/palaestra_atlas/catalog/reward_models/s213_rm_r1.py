@@ -18,11 +18,11 @@ from palaestra.rewards.judged.verdicts import verdict_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 A, B = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
 SHOWN: dict[str, Any] = {
-    "teacher": "palaestra.envs.worlds.judging:examiner",
+    "script": "palaestra.envs.worlds.judging:examiner",
     "options": {"right": 0.25},
     "groups": 64,
     "steps": 60,
@@ -43,7 +43,7 @@ def worked_error() -> float:
     return float(np.abs(found - [1, -1, -1, -1, -1]).max())
 
 
-def judge(learned: Learned) -> dict[str, float]:
+def judge(learned: TrainingResult) -> dict[str, float]:
     """Held-out accuracy, early accuracy, and how often the fitting way is taken for each kind of task."""
     frame = learned.play(groups=800).frame
     looks = frame.filter(pl.col("result").is_null() & pl.col("way").is_not_null())

@@ -22,7 +22,7 @@ from palaestra.rewards.judged.criteria import best_of, onto, utility
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 ARMS = {"random": {"train": {"iterations": 0}}, "learned": {"train": {"iterations": 60}}}
 TESTS = 300
@@ -35,7 +35,7 @@ def worked_error() -> float:
     return float(np.abs(np.asarray(ndcg("rubric", "worth").evaluate(turns)) - 0.9570).max())
 
 
-def handed_in(learned: Learned) -> dict[str, float]:
+def handed_in(learned: TrainingResult) -> dict[str, float]:
     """True utility of the best of eight by the chosen rubric, and NDCG of its order, on held-out outputs."""
     ends = learned.play(groups=TESTS).frame.filter(pl.col("ndcg").is_not_null())
     return {"utility": float(ends["reward"].mean() or 0.0), "ndcg": float(ends["ndcg"].mean() or 0.0)}  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import polars as pl
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 LOCAL = 'potential_difference(-col("ce"), terminal=-col("ce_after"))'
 NEAR = 'where(col("edge") < 2.0, 3.0, 1.0)'
@@ -30,7 +30,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def dice(learned: Learned) -> dict[str, float]:
+def dice(learned: TrainingResult) -> dict[str, float]:
     """Mean overlap on fresh volumes."""
     turns = learned.play(groups=60).frame
     return {"dice": float(turns.group_by("group").agg(pl.col("reward").max())["reward"].mean())}  # type: ignore[arg-type]

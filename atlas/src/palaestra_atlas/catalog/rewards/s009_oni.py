@@ -19,10 +19,10 @@ from palaestra.rewards.novelty import oni_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 BETAS, WORKED = (0.0, 1.0, 3.0), {3.0: (0.4, 0.05, 0.01481, 0.0032), 1.0: (0.4, 0.2, 0.1333, 0.08)}
-ANNOTATOR = {"kind": "script", "options": {"teacher": "palaestra.judges.scripted:mentions", "words": ["useful"]}}
+ANNOTATOR = {"kind": "script", "options": {"script": "palaestra.judges.scripted:mentions", "words": ["useful"]}}
 SETTINGS = {
     "env": {"options": {"map": "message", "horizon": 40, "pays": 3.0}},
     "policies": {"annotator": ANNOTATOR},
@@ -39,7 +39,7 @@ def worked_error() -> float:
     return max(float(np.abs(found[beta] - WORKED[beta]).max()) for beta in WORKED)
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Share of the last episodes that reach the goal."""
     return {"success": float(np.mean(learned.curve()[-10:]))}
 

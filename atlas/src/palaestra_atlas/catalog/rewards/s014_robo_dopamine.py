@@ -21,7 +21,7 @@ from palaestra.rewards.shaping.mdp import optimal_q
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PATH = np.array([0.0, 0.3, 0.6, 0.4, 0.8, 1.0])
 HIGH, GAMMA, LUCK = 0.8, 0.9, 0.5
@@ -109,7 +109,7 @@ def other_optimum(streams: Sequence[np.random.Generator]) -> dict[str, float]:
     return {name: count / (PROCESSES * len(streams)) for name, count in changed.items()}
 
 
-def tries(learned: Learned) -> dict[str, float]:
+def tries(learned: TrainingResult) -> dict[str, float]:
     """Chance that the trained policy tries."""
     turns = learned.play(groups=100, seed=1)
     return {"tries": float((turns["action"] == "try").mean())}  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from palaestra.rewards.shaping.mdp import occupancy, optimal_q
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 STATES, GAMMA = 8, 0.9
 SUPPORT, OBJECTIVES = [7, 0, 2, 4], (0.04065, 0.02824, 0.01197, 0.0)
@@ -61,7 +61,7 @@ def adaptive() -> tuple[float, float]:
     return float(designed[0, 1] - designed[0, 0]), float(kept)
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Over the training, and in its last five iterations."""
     curve = learned.curve()
     return {"success": float(np.mean(curve)), "final": float(np.mean(curve[-5:]))}

@@ -19,7 +19,7 @@ from palaestra.rewards import closeness, krc, team_mix
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 ENOUGH = 0.4
 ARMS = {
@@ -45,7 +45,7 @@ def worked_error() -> float:
     return float(max(np.abs(np.asarray(signal.evaluate(turns)) - goal).max() for signal, turns, goal in cases))
 
 
-def share_of_both(learned: Learned) -> dict[str, float]:
+def share_of_both(learned: TrainingResult) -> dict[str, float]:
     """Share of held-out outcomes with enough of both skills."""
     turns = learned.play(groups=200)
     both = ((turns["first"] > ENOUGH) & (turns["second"] > ENOUGH)).to_numpy()

@@ -18,7 +18,7 @@ from palaestra.rewards import clip_and_delta
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SUMMED = {"clipped": False, "differences": False}
 OPTIONS = {"summed": SUMMED, "clip": {"differences": False}, "delta": {"clipped": False}, "clip_delta": {}}
@@ -45,7 +45,7 @@ def worked_error() -> float:
     return error
 
 
-def last(learned: Learned) -> dict[str, float]:
+def last(learned: TrainingResult) -> dict[str, float]:
     """Success and turns of an episode over the last iterations."""
     length = np.array(learned.curve("turns")) / np.array(learned.curve("episodes"))
     return {"success": float(np.mean(learned.curve()[-LAST:])), "length": float(np.mean(length[-LAST:]))}

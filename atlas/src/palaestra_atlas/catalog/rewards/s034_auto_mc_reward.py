@@ -21,7 +21,7 @@ from palaestra.judges.writing import write
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SIDE = 6
 EXIT = (SIDE - 1, SIDE - 1)
@@ -45,7 +45,7 @@ STAGE = (
 )
 SETTINGS = {
     "env": {"options": {"map": "lava", "horizon": 30}},
-    "policies": {"writer": {"kind": "script", "options": {"teacher": "palaestra.judges.scripted:nearer"}}},
+    "policies": {"writer": {"kind": "script", "options": {"script": "palaestra.judges.scripted:nearer"}}},
     "stages": [STAGE],
     "train": {"iterations": 100},
 }
@@ -69,7 +69,7 @@ def distance(cell: tuple[int, int]) -> float:
     return float(EXIT[0] - cell[0] + EXIT[1] - cell[1])
 
 
-def exits(learned: Learned) -> dict[str, float]:
+def exits(learned: TrainingResult) -> dict[str, float]:
     """Share of the last episodes that end at the exit."""
     return {"exit": float(np.mean(learned.curve()[-10:]))}
 

@@ -16,7 +16,7 @@ from palaestra.rewards.shaping.goals import State, goal_match, word_cosine
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PLACES = ("on the table", "in the hand", "in the fridge", "in the sink", "on the shelf")
 LOOKS = ("cold", "warm", "clean", "dirty")
@@ -73,7 +73,7 @@ def walk(rng: np.random.Generator) -> tuple[float, float]:
 ARMS = {"sparse": {}, "objects": {"reward": "'reward' + shape(goal_score('objects', 'wanted'), gamma=0.95)"}}
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Mean over all of training."""
     return {"success": float(np.nanmean(learned.curve()))}
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.rewards.novelty import Counts, count_bonus, elliptical, episodic_global_bonus
+from palaestra.rewards.novelty import VisitCounts, count_bonus, elliptical, episodic_global_bonus
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 ARMS = {
     "none": "0.0 * col('depth')",
@@ -49,12 +49,12 @@ def elliptical_error() -> float:
 
 def visits() -> list[float]:
     """What the first three visits of a place pay if each comes in an iteration of its own."""
-    counts = Counts("state")
+    counts = VisitCounts("state")
     visit = Turns({"episode": [0], "turn": [0], "state": [7]})
     return [float(np.asarray(episodic_global_bonus("state").evaluate(counts.add(visit)))[0]) for _ in range(3)]
 
 
-def reached(learned: Learned) -> dict[str, float]:
+def reached(learned: TrainingResult) -> dict[str, float]:
     """Share of the last episodes that got to the end of their code, with no reward but the bonus."""
     return {"reached": float(np.mean(learned.curve()[-15:]))}
 

@@ -19,7 +19,7 @@ from palaestra.rewards.match.evidence import semi_join
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 LATE = 10
 
@@ -27,7 +27,7 @@ LATE = 10
 def verifier(*words: str) -> dict[str, Any]:
     """A scripted judge who looks for these words."""
     options = {"words": list(words), "tag": "VERDICT", "errs": 0.05, "silent": 0.02}
-    return {"kind": "script", "options": {"teacher": "palaestra.judges.scripted:mentions", **options}}
+    return {"kind": "script", "options": {"script": "palaestra.judges.scripted:mentions", **options}}
 
 
 def votes(name: str, question: str) -> str:
@@ -51,7 +51,7 @@ ARMS = {
 }
 
 
-def submitted(learned: Learned) -> dict[str, float]:
+def submitted(learned: TrainingResult) -> dict[str, float]:
     """Rows that the trained policy submits, share of them that is decisive, share of the text that a judge is shown."""
     turns = learned.play(groups=100, seed=1)
     ended = turns.frame.filter(pl.col("tool") == "submit")

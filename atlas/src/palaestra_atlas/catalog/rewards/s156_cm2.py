@@ -22,7 +22,7 @@ from palaestra.rewards.judged.criteria import Criteria, onto, utility
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 TURNS, ACTIONS, GROUP, NOISE, GROUPS = 4, 6, 8, 0.1, 4000
 JUDGE = {"judge": {"options": {"errs": 0.0}}}
@@ -32,7 +32,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def needed(learned: Learned) -> dict[str, float]:
+def needed(learned: TrainingResult) -> dict[str, float]:
     """Iterations until four of five dialogues are right in every turn."""
     return {"iterations": reached(learned.curve(), 0.8)}
 

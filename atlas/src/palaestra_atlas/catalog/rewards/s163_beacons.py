@@ -17,7 +17,7 @@ from palaestra.rewards import milestone_bonus
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 TRAIN = {"train": {"iterations": 40, "group_size": 8}}
 MAP, PAID = {"map": "rooms", "horizon": 60}, 'col("reward") + milestone_bonus()'
@@ -41,7 +41,7 @@ def worked_error() -> float:
     return float(max(*errors, np.abs(paid - [0, 0.196, 0, 0.196]).max()))
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Over training, and over the last ten iterations."""
     curve = learned.curve()
     return {"curve": float(np.mean(curve)), "final": float(np.mean(curve[-10:]))}

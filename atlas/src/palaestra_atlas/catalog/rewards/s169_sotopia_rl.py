@@ -19,7 +19,7 @@ from palaestra.rewards.combine.attribute import attribute
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WEIGHTS, PROGRESS, SCORE = [3.0, 1.0, 0.0, -1.0], [2.0, 5.0, 5.0, 8.0], 8.0
 WORKED = {
@@ -58,7 +58,7 @@ def worked_error() -> float:
     return float(max(errors))
 
 
-def needed(learned: Learned) -> dict[str, float]:
+def needed(learned: TrainingResult) -> dict[str, float]:
     """Iterations to nine successes of ten."""
     return {"iterations": reached(learned.curve(), 0.9)}
 

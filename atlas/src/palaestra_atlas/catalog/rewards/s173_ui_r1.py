@@ -18,7 +18,7 @@ from palaestra.rewards.match.gui import length_aware
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 RULES = 'ui_r1_reward("action_type", "gold_type", "point", "target_box", format=1.0)'
 WORLD: dict[str, Any] = {
@@ -35,7 +35,7 @@ def worked_error() -> float:
     return float(np.abs(np.asarray(length_aware("reward").evaluate(turns)) - [3.75, 3.5, 1.675, 0.9]).max())
 
 
-def unseen(learned: Learned) -> dict[str, float]:
+def unseen(learned: TrainingResult) -> dict[str, float]:
     """Chance of a right answer to requests that were never made, and words thought; exactly, from the policy."""
     env, policy = Widgets(unseen=True), learned.team["user_agent"]
     env.reset(0)

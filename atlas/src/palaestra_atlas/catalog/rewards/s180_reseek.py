@@ -19,7 +19,7 @@ from palaestra.rewards.match.evidence import reseek_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 REWARDS = {
     "published": reseek_reward("judge", "relevance"),
@@ -43,7 +43,7 @@ def expected(reward: Signal, useful: float) -> np.ndarray:
     return np.asarray(table @ [1 - useful, useful])
 
 
-def accepted(learned: Learned) -> dict[str, float]:
+def accepted(learned: TrainingResult) -> dict[str, float]:
     """The smallest chance whose texts are accepted more often than not; 1 if none are."""
     turns = learned.play(groups=280).frame.group_by("chance").agg(pl.col("judge").mean())
     smallest = turns.filter(pl.col("judge") > 0.5)["chance"].min()

@@ -20,7 +20,7 @@ from palaestra.rewards import cum_max_gain
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 GAMMA = LAM = 0.99
 EPISODES, TURNS, TOKENS, NOISE = 400, 6, 5, 0.3
@@ -64,7 +64,7 @@ def target_errors(seed: int) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Over the first 25 iterations and over the last 10."""
     curve = learned.curve()
     return {"early": float(np.mean(curve[:25])), "final": float(np.mean(curve[-10:]))}

@@ -16,7 +16,7 @@ import polars as pl
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 PLAN = {"env": {"make": "native/plan"}}
 PLANS: dict[str, Any] = {
@@ -30,7 +30,7 @@ TASKS: dict[str, Any] = {
 REPLAYS: dict[str, Any] = {"replay": {**TASKS, "stages": ["failure_replay(fraction=1.0)"]}, "fresh": TASKS}
 
 
-def planned(learned: Learned) -> dict[str, float]:
+def planned(learned: TrainingResult) -> dict[str, float]:
     """Shares of plans that are feasible and of facts that are invented."""
     turns = learned.play(groups=200)
     details = learned.setup.test().sizes[1:]  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def planned(learned: Learned) -> dict[str, float]:
     return {"feasible": float(turns["gate"].mean()), "invented": float(invented) / len(details)}  # type: ignore[arg-type]
 
 
-def hard(learned: Learned) -> dict[str, float]:
+def hard(learned: TrainingResult) -> dict[str, float]:
     """Success on tasks with one right answer of 24, and on all."""
     turns = learned.play(groups=600).frame
     return {

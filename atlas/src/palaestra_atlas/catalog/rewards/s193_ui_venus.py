@@ -19,7 +19,7 @@ from palaestra.rewards.match.gui import content_reward, scroll_reward, stepwise_
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 FAR, ENOUGH = 40.0, 0.9
 WORLD: dict[str, Any] = {
@@ -59,7 +59,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
         ended = turns.frame.filter(pl.col("gold_point").is_not_null())
         near[arm].append(float((ended["distance"] < FAR).fill_null(False).mean()))  # type: ignore[arg-type]
 
-    def hits(learned: Learned) -> dict[str, float]:
+    def hits(learned: TrainingResult) -> dict[str, float]:
         return {"to_hit": reached(learned.curve(), 0.8)}
 
     arms = train_arms(

@@ -18,7 +18,7 @@ from palaestra.rewards.judged.emotion import rlver_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 ARMS: dict[str, dict[str, Any]] = {
     difficulty: {
@@ -53,7 +53,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     def watch(arm: str, iteration: int, turns: Turns) -> None:
         paid[arm].append(float(turns["reward"].sum() / turns.codes("episode").size))
 
-    def nothing(learned: Learned) -> dict[str, float]:
+    def nothing(learned: TrainingResult) -> dict[str, float]:
         return {}
 
     train_arms("world", ARMS, seeds, nothing, on_turns=watch)

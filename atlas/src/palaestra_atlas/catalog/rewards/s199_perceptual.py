@@ -17,7 +17,7 @@ from palaestra.rewards import escalate, segment, step_rewards
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 DEMONSTRATIONS, FRAMES, FEATURES, CUTS, NOISE = 5, 60, 40, (20, 38), 0.3
 SETTINGS = {"env": {"options": {"cells": 18, "horizon": 17}}, "train": {"iterations": 60}}
@@ -44,7 +44,7 @@ def found_again(rng: np.random.Generator) -> tuple[int, int, int]:
     return sum(segment(film, 3, by_length=True) == CUTS for film in films), own, published
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Share of the episodes that end in the third phase: the last ones, and all of training."""
     curve = learned.curve()
     return {"success": float(np.mean(curve[-10:])), "overall": float(np.mean(curve))}

@@ -18,7 +18,7 @@ from palaestra.rewards.combine.masks import e_grpo
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WORLD: dict[str, Any] = {"env": {"make": "native/hops"}, "train": {"iterations": 90, "groups": 8}}
 ARMS = {"e_grpo": {**WORLD, "credit": 'e_grpo("found", "entities")'}, "grpo": {**WORLD, "credit": "grpo()"}}
@@ -33,7 +33,7 @@ def signal_without_success() -> tuple[float, float]:
     return float(np.abs(credit).max()), float(min(credit[2] - credit[1], credit[1] - max(credit[0], credit[3])))
 
 
-def learned_so_far(learned: Learned) -> dict[str, float]:
+def learned_so_far(learned: TrainingResult) -> dict[str, float]:
     """Mean share of right answers over training, and iterations to a half."""
     return {"curve": float(np.mean(learned.curve())), "iterations": reached(learned.curve(), 0.5)}
 

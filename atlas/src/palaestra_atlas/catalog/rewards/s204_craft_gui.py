@@ -22,7 +22,7 @@ from palaestra.envs.worlds import Taps
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 LONGEST, ITERATIONS = 6, 40
 EDGES = list(range(1, LONGEST))
@@ -41,7 +41,7 @@ ARMS = {
 }
 
 
-def hard(learned: Learned) -> dict[str, float]:
+def hard(learned: TrainingResult) -> dict[str, float]:
     """Chance of the trained policy to solve tasks of 5 and 6 taps, exactly."""
     env, policy = Taps(), learned.team["user_agent"]
     env.reset(0)

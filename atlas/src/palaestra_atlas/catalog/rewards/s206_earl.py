@@ -15,7 +15,7 @@ import polars as pl
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WORLD: dict[str, Any] = {"env": {"make": "native/sieve"}, "train": {"iterations": 40}}
 ARMS = {
@@ -24,7 +24,7 @@ ARMS = {
 }
 
 
-def kept(learned: Learned) -> dict[str, float]:
+def kept(learned: TrainingResult) -> dict[str, float]:
     """Rows that the trained policy keeps, and their overlap with the gold ones."""
     ended = learned.play(groups=100, seed=1).frame.filter(pl.col("tool") == "submit")
     both = ended["evidence"].list.set_intersection(ended["gold"]).list.len()

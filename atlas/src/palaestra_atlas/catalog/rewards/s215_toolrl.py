@@ -18,7 +18,7 @@ from palaestra.rewards.match.calls import tool_rl_reward
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WORLD: dict[str, Any] = {
     "env": {"make": "native/call", "options": {"tasks": 4, "tools": 4, "arguments": 3}},
@@ -38,7 +38,7 @@ def worked_error() -> float:
     return float(np.abs(np.array(found) - [[1.5, -3, 3], [-3, -3, 3]]).max())
 
 
-def learned_so_far(learned: Learned) -> dict[str, float]:
+def learned_so_far(learned: TrainingResult) -> dict[str, float]:
     """Mean share of right calls over training, and iterations to four in five."""
     return {"curve": float(np.mean(learned.curve())), "iterations": reached(learned.curve(), 0.8)}
 

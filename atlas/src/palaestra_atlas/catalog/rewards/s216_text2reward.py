@@ -25,7 +25,7 @@ from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 NAMES = NameMap(
     {
@@ -65,7 +65,7 @@ def under(program: RewardProgram) -> dict[str, Any]:
     return {**WORLD, "stages": [stage], "reward": f'col("r_{program.function}")'}
 
 
-def looked_at(learned: Learned) -> dict[str, float]:
+def looked_at(learned: TrainingResult) -> dict[str, float]:
     """Share of fresh episodes that open the door, keys dropped per episode."""
     turns = learned.play(groups=50, seed=1).frame
     episodes = turns.n_unique(["group", "episode"])

@@ -17,7 +17,7 @@ from palaestra.rewards.judged.votes import co_reward
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SIZE = {"tasks": 8, "answers": 5, "wordings": 2}
 WORLD: dict[str, Any] = {
@@ -25,7 +25,7 @@ WORLD: dict[str, Any] = {
     "env": {"make": "native/answers", "options": {**SIZE, "features": True}},
     "policies": {"network": {"kind": "mlp", "options": {"hidden": []}}},
     "team": {"answerer": "network"},
-    "warm_start": {"teacher": "palaestra.envs.worlds.answers:suggestible", "options": SIZE, "groups": 2000, "lr": 0.05},
+    "warm_start": {"script": "palaestra.envs.worlds.answers:suggestible", "options": SIZE, "groups": 2000, "lr": 0.05},
     "learn": {"lr": 0.05},
     "train": {"iterations": 60, "groups": 16},
 }
@@ -44,7 +44,7 @@ def labels_error() -> float:
     return float(np.abs(credit - expected).max())
 
 
-def accuracy(learned: Learned) -> dict[str, float]:
+def accuracy(learned: TrainingResult) -> dict[str, float]:
     """In the first three iterations and in the last ten."""
     curve = learned.curve()
     return {"start": float(np.mean(curve[:3])), "end": float(np.mean(curve[-10:]))}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palaestra.algebra.search import Child, SearchTree, Select, confidence_uct, search
+from palaestra.algebra.search import Candidate, SearchTree, Select, confidence_uct, search
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 DEPTH, TREES, VALIDATOR, BUDGETS = 3, 700, 0.85, (8, 14)
@@ -36,7 +36,7 @@ class World:
         self.walk, self.noise = rng.normal(size=(DEPTH + 1, 2**DEPTH)), rng.normal(size=(DEPTH + 1, 2**DEPTH))
         self.sure, self.luck = rng.random((DEPTH + 1, 2**DEPTH)), rng.random(2**DEPTH)
 
-    def expand(self, step: Step) -> list[Child]:
+    def expand(self, step: Step) -> list[Candidate]:
         """Two next steps, and what they think of themselves."""
         found = []
         for place in (2 * step.place, 2 * step.place + 1):
@@ -44,7 +44,7 @@ class World:
             quality = step.quality + self.walk[at]
             seen = quality + 3.0 * (1 - self.sure[at]) * self.noise[at]
             opinion = float(1 / (1 + np.exp(-seen)))
-            found.append(Child(Step(*at, quality), opinion, float(self.sure[at]), at[0] == DEPTH))
+            found.append(Candidate(Step(*at, quality), opinion, float(self.sure[at]), at[0] == DEPTH))
         return found
 
     def right(self, step: Step | None) -> bool:

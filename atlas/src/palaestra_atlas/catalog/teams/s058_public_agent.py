@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team, fixed
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import module_utility, removals
 from palaestra.play.coalitions import play_coalitions
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 STAGES = {"intent": 0.95, "discovery": 0.85, "analysis": 0.8, "report": 0.95}
@@ -58,7 +58,7 @@ def seats(skill: Mapping[str, float], catches: float) -> dict[str, ScriptedPolic
 
 def solved(skill: Mapping[str, float], catches: float, seed: int, retries: int = 1) -> float:
     """Share of the queries."""
-    env = shapes.checked_chain(Query, list(STAGES), retries)
+    env = workflows.checked_chain(Query, list(STAGES), retries)
     turns = rollout(env, Team(seats(skill, catches)), groups=QUERIES, seed=seed)
     return float(turns.frame.unique("group")["success"].mean())  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def ablated(catches: float, without: float, seed: int) -> pl.DataFrame:
     plain = ScriptedPolicy(functools.partial(work, dict.fromkeys(STAGES, ALONE) | {"analysis": without}), name="plain")
     trusting = fixed("ok", name="trusting")
     defaults = {stage: {stage: plain, f"check-{stage}": trusting} for stage in STAGES}
-    env = shapes.checked_chain(Query, list(STAGES))
+    env = workflows.checked_chain(Query, list(STAGES))
     return play_coalitions(
         env, Team(seats(STAGES, catches)), defaults, groups=ABLATED, seed=seed, which="removed"
     )  # fmt: skip

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
-from palaestra.envs.base import Observation
-from palaestra.envs.worlds.base import Chosen, NativeEnv
+from palaestra.agents.policy import Request
+from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.halves import MOVES, Condition, Halves, distances
+from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.evaluation.teamwork import collaboration_gap
 from palaestra.play.rollout import rollout
 from palaestra.teams import handover

@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
-from palaestra.envs.base import EnvFactory
+from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import coordination, turn_law
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 SUCCESS = np.array([0.466, 0.370, 0.477, 0.463, 0.452])
@@ -46,8 +46,8 @@ def say(request: Request) -> str:
 def played(seed: int) -> pl.DataFrame:
     """Coordination of three workflows beside one agent."""
     made: dict[str, EnvFactory] = {
-        "single": shapes.single(Coins), "debate": shapes.debate(Coins, 3, 2), "star": shapes.star(Coins, 3),
-        "votes": shapes.self_consistency(Coins, 3),
+        "single": workflows.single(Coins), "debate": workflows.debate(Coins, 3, 2), "star": workflows.star(Coins, 3),
+        "votes": workflows.self_consistency(Coins, 3),
     }  # fmt: skip
     parts = []
     for name, env in made.items():

@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.credit import interactions_of, shapley_of
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import module_values
 from palaestra.play.coalitions import play_coalitions
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 MODULES = ("action", "planning", "reasoning", "reflection")
@@ -58,7 +58,7 @@ def default(request: Request) -> str:
 
 def played(seed: int) -> pl.DataFrame:
     """All coalitions of a chain of modules."""
-    env = shapes.chain(Lucky, ["planning", "reasoning", "action", "reflection"])
+    env = workflows.chain(Lucky, ["planning", "reasoning", "action", "reflection"])
     tested, plain = ScriptedPolicy(module, name="tested"), ScriptedPolicy(default, name="default")
     return play_coalitions(
         env, Team(dict.fromkeys(MODULES, tested)), dict.fromkeys(MODULES, plain), groups=TASKS, seed=seed

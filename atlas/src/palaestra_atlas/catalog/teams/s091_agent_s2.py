@@ -19,7 +19,7 @@ from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 WORKED = {
     0.0: (0.996, 0.996, 0.996), 0.3: (0.492, 0.922, 0.996), 0.6: (0.255, 0.745, 0.996),
@@ -34,7 +34,7 @@ def planned(when: str, drift: float, seed: int) -> float:
     return float(turns.frame.unique(["group"])["success"].mean())  # type: ignore[arg-type]
 
 
-def learned(found: Learned) -> dict[str, float]:
+def learned(found: TrainingResult) -> dict[str, float]:
     """How often the fitting expert is asked, weighted by kinds, and held-out success."""
     turns = found.play(groups=200, seed=3).frame
     routed = turns.filter(turns["agent"].cast(str) == "router")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.worlds.partner import TYPES, Partner
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 GAMES = 40
 CARD = {
@@ -56,7 +56,7 @@ def played(seed: int, **options: Any) -> tuple[float, float]:
     return float(frame["reward"].sum()) / GAMES, float(frame["invalid"].sum()) / rounds
 
 
-def learned(found: Learned) -> dict[str, float]:
+def learned(found: TrainingResult) -> dict[str, float]:
     """Reward of a new game, with partners of all types."""
     return {"reward": float(found.play(groups=60, seed=3).frame["reward"].sum()) / 60}
 

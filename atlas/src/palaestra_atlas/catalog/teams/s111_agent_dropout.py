@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.play.rollout import rollout
 from palaestra.teams import audited

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import best_of_n
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 PARTS, TRIES, TASKS, REDRAWN, FAITHFUL = 12, 16, 60, 0.25, 0.8
@@ -44,7 +44,7 @@ def played(condition: str, fidelity: float, noise: float, seed: int) -> float:
         changed = np.where(request.rng.random(PARTS) < chance, fresh, before)
         return "".join("01"[int(part)] for part in changed)
 
-    env = shapes.refine(Parts, TRIES, condition=condition, stop="never()", verifier=f"noisy({noise})")
+    env = workflows.refine(Parts, TRIES, condition=condition, stop="never()", verifier=f"noisy({noise})")
     turns = rollout(env, Team(solver=ScriptedPolicy(say, name="s")), groups=TASKS, seed=seed, timeout=None).frame
     return float(turns.sort("turn").group_by("group").last()["reward"].mean())  # type: ignore[arg-type]
 

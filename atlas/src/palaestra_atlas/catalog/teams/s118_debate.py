@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 AGENTS, ROUNDS, QUESTIONS, CHANCE = 4, 3, 200, 0.6
@@ -46,7 +46,7 @@ def say(bias: float, request: Request) -> str:
 def played(bias: float, seed: int) -> tuple[float, float, list[float]]:
     """Success of a debate and of as many votes, and the share of right answers by round."""
     policy = ScriptedPolicy(functools.partial(say, bias), name="talker")
-    talk, vote = shapes.debate(Questions, AGENTS, ROUNDS), shapes.self_consistency(Questions, AGENTS * ROUNDS)
+    talk, vote = workflows.debate(Questions, AGENTS, ROUNDS), workflows.self_consistency(Questions, AGENTS * ROUNDS)
     turns = {
         name: rollout(env, Team(dict.fromkeys(env().agents, policy)), groups=QUESTIONS, seed=seed, timeout=None)
         for name, env in (("talk", talk), ("vote", vote))

@@ -16,7 +16,7 @@ import numpy as np
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 SHOCK, END = 50, 110
 
@@ -33,7 +33,7 @@ def seat(**options: Any) -> dict[str, Any]:
 ARMS = {"linucb": seat(discount=0.99), "keeps_all": seat(discount=1.0), "ucb1": seat(index="ucb1", discount=0.99)}
 
 
-def success(learned: Learned) -> dict[str, float]:
+def success(learned: TrainingResult) -> dict[str, float]:
     """Share of requests that were answered rightly: before the shock, and in the last thirty iterations."""
     curve = np.array(learned.curve())
     return {"before": float(curve[SHOCK - 20 : SHOCK - 1].mean()), "after": float(curve[-30:].mean())}

@@ -17,14 +17,14 @@ from palaestra.agents.bandits import BanditPolicy, new_arm_probability
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 GOOD, ROUNDS = {2, 7, 11, 16}, (10, 40)
 GROWTH = {1: 3.0, 10: 7.6, 20: 10.7, 100: 24.1}
 TEAM = {"reward": 'mean("solved", over="episode")', "learn": {"options": {"reward": "reward"}}}
 
 
-def found(learned: Learned) -> dict[str, float]:
+def found(learned: TrainingResult) -> dict[str, float]:
     """Share of sub-agents that help among the two with the highest mean."""
     bandit = learned.team.policies["staff"]
     assert isinstance(bandit, BanditPolicy)

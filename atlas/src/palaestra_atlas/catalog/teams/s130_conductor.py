@@ -15,7 +15,7 @@ import polars as pl
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 TEAMS = ["1", "2-1", "3-1", "5-1", "8-1", "3-2-1", "5-4-1"]
 MOST = '{"easy": 4, "medium": 7, "hard": 10}'
@@ -36,7 +36,7 @@ def table(weight: float) -> dict[str, Any]:
 ARMS = {"language": {}, "table": table(0.02), "unweighted": table(1.0), "no_density": table(0.0)}
 
 
-def team(learned: Learned) -> dict[str, float]:
+def team(learned: TrainingResult) -> dict[str, float]:
     """Members and success by level, in held-out play."""
     turns = learned.play(groups=240, seed=7).frame
     seat = turns.filter(turns["agent"].cast(str) == "orchestrator")

@@ -17,12 +17,12 @@ import polars as pl
 from scipy.stats import spearmanr
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.algebra.messages import messages
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import importance_flow
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 ACCURACY = dict(zip((f"debater-{k}" for k in range(1, 8)), np.linspace(0.75, 0.25, 7).tolist()))
@@ -51,7 +51,7 @@ def say(skill: dict[str, float], request: Request) -> str:
 def importance(seed: int) -> dict[str, float]:
     """Of each member, mean over questions."""
     policy = ScriptedPolicy(functools.partial(say, ACCURACY), name="talker")
-    env = shapes.debate(Choice, len(ACCURACY), 3, gate=f"top({len(ACCURACY)})")
+    env = workflows.debate(Choice, len(ACCURACY), 3, gate=f"top({len(ACCURACY)})")
     turns = rollout(env, Team(dict.fromkeys(ACCURACY, policy)), groups=QUESTIONS, seed=seed, timeout=None)
     flow = importance_flow(turns, messages(turns))
     return {str(agent): float(total) / QUESTIONS for agent, total in flow.group_by("agent").agg(
@@ -63,7 +63,7 @@ def success(members: Sequence[str], seed: int) -> float:
     names = [f"debater-{k}" for k in range(1, len(members) + 1)]
     skill = {name: ACCURACY[member] for name, member in zip(names, members)}
     policy = ScriptedPolicy(functools.partial(say, skill), name="talker")
-    env = shapes.debate(Choice, len(members), 2)
+    env = workflows.debate(Choice, len(members), 2)
     turns = rollout(env, Team(dict.fromkeys(names, policy)), groups=QUESTIONS, seed=seed + 1000, timeout=None)
     return float(turns.frame.unique(["group"])["success"].mean())  # type: ignore[arg-type]
 

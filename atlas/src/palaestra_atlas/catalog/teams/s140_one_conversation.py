@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import workflow_cost
 from palaestra.play.rollout import rollout
-from palaestra.teams import shapes
+from palaestra.teams import workflows
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 WORKED = {(1000, 4, 200): (9200, 5540), (4000, 4, 200): (21200, 9440), (4000, 8, 200): (45600, 15920),
@@ -42,14 +42,14 @@ def as_team(seed: int) -> list[str]:
         question, _, heard = request.observation.text.partition(" | ")
         return node(request.agent, question, heard)
 
-    env, policy = shapes.chain(Prompts, ROLES), ScriptedPolicy(say, name="stub")
+    env, policy = workflows.chain(Prompts, ROLES), ScriptedPolicy(say, name="stub")
     turns = rollout(env, Team(dict.fromkeys(ROLES, policy)), groups=TASKS, seed=seed, timeout=None).frame
     return turns.filter(turns["agent"].cast(str) == ROLES[-1]).sort("group")["answer"].to_list()
 
 
 def as_one(seed: int) -> list[str]:
     """The same roles, asked in turn by one agent that keeps the conversation."""
-    env, policy = shapes.single(Prompts), None
+    env, policy = workflows.single(Prompts), None
 
     def say(request: Request) -> str:
         question, said = request.observation.text, ""

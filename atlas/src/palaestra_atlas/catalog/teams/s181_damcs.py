@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy, Team
-from palaestra.agents.base import Request
+from palaestra.agents.policy import Request
 from palaestra.envs.worlds.craft import KINDS, MESSAGES, NEEDED, Craft
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
 
 if TYPE_CHECKING:
-    from palaestra.runs.inline import Learned
+    from palaestra.runs.inline import TrainingResult
 
 GAMES = 30
 ARMS: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def played(seed: int, **options: Any) -> tuple[float, float]:
     return len(frame) / GAMES / len(env().agents), float(frame["told"].mean())  # type: ignore[arg-type]
 
 
-def learned(found: Learned) -> dict[str, float]:
+def learned(found: TrainingResult) -> dict[str, float]:
     """Reward of an agent in a new game."""
     return {"reward": float(found.play(groups=40, seed=3).frame["reward"].sum()) / 80}
 

@@ -19,7 +19,7 @@ import scipy
 from palaestra.errors import InputError
 
 
-class Model(Protocol):
+class DesignModel(Protocol):
     """A way in which the world could work. Parameters float64[..., d], designs are rows of `designs` float64[n, k].
 
     outcomes: all outcomes if they are finitely many, else None.
@@ -42,13 +42,13 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Belief:
+class ParticleBelief:
     """Weighted parameters: theta float64[particles, d], weights float64[particles] that add up to 1."""
 
     theta: np.ndarray
     weights: np.ndarray
 
-    def update(self, model: Model, design: np.ndarray, y: float) -> Belief:
+    def update(self, model: DesignModel, design: np.ndarray, y: float) -> ParticleBelief:
         """Bayes' rule.
 
         Raises:
@@ -58,7 +58,7 @@ class Belief:
         if not np.isfinite(logs.max()):
             raise InputError(f"Belief: no particle explains the outcome {y} of design {design}; take more particles")
         weights = np.exp(logs - logs.max())
-        return Belief(self.theta, weights / weights.sum())
+        return ParticleBelief(self.theta, weights / weights.sum())
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Parameters by weight, float64[*shape, d]."""
@@ -71,15 +71,15 @@ class Belief:
         centred = self.theta - self.weights @ self.theta
         return np.asarray(np.sqrt(self.weights @ centred**2))
 
-    def predict(self, model: Model, design: np.ndarray) -> float:
+    def predict(self, model: DesignModel, design: np.ndarray) -> float:
         """Mean outcome."""
         return float(self.weights @ model.mean(self.theta, design))
 
 
-def prior(model: Model, particles: int = 2000, seed: int = 0) -> Belief:
+def prior(model: DesignModel, particles: int = 2000, seed: int = 0) -> ParticleBelief:
     """The prior as equally weighted draws."""
     theta = model.sample(particles, np.random.default_rng(seed))
-    return Belief(theta, np.full(particles, 1 / particles))
+    return ParticleBelief(theta, np.full(particles, 1 / particles))
 
 
 class Gain(NamedTuple):
@@ -90,9 +90,9 @@ class Gain(NamedTuple):
 
 
 def eig(
-    model: Model,
+    model: DesignModel,
     design: np.ndarray,
-    posterior: Belief,
+    posterior: ParticleBelief,
     N: int = 1000,
     M: int = 200,
     *,
@@ -117,7 +117,7 @@ def eig(
     return Gain(float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(N)))
 
 
-def exact_eig(model: Model, design: np.ndarray, posterior: Belief) -> float:
+def exact_eig(model: DesignModel, design: np.ndarray, posterior: ParticleBelief) -> float:
     """The mutual information of outcome and parameter, by enumeration of outcomes.
 
     Raises:
@@ -132,7 +132,7 @@ def exact_eig(model: Model, design: np.ndarray, posterior: Belief) -> float:
     return float(entropy + posterior.weights @ scipy.special.xlogy(p, p).sum(axis=0))
 
 
-def gains(model: Model, posterior: Belief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
+def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int = 200, seed: int = 0) -> np.ndarray:
     """Expected information gain of every design: exact where it can be, else `eig`; float64[designs]."""
     if model.outcomes is not None:
         return np.array([exact_eig(model, design, posterior) for design in model.designs])
@@ -203,10 +203,10 @@ class DeathProcess:
         """By inverting the distribution function."""
         return np.asarray(scipy.stats.truncnorm.ppf(rng.random((n, 1)), -1, np.inf, loc=1, scale=1))
 
-    def grid(self, points: int = 200) -> Belief:
+    def grid(self, points: int = 200) -> ParticleBelief:
         """The prior on quantiles."""
         theta = scipy.stats.truncnorm.ppf((np.arange(points) + 0.5) / points, -1, np.inf, loc=1, scale=1)
-        return Belief(theta[:, None], np.full(points, 1 / points))
+        return ParticleBelief(theta[:, None], np.full(points, 1 / points))
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """50 (1 - e^(-θ t))."""
@@ -318,7 +318,7 @@ class ItemResponse(_Choice):
         return np.asarray(scipy.special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
 
 
-MODELS: dict[str, Callable[[], Model]] = {
+MODELS: dict[str, Callable[[], DesignModel]] = {
     "linear": Linear, "death_process": DeathProcess, "discounting": Discounting, "location_finding": LocationFinding,
     "dugongs": Dugongs, "peregrines": Peregrines, "item_response": ItemResponse,
 }  # fmt: skip

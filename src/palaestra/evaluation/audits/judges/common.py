@@ -108,7 +108,7 @@ def problem(rows: pl.DataFrame) -> str | None:
     return next(iter(present(rows, "content", "task", "prompt", "group")), None)
 
 
-class Slope(NamedTuple):
+class StratifiedSlope(NamedTuple):
     """Slope of y on x inside strata. raw, low, high: in units of y per unit of x. groups: clusters in which x moves."""
 
     raw: float
@@ -121,7 +121,7 @@ class Slope(NamedTuple):
     stratum: np.ndarray
 
 
-def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> Slope:
+def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[str], level: float) -> StratifiedSlope:
     """Least-squares slope of column `y` on column `x`, both centred inside each stratum.
 
     Args:
@@ -143,7 +143,7 @@ def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[s
     x, y = (centred(table[c].to_numpy().astype(float), stratum) for c in ("x", "y"))
     moving = np.bincount(group, np.abs(x)) > 1e-12 if len(table) else np.empty(0, bool)
     groups = int(moving.sum())
-    nothing = Slope(math.nan, math.nan, math.nan, math.nan, groups, x, y, stratum)
+    nothing = StratifiedSlope(math.nan, math.nan, math.nan, math.nan, groups, x, y, stratum)
     if groups < 3:
         return nothing
     square = float(x @ x)
@@ -152,7 +152,7 @@ def slope_within(table: pl.DataFrame, strata: Sequence[str], cluster: Sequence[s
     error = math.sqrt(groups / (groups - 1) * float(errors @ errors)) / square
     half = float(scipy.stats.t.ppf((1 + level) / 2, groups - 1)) * error
     p = float(2 * scipy.stats.t.sf(abs(raw) / error, groups - 1)) if error > 0 else float(abs(raw) <= 1e-12)
-    return Slope(raw, raw - half, raw + half, p, groups, x, y, stratum)
+    return StratifiedSlope(raw, raw - half, raw + half, p, groups, x, y, stratum)
 
 
 def centred(x: np.ndarray, group: np.ndarray) -> np.ndarray:

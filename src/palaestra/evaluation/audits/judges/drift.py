@@ -11,7 +11,7 @@ from palaestra.evaluation.audits.finding import Finding
 from palaestra.evaluation.audits.judges.common import (
     ALPHA,
     FEW,
-    Slope,
+    StratifiedSlope,
     given,
     need,
     number,
@@ -130,7 +130,7 @@ def sycophancy(
     return Finding("sycophancy", said, sentence, numbers, fix=fix)
 
 
-def _standard(found: Slope) -> tuple[float, float, float]:
+def _standard(found: StratifiedSlope) -> tuple[float, float, float]:
     """Slope and interval in standard deviations of y per unit of x."""
     unit = float(np.std(found.y))
     return found.raw / unit, found.low / unit, found.high / unit

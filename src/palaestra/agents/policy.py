@@ -1,0 +1,154 @@
+"""The policy protocol: one method, batched over all episodes that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from palaestra.envs.protocol import Action, Observation
+
+if TYPE_CHECKING:
+    import polars as pl
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousTurn:
+    """An agent's latest turn in this episode: what it was shown, and the tokens of that and of its answer."""
+
+    observation: Observation
+    prompt_ids: np.ndarray
+    action_ids: np.ndarray
+
+
+class Request:
+    """One agent of one episode asks for its next action.
+
+    rng is the episode's own stream: whatever is random in the answer is drawn from it, so that the answer does not
+    depend on who else is in the batch. It may be given as what makes it for this agent, for many policies never draw.
+    past: what came before, if this observation has messages and there are tokens.
+    """
+
+    __slots__ = ("_rng", "agent", "observation", "past")
+
+    def __init__(
+        self,
+        observation: Observation,
+        agent: str,
+        rng: np.random.Generator | Callable[[str], np.random.Generator],
+        past: PreviousTurn | None = None,
+    ) -> None:
+        self.observation, self.agent, self._rng, self.past = observation, agent, rng, past
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The stream."""
+        if callable(self._rng):
+            self._rng = self._rng(self.agent)
+        return self._rng
+
+
+@dataclass(slots=True)
+class Decision:
+    """The answer, with what learning needs: token ids and log-probabilities of exactly what was sampled.
+
+    prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
+    float32[A].
+    prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
+    error: the policy failed on this request; the episode ends as a row with this error.
+    """
+
+    action: Action
+    prompt_ids: np.ndarray | None = None
+    action_ids: np.ndarray | None = None
+    logprobs: np.ndarray | None = None
+    entropies: np.ndarray | None = None
+    prefix: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cost: float | None = None
+    duration: float | None = None
+    error: str | None = None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything that can act. `name` fills the `policy` column."""
+
+    name: str
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """One decision per request, in order."""
+
+
+def said(error: BaseException) -> str:
+    """`Type: message` of an exception, also of one whose text cannot be read.
+
+    >>> said(ValueError("no"))
+    'ValueError: no'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its own fault
+        return f"{type(error).__name__}: (its text cannot be read)"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Log-probabilities of a whole vocabulary that are made when they are asked for, because all would be large.
+
+    make: from a slice of the real tokens, row after row, to [tokens, vocabulary], with gradient. tokens: how many there
+    are. step: how many to make at once.
+    """
+
+    make: Callable[[slice], torch.Tensor]
+    tokens: int
+    step: int
+
+
+@dataclass
+class Scored:
+    """Differentiable re-evaluation of stored actions: [rows, longest action], padded on the right.
+
+    logprobs, entropies: float; mask: bool, True on real tokens.
+    distribution: of the whole vocabulary, for terms that ask: [rows, tokens, vocabulary], or how to make it in parts.
+    units: what the last layer read, [rows, tokens, width], where that is known.
+    """
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor
+    mask: torch.Tensor
+    distribution: torch.Tensor | Distribution
+    units: torch.Tensor | None = None
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """[rows, tokens, vocabulary], however large; 0 on padding. Exact KL goes without: `losses.kl_between`."""
+        if not isinstance(self.distribution, Distribution):
+            return self.distribution
+        real = self.distribution.make(slice(None))
+        blank = real.new_zeros(*self.mask.shape, real.shape[-1])
+        return blank.masked_scatter(self.mask[..., None], real)
+
+
+@runtime_checkable
+class Learnable(Policy, Protocol):
+    """A policy with torch parameters. Non-LM policies are sequences of one token (the action id)."""
+
+    def score(self, rows: pl.DataFrame) -> Scored:
+        """Log-probabilities of the rows' `action_ids` given their `prompt_ids`, with gradient."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What the optimiser updates."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of its state, as tensors and plain values."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+
+    def frozen_copy(self) -> Learnable:
+        """A copy that never changes: reference of a KL term, opponent of self-play, the team before training."""

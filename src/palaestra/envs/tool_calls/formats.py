@@ -1,0 +1,155 @@
+"""What a call is, what is said of one that cannot be read, and the registry of formats."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palaestra.algebra.registry import Registry
+from palaestra.algebra.turns import clean
+from palaestra.errors import nearest
+
+FAULTS = ("json", "shape", "unclosed", "unopened", "unknown", "arguments", "many")
+"""No JSON; not a name with arguments; no end mark; no begin mark; no such tool; not what it takes; too many calls."""
+MOST_CALLS = 32
+LONGEST_FAULT = 200
+Schemas = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool and what it is called with, plain (JSON) values."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ParsedAnswer:
+    """An answer, taken apart. text: beside the calls. error: why not all of it could be read."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    error: str | None = None
+
+
+class Format(ABC):
+    """How calls are written."""
+
+    @abstractmethod
+    def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
+        """What stands beside the calls, and these. Raises FaultError for what cannot be read."""
+
+    @abstractmethod
+    def write(self, calls: Sequence[Call]) -> str:
+        """Calls as this format has them."""
+
+    def read(self, text: str, tools: Schemas = ()) -> ParsedAnswer:
+        """An answer, taken apart. tools: schemas, which say what the values of XML are, and what may be called."""
+        try:
+            beside, calls = self.find(text, tools)
+        except FaultError as error:
+            return ParsedAnswer(text.strip(), error.calls, fault(error.kind, str(error)))
+        problem = (
+            fault("many", f"{len(calls)} calls at once, at most {MOST_CALLS}") if len(calls) > MOST_CALLS else None
+        )
+        if tools:
+            problem = problem or next((found for call in calls if (found := check(call, tools))), None)
+        return ParsedAnswer(beside.strip(), tuple(calls), problem)
+
+
+class FaultError(ValueError):
+    """A text that is no call. calls: those before it."""
+
+    def __init__(self, kind: str, why: str, calls: Iterable[Call] = ()) -> None:
+        super().__init__(why)
+        self.kind, self.calls = kind, tuple(calls)
+
+
+FORMATS: Registry[Format] = Registry("format", home=("palaestra.envs.tool_calls",), example="hermes")
+"""Readers and writers of calls; one of your own is a class with `find` and `write`."""
+
+
+def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
+    """An answer, taken apart by a registered format.
+
+    >>> parse('So: <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>')
+    Said(text='So:', calls=(Call(name='add', arguments={'a': 1}),), error=None)
+    >>> parse('<tool_call>{"name": "add", "arguments": {"a": 1}</tool_call>').error
+    "json: Expecting ',' delimiter at character 48"
+    """
+    return FORMATS.find(format)().read(text, tools)
+
+
+def write(calls: Sequence[Call], format: str = "hermes", *, text: str = "") -> str:
+    """An answer with calls as text.
+
+    >>> print(write([Call("add", {"a": 1})], "llama"))
+    {"name": "add", "parameters": {"a": 1}}
+    """
+    return "\n".join(part for part in (text, FORMATS.find(format)().write(calls) if calls else "") if part)
+
+
+def to_json(calls: Sequence[Call]) -> str:
+    """Calls as the facts `calls` and `gold` hold them, which `palaestra.rewards.match_calls` reads."""
+    return json.dumps([{"name": call.name, "arguments": dict(call.arguments)} for call in calls], ensure_ascii=False)
+
+
+def check(call: Call, tools: Schemas) -> str | None:
+    """Why this call is none of these tools', or None; types are looked at as far as "type" and "enum" say them.
+
+    >>> tool = {"function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
+    >>> check(Call("ad", {}), [tool]), check(Call("add", {"a": "x"}), [tool])
+    ("unknown: no tool 'ad'; did you mean 'add'?", "arguments: add: 'a' is 'x', expected integer")
+    """
+    known = {str(function_of(tool).get("name")): function_of(tool).get("parameters") or {} for tool in tools}
+    if call.name not in known:
+        return fault("unknown", f"no tool {call.name[:60]!r}{nearest(call.name[:60], known)}")
+    takes = known[call.name].get("properties") or {}
+    for name in known[call.name].get("required") or ():
+        if name not in call.arguments:
+            return fault("arguments", f"{call.name}: {name!r} is missing")
+    for name, value in call.arguments.items():
+        if name not in takes:
+            return fault("arguments", f"{call.name}: it takes no {name[:60]!r}{nearest(name[:60], takes)}")
+        wanted = takes[name].get("type")
+        if wanted in _TYPES and not _is(value, wanted):
+            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected {wanted}")
+        if "enum" in takes[name] and value not in takes[name]["enum"]:
+            return fault("arguments", f"{call.name}: {name!r} is {short(value)}, expected one of {takes[name]['enum']}")
+    return None
+
+
+_TYPES: dict[str, Any] = {
+    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict,
+    "null": type(None),
+}  # fmt: skip
+
+
+def _is(value: Any, wanted: str) -> bool:
+    if isinstance(value, bool):
+        return wanted == "boolean"
+    if wanted == "integer" and isinstance(value, float):
+        return value == value // 1
+    return isinstance(value, _TYPES[wanted])
+
+
+def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a schema says of its function."""
+    found = tool.get("function", tool)
+    return found if isinstance(found, Mapping) else {}
+
+
+def fault(kind: str, why: str) -> str:
+    """`kind: why` on one line of bounded length."""
+    text = clean(" ".join(f"{kind}: {why}".split()))
+    return text if len(text) <= LONGEST_FAULT else text[:LONGEST_FAULT] + " …"
+
+
+def short(value: Any) -> str:
+    """A value for a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "…"

@@ -1,0 +1,83 @@
+"""What the native worlds share: reading actions, showing observations, going back to where an episode stood.
+
+A world keeps its options in attributes that never change and everything else in one value, `state`. Its three methods
+say how an episode begins, what the agents see, and what their actions do.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from palaestra.envs.protocol import Action, Observation, StepResult
+from palaestra.errors import EnvError
+
+Chosen = Mapping[str, Any]
+"""What each agent did: the id of its choice, its text where the action is free, None if it is illegal."""
+
+
+class NativeEnv(ABC):
+    """One game that this package defines. Native worlds can be gone back to: see `palaestra.play.monte_carlo`.
+
+    facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
+    `rng`.
+    """
+
+    agents: tuple[str, ...]
+    task: str = ""
+    facts: Mapping[str, type] = {}
+    state: Any = None
+    rng: np.random.Generator
+    _turn: Mapping[str, Observation] | None = None
+
+    @abstractmethod
+    def begin(self) -> tuple[str, Any]:
+        """The name of the task, and the state of a new episode."""
+
+    @abstractmethod
+    def look(self) -> dict[str, Observation]:
+        """Who acts next and what they see, from the state alone; empty iff the episode is over."""
+
+    @abstractmethod
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Change the state by everybody's actions; rewards, and what else there is to say of this step."""
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin the episode of `seed`."""
+        self.rng = np.random.default_rng(seed)
+        self.task, self.state = self.begin()
+        self._turn = self.look()
+        return dict(self._turn)
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Let everybody who was observed act."""
+        turn = self._turn or {}
+        if actions.keys() != turn.keys() or not turn:
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(turn)}")
+        chosen = {agent: _read(actions[agent], seen) for agent, seen in turn.items()}
+        rewards, info = self.play(chosen)
+        self._turn = self.look()
+        valid = {agent: action is not None for agent, action in chosen.items()} | info.pop("valid", {})
+        return StepResult(dict(self._turn), rewards, terminated=not self._turn, info={"valid": valid, **info})
+
+    def snapshot(self) -> Any:
+        """The episode as it stands, to come back to with `restore`."""
+        return copy.deepcopy((self.task, self.state, self.rng))
+
+    def restore(self, snapshot: Any, seed: int | None = None) -> Mapping[str, Observation]:
+        """Go on from a snapshot of a world with the same options; seed: draw the chance that is to come anew."""
+        self.task, self.state, self.rng = copy.deepcopy(snapshot)
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self._turn = self.look()
+        return dict(self._turn)
+
+
+def _read(action: Action, seen: Observation) -> int | str | None:
+    if seen.choices is not None:
+        return seen.index(action)
+    return action.strip() if isinstance(action, str) else None

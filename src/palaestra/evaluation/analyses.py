@@ -1,0 +1,227 @@
+"""Questions to a file that are neither a comparison nor a ranking: `palaestra analyze 'swiss(eliminate=1)' FILE`.
+
+An analysis is made with its options and gets the files; it answers with a table. One of your own is a function and a
+registration, here or in a package that names its module under the entry point `palaestra.plugins`:
+
+    @ANALYSES.register("mine")
+    def mine(*, level: float = 0.95) -> Analysis:
+        \"\"\"What it answers, from a table with which columns.\"\"\"
+        return lambda file: question(table(file), level)
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from palaestra.algebra.registry import Registry
+from palaestra.errors import InputError, StorageError, need_columns
+from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
+from palaestra.evaluation.dominance import cost_per_success, frontier
+from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
+
+Analysis = Callable[..., pl.DataFrame]
+"""From paths to a table."""
+ANALYSES: Registry[Analysis] = Registry(
+    "analysis",
+    home=(
+        "palaestra.evaluation.analyses",
+        "palaestra.evaluation.teamwork.analyses",
+        "palaestra.evaluation.scorers.analyses",
+    ),
+    example='rubric("net")',
+)
+"""Every analysis by the name that `palaestra analyze` takes."""
+KINDS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
+
+
+def analyze(text: str, *files: str | Path) -> pl.DataFrame:
+    """The table that an analysis makes of files: `analyze('swiss(eliminate=1)', "scores.csv")`.
+
+    Raises:
+        InputError: there is no such analysis, it takes other files, or one of them is not what it reads.
+    """
+    made = ANALYSES.build(text)
+    wanted = inspect.signature(made)
+    try:
+        wanted.bind(*files)
+    except TypeError:
+        names = " ".join(name.upper() for name in wanted.parameters)
+        raise InputError(f"analysis {text!r}: {len(files)} files were given; it takes {names}") from None
+    try:
+        return made(*map(Path, files))
+    except pl.exceptions.PolarsError as error:  # a column of another kind than the analysis reads
+        raise InputError(f"{', '.join(map(str, files))}: {str(error).splitlines()[0]}") from error
+
+
+def table(path: Path, *needed: str) -> pl.DataFrame:
+    """A table as text or Parquet, or an object per row in JSON.
+
+    Raises:
+        InputError, StorageError: no such file, an unknown kind, or a damaged one. MissingColumnError: names the column.
+    """
+    if path.suffix not in KINDS or not path.is_file():
+        raise InputError(f"{path}: no such file" if path.suffix in KINDS else f"{path}: read are {', '.join(KINDS)}")
+    try:
+        if path.suffix in (".csv", ".tsv"):
+            sign = "\t" if path.suffix == ".tsv" else ","
+            frame = pl.read_csv(path, separator=sign, infer_schema_length=None, glob=False)
+        elif path.suffix == ".parquet":
+            frame = pl.read_parquet(path, glob=False)
+        else:  # from memory, for polars takes brackets in a path for a pattern
+            read = pl.read_json if path.suffix == ".json" else pl.read_ndjson
+            frame = read(io.BytesIO(path.read_bytes()), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    need_columns(path, frame.columns, needed)
+    return frame
+
+
+@ANALYSES.register("agreement")
+def agreement(a: str = "a", b: str = "b") -> Analysis:
+    """Do two judges agree, beyond chance? VERDICTS with a column of 0 and 1 of each."""
+
+    def answer(verdicts: Path) -> pl.DataFrame:
+        both = table(verdicts, a, b).drop_nulls([a, b])
+        same, kappa = rubric.agreement(both[a], both[b])
+        return pl.DataFrame({"verdicts": [len(both)], "same": [same], "kappa": [kappa]})
+
+    return answer
+
+
+@ANALYSES.register("cost_of_pass")
+def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Analysis:
+    """Cost per solved task, failures paid for, cheapest first: ATTEMPTS (task, success, cost, and the columns `by`)."""
+    names = [by] if isinstance(by, str) else list(by)
+
+    def answer(attempts: Path) -> pl.DataFrame:
+        found = table(attempts, "task", "success", "cost", *names)
+        system = pl.concat_str([pl.col(name).cast(pl.String) for name in names], separator=", ")
+        return cost_per_success(found.with_columns(system=system), level=level).sort(
+            "cost_per_success", nulls_last=True, maintain_order=True
+        )
+
+    return answer
+
+
+@ANALYSES.register("exposure")
+def exposure() -> Analysis:
+    """How does taking over depend on how many sources did? ADOPTIONS (item, agent, time), EDGES (agent, source)."""
+
+    def answer(adoptions: Path, edges: Path) -> pl.DataFrame:
+        seen = population.exposure(table(adoptions, "item", "agent", "time"), table(edges, "agent", "source"))
+        slope, (square, p) = population.exposure_slope(seen), population.quadratic_test(seen)
+        return pl.DataFrame([{**slope._asdict(), "kind": slope.kind, "square": square, "square_p": p}])
+
+    return answer
+
+
+@ANALYSES.register("fresh_seeds")
+def fresh_seeds(by: str = "task") -> Analysis:
+    """Was a seed picked? RUNS with `score` and `reported` (true in one row of each task, the others are re-runs)."""
+
+    def answer(runs: Path) -> pl.DataFrame:
+        rows = []
+        for (key,), own in table(runs, by, "score", "reported").group_by(by, maintain_order=True):
+            claimed = own.filter(pl.col("reported").cast(pl.Boolean))["score"]
+            if len(claimed) != 1:
+                raise InputError(f"{runs}: {by} {key!r} has {len(claimed)} reported scores; mark one")
+            again = own.filter(~pl.col("reported").cast(pl.Boolean))["score"].to_list()
+            rows.append({by: key, "reported": claimed[0], **vars(tolerance.check_fresh_seeds(claimed[0], again))})
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    return answer
+
+
+@ANALYSES.register("levels")
+def levels() -> Analysis:
+    """How much of the gap is closed, and what level is that? SCORES with dev, test, baseline, reference."""
+
+    def answer(scores: Path) -> pl.DataFrame:
+        names = ("dev", "test", "baseline", "reference")
+        frame = table(scores, *names)
+        closed = anchors.normalise_between(*(pl.col(name) for name in names[1:]))
+        return frame.with_columns(anchors.capability_level(*names), closed=closed)
+
+    return answer
+
+
+@ANALYSES.register("rerun")
+def rerun(by: str = "task", *, rtol: float = 0.02, atol: float = 0.01) -> Analysis:
+    """Do reported numbers come out of the code? SERIES with `reported` and `rerun`, a row per point."""
+
+    def answer(series: Path) -> pl.DataFrame:
+        rows = []
+        for (key,), own in table(series, by, "reported", "rerun").group_by(by, maintain_order=True):
+            found = tolerance.check_rerun(own["reported"], own["rerun"], rtol=rtol, atol=atol)
+            rows.append({by: key, "points": len(own), **vars(found)})
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    return answer
+
+
+@ANALYSES.register("research_runs")
+def research_runs(hours: float = 24.0, dollars: float = 10.0) -> Analysis:
+    """ResearchGym's RUNS, a folder: score, share of the gap, verdict, whether it may be claimed and kept its budget."""
+
+    def answer(runs: Path) -> pl.DataFrame:
+        turns, _ = read_runs(runs, budget=ResearchBudget(hours, dollars))
+        closed = anchors.normalise_between(pl.col("reward"), pl.col("baseline"), pl.col("reference"))
+        kept = ("system", "task", "reward", "baseline", "reference", "verdict", "violations", "claimed", "over_budget")
+        return turns.frame.select(*kept, closed=closed).rename({"reward": "score"})
+
+    return answer
+
+
+@ANALYSES.register("rubric")
+def scored(rule: rubric.Rule = "mean", *, gamma: float = 0.4, threshold: float = 1.0) -> Analysis:
+    """One score per trial: JUDGEMENTS (criterion, met, task …) by CRITERIA (criterion, weight, kind), rule by name."""
+    return lambda judgements, criteria: rubric.rubric(
+        table(judgements), table(criteria), rule, gamma=gamma, threshold=threshold
+    )
+
+
+@ANALYSES.register("sequences")
+def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "episode", **columns: Any) -> Analysis:
+    """Are choices of 0 and 1 biased, do they remember? CHOICES with system, episode, turn, action."""
+    names = [each] if isinstance(each := by, str) else list(each)
+    parts = [each] if isinstance(each := series, str) else list(each)
+    return lambda choices: sequences.sequence_tests(table(choices), by=names, series=parts, **columns)
+
+
+@ANALYSES.register("suite")
+def whole(missing: Literal["zero", "preserve"] = "zero") -> Analysis:
+    """One score per tag and one over tags, what it cost, who is best at a price: LOGS SUITE.yaml [PRICES.yaml]."""
+
+    def answer(logs: Path, suite_file: Path, prices: Path | None = None) -> pl.DataFrame:
+        turns = read_logs(logs).turns.frame
+        turns = turns if prices is None else suite.price(turns, suite.Prices.of(prices))
+        scores = suite.suite_score(trials(turns), suite.Suite.of(suite_file), missing=missing)
+        best = frontier(scores.filter(pl.col("level") == "overall")).select("system", "level", "frontier")
+        return scores.join(best, on=["system", "level"], how="left", maintain_order="left")
+
+    return answer
+
+
+@ANALYSES.register("swiss")
+def swiss(eliminate: int = 0, *, exact: bool = False, simulations: int = 100_000, seed: int = 0) -> Analysis:
+    """Points in a Swiss tournament over benchmarks: SCORES with `system` and a column per benchmark, in their order."""
+
+    def answer(scores: Path) -> pl.DataFrame:
+        frame = table(scores, "system")
+        try:
+            numbers = frame.drop("system").cast(pl.Float64).to_numpy()
+        except pl.exceptions.PolarsError as error:
+            raise InputError(f"{scores}: all columns but `system` are scores: {str(error).splitlines()[0]}") from error
+        names = frame["system"].cast(pl.String).to_list()
+        return ranking.swiss(
+            numbers, eliminate=eliminate, names=names, exact=exact, simulations=simulations, seed=seed
+        ).sort("expected", descending=True)
+
+    return answer

@@ -1,0 +1,120 @@
+"""Questions about scorers by name, to tables and to the files of benchmarks: `palaestra analyze best_of_k SCORES`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from palaestra.errors import InputError
+from palaestra.evaluation.analyses import ANALYSES, Analysis, table
+from palaestra.evaluation.intervals import Estimate
+from palaestra.evaluation.scorers import agreement as agree
+from palaestra.evaluation.scorers.files import Steps, read_scores
+from palaestra.evaluation.scorers.groups import Credit, Missing, Ties, best_of_k_accuracy, protocols, strict_accuracy
+from palaestra.evaluation.scorers.groups import comparisons as compared
+from palaestra.evaluation.scorers.groups import reciprocal_rank as ranked
+from palaestra.evaluation.scorers.rewardbench import domain_scores
+from palaestra.evaluation.scorers.verdict_table import Correlation, rank_correlation
+from palaestra.evaluation.scorers.verdict_table import confusion as confused
+
+
+def _scores(path: Path, steps: Steps = "min") -> pl.DataFrame:
+    found = read_scores(path, steps=steps)
+    return table(path) if found is None else found
+
+
+def _row(found: Estimate) -> pl.DataFrame:
+    kept = {name: value for name, value in found.to_dict().items() if name not in ("runs", "clusters", "method")}
+    return pl.DataFrame([kept])
+
+
+@ANALYSES.register("best_of_k")
+def best_of_k(credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
+    """Would the best of k by this score be right? SCORES with group, score, correct, or a benchmark's own file."""
+    return lambda scores: _row(best_of_k_accuracy(_scores(scores, steps), credit=credit, missing=missing))
+
+
+@ANALYSES.register("strict")
+def strict(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
+    """How often does the right answer beat every wrong one? SCORES with group, score, correct, or RewardMATH's file."""
+    return lambda scores: _row(strict_accuracy(_scores(scores, steps), ties=ties))
+
+
+@ANALYSES.register("reciprocal_rank")
+def reciprocal_rank(ties: Ties = "against", *, steps: Steps = "min") -> Analysis:
+    """Mean of 1 / rank of the right answer: SCORES with group, score, correct, or RewardMATH's file."""
+    return lambda scores: _row(ranked(_scores(scores, steps), ties=ties))
+
+
+@ANALYSES.register("scorer_protocols")
+def scorer_protocols(*, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
+    """One scorer by all protocols: SCORES with group, score, correct, or RewardMATH's file, of a pairwise judge too."""
+
+    def answer(scores: Path) -> pl.DataFrame:
+        rows = _scores(scores, steps)
+        return protocols(rows) if "score" in rows.columns else compared(rows, missing=missing)
+
+    return answer
+
+
+@ANALYSES.register("rewardbench")
+def rewardbench(*, missing: Missing = "leave", seed: int = 0) -> Analysis:
+    """Score of each domain of RewardBench 2 and their mean: the file of SCORES that its own scripts write."""
+
+    def answer(scores: Path) -> pl.DataFrame:
+        rows = read_scores(scores)
+        if rows is None or "domain" not in rows.columns:
+            raise InputError(f"{scores}: no scores of RewardBench 2: they have scores, num_correct, id and subset")
+        return domain_scores(rows, missing=missing, seed=seed)
+
+    return answer
+
+
+@ANALYSES.register("alpha")
+def alpha(
+    measure: agree.Level = "nominal", *, item: str = "item", judge: str = "judge", value: str = "value"
+) -> Analysis:
+    """Krippendorff's alpha of the judges of VERDICTS (item, judge, value): nominal, ordinal or interval."""
+
+    def answer(verdicts: Path) -> pl.DataFrame:
+        wide = table(verdicts, item, judge, value).pivot(on=judge, index=item, values=value, aggregate_function="mean")
+        return _row(agree.krippendorff_alpha(wide.drop(item).cast(pl.Float64).to_numpy().T, measure=measure))
+
+    return answer
+
+
+@ANALYSES.register("kappa")
+def kappa(a: str = "a", b: str = "b", *, weights: agree.Weights | None = None) -> Analysis:
+    """Cohen's kappa, weighted too, of two judges: VERDICTS with a column of each."""
+
+    def answer(verdicts: Path) -> pl.DataFrame:
+        both = table(verdicts, a, b)
+        return _row(agree.cohen_kappa(both[a].to_list(), both[b].to_list(), weights=weights))
+
+    return answer
+
+
+@ANALYSES.register("confusion")
+def confusion(action: str = "action", accepted: str = "accepted", *, action_null_ok: bool = True) -> Analysis:
+    """Was it right to act, and right to stay silent? EVENTS with action (null is silence) and accepted."""
+
+    def answer(events: Path) -> pl.DataFrame:
+        found = confused(
+            table(events, action, accepted), action=action, accepted=accepted, action_null_ok=action_null_ok
+        )
+        counts = {name: getattr(found, name) for name in ("tp", "fp", "tn", "fn", "missing")}
+        return found.table().with_columns(**{name: pl.lit(n) for name, n in counts.items()})
+
+    return answer
+
+
+@ANALYSES.register("predicts")
+def predicts(metric: str = "metric", downstream: str = "downstream", *, kind: Correlation = "spearman") -> Analysis:
+    """Does a metric of scorers predict what they are for? SCORERS with a column of each, a row per scorer."""
+
+    def answer(scorers: Path) -> pl.DataFrame:
+        rows = table(scorers, metric, downstream)
+        return _row(rank_correlation(rows[metric], rows[downstream], kind=kind))
+
+    return answer

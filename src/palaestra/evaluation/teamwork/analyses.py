@@ -1,0 +1,245 @@
+"""Analyses of teams: `palaestra analyze 'coordination("single")' TURNS`, `palaestra analyze 'synergy(3, fidelity=.9)'`.
+
+TURNS are what a run or a rollout wrote (Parquet), or a table of somebody else's with the same columns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from palaestra.algebra.messages import messages
+from palaestra.algebra.search import Candidate, confidence_uct, search
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError
+from palaestra.evaluation import teamwork
+from palaestra.evaluation.analyses import ANALYSES, Analysis, table
+from palaestra.evaluation.teamwork.contest import Allocation
+
+
+@ANALYSES.register("coordination")
+def coordination(baseline: str, by: str = "system") -> Analysis:
+    """What does coordination cost and bring, against one agent? TURNS with `by`, episode, turn, agent, success."""
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, by, "episode", "success"))
+        return teamwork.coordination(frame, baseline=baseline, by=by)
+
+    return answer
+
+
+@ANALYSES.register("importance")
+def importance(answer: str = "answer") -> Analysis:
+    """Who mattered for the final answer (DyLAN)? TURNS with heard, heard_turn and answers."""
+
+    def found(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, "heard", "heard_turn", answer))
+        flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
+        episodes = frame.codes("episode").size
+        return flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes).sort(
+            "importance", "agent", descending=[True, False]
+        )  # fmt: skip
+
+    return found
+
+
+@ANALYSES.register("hindsight")
+def hindsight(verdict: str = "helped") -> Analysis:
+    """Which members helped, by a judge's verdicts on their turns (BOAD)? TURNS with agent, episode and `verdict`."""
+    return lambda turns: teamwork.hindsight_credit(Turns(table(turns, "agent", "episode", verdict)), verdict)
+
+
+@ANALYSES.register("flips")
+def flips(score: str = "score", right: float = 1.0) -> Analysis:
+    """How do opinions change while a team talks? TURNS with `score`, of what each turn said."""
+    return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right)
+
+
+@ANALYSES.register("channels")
+def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
+    """How many answers are different (effective channels)? TURNS with embeddings, as lists of numbers."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+    return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
+
+
+@ANALYSES.register("contribution")
+def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
+    """Whose answer stands for the others (SelfOrg's ψ)? TURNS with embeddings; mean per agent."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, embedding, "agent"))
+        psi = pl.Series("contribution", teamwork.cosine_contribution(frame, embedding=embedding, over=keys))
+        return frame.frame.select("agent", psi.fill_nan(None)).group_by("agent").agg(
+            pl.len().alias("turns"), pl.col("contribution").mean()
+        ).sort("contribution", descending=True)  # fmt: skip
+
+    return answer
+
+
+@ANALYSES.register("synergy")
+def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) -> Analysis:
+    """Can a tree of majorities help at all? No file: what a level makes of a weak signal, the exponent, the limit."""
+
+    def answer() -> pl.DataFrame:
+        found = teamwork.synergy(branch, fidelity, correlation)
+        return pl.DataFrame([{"branch": branch, **found._asdict(), "survives": found.alpha > 1}])
+
+    return answer
+
+
+@ANALYSES.register("best_of")
+def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
+    """What do more tries bring with a verifier like that? No file: how often best-of-n is right, n = 1 to 64."""
+    return lambda: pl.DataFrame(
+        [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
+    )
+
+
+@ANALYSES.register("personas")
+def personas() -> Analysis:
+    """How good are completions in which one model plays several people (SPP)? TABLE with method, text and right."""
+    return lambda rows: teamwork.scored_personas(table(rows, "text", "right"))
+
+
+@ANALYSES.register("budget")
+def budget(cost: float | None = None, score: float | None = None) -> Analysis:
+    """What is the best for so much, what does so much cost? POINTS with `system`, `cost` and `score`."""
+
+    def answer(points: Path) -> pl.DataFrame:
+        frame = table(points, "system", "cost", "score")
+        rows: dict[str, float | None] = {}
+        if cost is not None:
+            rows["score_at_cost"] = teamwork.score_at_cost(frame, cost)
+        if score is not None:
+            rows["cost_at_score"] = teamwork.cost_at_score(frame, score)
+        return pl.DataFrame([rows])
+
+    return answer
+
+
+@ANALYSES.register("conversation")
+def conversation(shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1) -> Analysis:
+    """What does a workflow cost as a team, and what as one conversation with a cache? No file."""
+
+    def answer() -> pl.DataFrame:
+        team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached)
+        return pl.DataFrame([{"team": team, "one_conversation": alone, "saved": 1 - alone / team}])
+
+    return answer
+
+
+@ANALYSES.register("decisions")
+def decisions(threshold: float = 0.5) -> Analysis:
+    """How good are proposed actions, and do they depend on the case at all? DECISIONS: system, case, actions, truth."""
+
+    def answer(rows: Path) -> pl.DataFrame:
+        frame = table(rows, "system", "case", "actions", "truth")
+        return teamwork.decision_quality(frame, threshold=threshold)
+
+    return answer
+
+
+@ANALYSES.register("modules")
+def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Analysis:
+    """What is each module worth (Shapley), or each pair beyond that (pairs=True)? RUNS: coalition, task, `score`."""
+    ask = teamwork.module_interactions if pairs else teamwork.module_values
+    return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
+
+
+@ANALYSES.register("compose")
+def compose(budget: float, top: int = 5, weights: Mapping[str, float] | None = None) -> Analysis:
+    """Which components are worth their price? TRIALS: component, cost, skill, similarity, verdict of a sandbox."""
+    return lambda trials: teamwork.compose(
+        table(trials, "component", "cost", "skill", "similarity", "verdict"), budget, weights=weights, top=top
+    )
+
+
+@ANALYSES.register("auction")
+def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analysis:
+    """Whose plan is carried out (SALE)? BIDS: task, agent, price, tokens, jury (marks), and entropy if it counts."""
+    weights = teamwork.Weights(cost, entropy, jury)
+    return lambda bids: teamwork.award(table(bids, "task", "agent", "price", "tokens", "jury"), weights)
+
+
+@ANALYSES.register("contest")
+def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
+    """What would a contest have given to whom, and earned? REWARDS: day, agent, reward; a row per day."""
+
+    def answer(rewards: Path) -> pl.DataFrame:
+        found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
+        part = pl.col("weight") * pl.col("reward")
+        leads = pl.col("agent").sort_by("weight", descending=True).first()
+        return found.group_by("day", maintain_order=True).agg(
+            earned=part.sum(), equal=pl.col("reward").mean(), invested=pl.col("weight").sum(), most_on=leads
+        )
+
+    return answer
+
+
+@ANALYSES.register("gap")
+def gap(by: str = "pair") -> Analysis:
+    """What is lost by working together? RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
+
+
+@ANALYSES.register("specialists")
+def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
+    """Does a module help every model, or some? RUNS of the whole and without each: model, coalition, task, `score`."""
+    return lambda runs: teamwork.module_utility(
+        teamwork.removals(table(runs, "model", "coalition", "task", score), score=score), spread=spread
+    )
+
+
+@ANALYSES.register("edges")
+def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
+    """Who should be heard by whom (OPTAGENT)? MESSAGES: sender, receiver, quality, in the order of the exchanges."""
+
+    def answer(messages: Path) -> pl.DataFrame:
+        frame = table(messages, "sender", "receiver", "quality")
+        members = sorted({str(name) for column in ("sender", "receiver") for name in frame[column]})
+        scores = teamwork.EdgeScores(members, eta)
+        scores.update(frame)
+        return scores.table(keep)
+
+    return answer
+
+
+@ANALYSES.register("designs")
+def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Analysis:
+    """Which design of an agent should be tried next (AgentSwift)? DESIGNS: a column for each slot, and `score`."""
+    return lambda tried: teamwork.propose(table(tried, score), score, most=most, kappa=kappa)
+
+
+@ANALYSES.register("tree_search")
+def tree_search(budget: int, c: float = 0.3, trust: float = 2.0) -> Analysis:
+    """How does MASTER go through a tree? NODES: node, parent (none: the root), reward, confidence, terminal, valid."""
+
+    def answer(nodes: Path) -> pl.DataFrame:
+        frame = table(nodes, "node", "parent", "reward", "confidence", "terminal", "valid")
+        roots = frame.filter(pl.col("parent").is_null())
+        if len(roots) != 1:
+            raise InputError(f"{nodes}: {len(roots)} nodes have no parent; one is the root")
+        below = {key: part.to_dicts() for (key,), part in frame.group_by("parent", maintain_order=True)}
+        valid = dict(frame.select("node", "valid").iter_rows())
+        steps: list[dict[str, object]] = []
+
+        def expand(node: str) -> list[Candidate]:
+            steps.append({"node": node, "done": "expanded"})
+            return [
+                Candidate(row["node"], float(row["reward"]), float(row["confidence"]), bool(row["terminal"]))
+                for row in below.get(node, ())
+            ]
+
+        def validate(node: str) -> bool:
+            steps.append({"node": node, "done": "passed" if valid[node] else "failed"})
+            return bool(valid[node])
+
+        select = functools.partial(confidence_uct, c=c, trust=trust)
+        found = search(roots["node"][0], expand, validate, budget=budget, select=select)
+        return pl.DataFrame([*steps, {"node": found.item, "done": "answer"}])
+
+    return answer

@@ -1,0 +1,128 @@
+"""Overlap: iterations are played ahead of learning, by a rule that knows no clock.
+
+With a lag of k, iteration i is played with the weights that iteration max(0, i - 1 - k) left. So it is planned, with
+what stages knew then, and given to a player as soon as those weights are there, and the learner comes to it k updates
+later. Play in between depends on nothing that the learner does meanwhile: who is faster changes how long one waits, and
+no number. Left out: learning from rows as they come, which would make a clock part of the result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from palaestra.algebra.turns import Turns
+from palaestra.play.plan import Plan
+
+if TYPE_CHECKING:
+    from palaestra.agents import Team
+    from palaestra.envs.protocol import EnvFactory
+    from palaestra.play.executors import Executor
+
+Weights = Mapping[str, Mapping[str, Any]]
+"""States of the policies that learn, by name."""
+
+
+@dataclasses.dataclass
+class Ahead:
+    """An iteration that is planned. notes: what the stages left for it. weights: that it is played with."""
+
+    plan: Plan
+    notes: Any
+    weights: Weights
+    played: Future[tuple[Turns, float]] | None = None
+
+
+class Overlap:
+    """The iterations between player and learner, oldest first, and the player: a copy of the team in its own thread.
+
+    One plays at a time, in order. Where the executor has workers of its own the thread only waits for them.
+    """
+
+    def __init__(self, env: EnvFactory, team: Team, executor: Executor) -> None:
+        self.env, self.executor, self.player = env, executor, team.twin()
+        self.queue: deque[Ahead] = deque()
+        self._orders: SimpleQueue[Ahead | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, ahead: Ahead, *, play: bool) -> None:
+        """The next iteration; one beyond the end of the run is kept for a run that goes on, but not played."""
+        self.queue.append(ahead)
+        if play:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._play, name="palaestra-player", daemon=True)
+                self._thread.start()
+            ahead.played = Future()
+            self._orders.put(ahead)
+
+    def next(self) -> tuple[Ahead, Turns, float, float]:
+        """The oldest iteration, its table, the seconds that one waited for it, CPU-seconds of workers.
+
+        Raises:
+            whatever playing it raised.
+        """
+        ahead = self.queue.popleft()
+        assert ahead.played is not None, "only what lies within the run is asked for"
+        began = time.perf_counter()
+        turns, spent = ahead.played.result()
+        return ahead, turns, time.perf_counter() - began, spent
+
+    def _play(self) -> None:
+        while (ahead := self._orders.get()) is not None:
+            played = ahead.played
+            if played is None or not played.set_running_or_notify_cancel():
+                continue
+            try:
+                for name, state in ahead.weights.items():
+                    self.player.learnable[name].load_state_dict(dict(state))
+                before = spent_by(self.executor)
+                turns = self.executor.play(self.env, self.player, ahead.plan)
+                played.set_result((turns, spent_by(self.executor) - before))
+            except BaseException as error:  # it is for the learner's thread to raise it
+                played.set_exception(error)
+
+    def close(self) -> None:
+        """What was not begun is not played."""
+        for ahead in self.queue:
+            if ahead.played is not None:
+                ahead.played.cancel()
+        self._orders.put(None)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Plans, notes and weights; those of the last one are the weights of now, and are not told twice."""
+        now = self.queue[-1].weights if self.queue else None
+        return [
+            {
+                "plan": _told(ahead.plan),
+                "notes": ahead.notes,
+                "weights": None if ahead.weights is now else {name: dict(each) for name, each in ahead.weights.items()},
+            }
+            for ahead in self.queue
+        ]
+
+    @staticmethod
+    def again(state: list[dict[str, Any]], now: Weights) -> list[Ahead]:
+        """What `state_dict` told, to be added again. now: the weights that the run goes on with."""
+        return [Ahead(_plan(each["plan"]), each["notes"], each["weights"] or now) for each in state]
+
+
+def spent_by(executor: Executor) -> float:
+    """CPU-seconds of an executor's workers, for this thread."""
+    return float(getattr(executor, "cpu_seconds", 0.0))
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    told = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    listed = {name: [None if n is None else int(n) for n in told[name]] for name in ("group_size", "env_seeds")
+              if told[name] is not None and not isinstance(told[name], int)}  # fmt: skip
+    return told | listed | {"groups": [plan.numbers.start, plan.numbers.stop]}
+
+
+def _plan(told: dict[str, Any]) -> Plan:
+    return Plan(**told | {"groups": range(*told["groups"])})

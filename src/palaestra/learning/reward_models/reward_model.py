@@ -1,0 +1,127 @@
+"""What every reward model has, and the registry of their kinds; no torch here.
+
+A model is made with its options, is fitted to `Preferences` or `Labels`, scores rows as every `Scorer` does, and is a
+folder: `palaestra.json` with its kind and options beside its weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.files import read_object, refuse_links, write_json
+from palaestra.algebra.progress import Report
+from palaestra.algebra.registry import Registry
+from palaestra.errors import InputError, nearest
+from palaestra.judges.protocol import Scorer
+from palaestra.learning.reward_models.data import Labels, Preferences
+
+SETTINGS = "palaestra.json"
+
+
+class RewardModel:
+    """Base of reward models; a `Scorer`.
+
+    kind: its name in the registry. options: what it was made with.
+    """
+
+    kind: ClassVar[str]
+    name: str
+    options: dict[str, Any]
+
+    def fit(
+        self,
+        data: Preferences | Labels,
+        *,
+        seed: int = 0,
+        checkpoints: str | Path | None = None,
+        progress: bool | Report = False,
+        **options: Any,
+    ) -> dict[str, float]:
+        """Learn; what is returned are metrics. checkpoints: a folder where it goes on after an interruption.
+
+        Raises:
+            InputError: the data are not what it learns from, or an option is unknown.
+        """
+        raise NotImplementedError
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See `judges.base.Scorer`."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Write it into a folder.
+
+        Raises:
+            StorageError: it cannot be written. InputError: it has learned nothing yet.
+        """
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)  # safetensors and transformers write through them
+        self.write(folder)
+        write_json(folder / SETTINGS, {"kind": self.kind, "options": self.options})
+
+    def write(self, folder: Path) -> None:
+        """The weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """What `save` wrote."""
+        made = cls(**settings(path))
+        made.read(Path(path))
+        return made
+
+    def read(self, folder: Path) -> None:
+        """Inverse of `write`."""
+        raise NotImplementedError
+
+    def agrees(self, pairs: Preferences) -> np.ndarray:
+        """Per pair 1 where the chosen side scores higher, ½ where both score the same, 0; NaN where one is unknown."""
+        rows, reference, condition = pairs.both()
+        found = self.score(rows, reference=reference, condition=condition).to_numpy()
+        lead = found[: len(pairs)] - found[len(pairs) :]
+        return np.where(np.isnan(lead), np.nan, (1 + np.sign(lead)) / 2)
+
+
+REWARD_MODELS: Registry[RewardModel] = Registry(
+    "reward_model", home=("palaestra.learning.reward_models.kinds",), example="head(layers=2)"
+)
+"""What `palaestra fit-reward --model` may name."""
+
+
+def keep_options(self: RewardModel, given: dict[str, Any]) -> None:
+    """`self.options` from the local variables of its `__init__`."""
+    names = inspect.signature(type(self)).parameters
+    self.options = {name: given[name] for name in names}
+
+
+def settings(path: str | Path) -> dict[str, Any]:
+    """Options of the model in a folder; none where somebody else wrote it."""
+    found = read_object(Path(path) / SETTINGS)
+    return {} if found is None else dict(found["options"])
+
+
+def load(path: str | Path) -> Scorer:
+    """A reward model from its folder; one without our settings is a sequence classifier of transformers.
+
+    Raises:
+        InputError: it is neither, or of a kind that is not known here.
+    """
+    found = read_object(Path(path) / SETTINGS)
+    if found is None:
+        if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+            raise InputError(
+                f"{path}: holds no reward model; name what `palaestra fit-reward --out` or transformers wrote"
+            )
+        return REWARD_MODELS.find("sequence").load(path)  # type: ignore[attr-defined, no-any-return]
+    kind = str(found.get("kind"))
+    if kind not in REWARD_MODELS:
+        raise InputError(f"{path}: holds {kind!r}, no reward model{nearest(kind, REWARD_MODELS)}")
+    return REWARD_MODELS[kind].load(path)  # type: ignore[attr-defined, no-any-return]

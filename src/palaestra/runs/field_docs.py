@@ -1,0 +1,103 @@
+"""What the fields of a recipe mean: for `recipes --explain`, for editors (JSON schema), for docs/recipes.md."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from palaestra.runs.recipe import Recipe
+
+
+class Meaning(NamedTuple):
+    """One field: its name, what it takes, its default as YAML (None: it is required), and what it means."""
+
+    name: str
+    type: str
+    default: str | None
+    meaning: str
+
+
+def meanings(model: type[BaseModel] = Recipe) -> list[Meaning]:
+    """Every field of a part of a recipe.
+
+    >>> from palaestra.runs.config import PlayPart
+    >>> meanings(PlayPart)[2]
+    Meaning(name='concurrency', type='integer', default='256', meaning='episodes at once')
+    """
+    return [
+        Meaning(name, _type(field), _default(field), " ".join((field.description or "").split()))
+        for name, field in model.model_fields.items()
+    ]
+
+
+def schema() -> dict[str, Any]:
+    """A JSON schema of recipes, with which editors complete and check them."""
+    made = Recipe.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made | {"title": "Palaestra recipe"}
+
+
+def explain(recipe: Recipe) -> str:
+    """The recipe as YAML, every field of it, with what each means above it; it is read back as the same recipe."""
+    return "\n".join(_lines(recipe, "")) + "\n"
+
+
+def _lines(part: BaseModel, indent: str) -> Iterator[str]:
+    given = part.model_dump(mode="json")
+    for name, type_, default, meaning in meanings(type(part)):
+        value = getattr(part, name)
+        says = "required" if default is None else "has defaults" if default == "…" else f"default: {default}"
+        yield f"{indent}# {meaning} ({type_}; {says})"
+        parts = value if isinstance(value, dict) else {}
+        if isinstance(value, BaseModel):
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
+        elif parts and all(isinstance(each, BaseModel) for each in parts.values()):
+            yield f"{indent}{name}:"
+            for key, each in parts.items():
+                yield f"{indent}  {_flow(key)}:"
+                yield from _lines(each, indent + "    ")
+        else:
+            yield f"{indent}{name}: {_flow(given[name])}"
+
+
+def _flow(value: Any) -> str:
+    """Plain data as YAML on one line."""
+    if isinstance(value, str) and "\n" in value:
+        return json.dumps(value, ensure_ascii=False)
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**9, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+def _default(field: FieldInfo) -> str | None:
+    if field.default is PydanticUndefined:
+        return None
+    if isinstance(field.default, BaseModel):
+        return "…"
+    return _flow(list(field.default) if isinstance(field.default, tuple) else field.default)
+
+
+def _type(field: FieldInfo) -> str:
+    return " or ".join(_words(field.annotation))
+
+
+def _words(annotation: Any) -> list[str]:
+    """The alternatives that a type stands for, as people say them."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return [word for each in inside for word in _words(each)]
+    if origin is Literal:
+        return [str(each) for each in inside]
+    if origin is tuple:
+        return [f"list of {_words(inside[0])[0]}s"]
+    if origin is dict:
+        of = _words(inside[1])[0]
+        return ["mapping" if of == "anything" else f"{of} by name"]
+    known = {str: "text", float: "number", int: "integer", type(None): "null", Any: "anything"}
+    return [known.get(annotation, "fields")]

@@ -1,0 +1,117 @@
+"""One episode, told turn by turn to whoever watches or takes a seat. Left out: time-outs and retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents import Team
+from palaestra.agents.policy import Request
+from palaestra.envs.protocol import Action, EnvFactory, Observation
+from palaestra.errors import EnvError, InputError, PalaestraError, PolicyError, nearest
+
+Say = Callable[[str], None]
+Ask = Callable[[str], str | None]
+
+
+def episode(
+    factory: EnvFactory,
+    team: Team,
+    *,
+    seed: int = 0,
+    say: Say = print,
+    human: str | None = None,
+    ask: Ask = input,
+    max_turns: int = 1000,
+) -> dict[str, float]:
+    """Play one episode and return what each agent received.
+
+    human: the seat of a person, who is asked by `ask(prompt)`, None being the end of the input, and shown what that
+    seat sees. Everybody else's turns are then not told.
+
+    Raises:
+        InputError: there is no such seat, or the input ends before the episode.
+        EnvError, PolicyError: something broke; says what.
+    """
+    env = factory()
+    if human is not None and human not in env.agents:
+        raise InputError(f"--human {human!r}: no such agent{nearest(human, env.agents)}")
+    observations: Mapping[str, Observation] = _of_env(env.reset, seed)
+    say(f"task {seed}" + (f": {env.task}" if getattr(env, "task", None) else ""))
+    streams = {agent: np.random.default_rng([seed, number]) for number, agent in enumerate(env.agents)}
+    total: dict[str, float] = {}
+    for turn in range(max_turns):
+        actions: dict[str, Action] = {}
+        for agent, observation in observations.items():
+            told = human in (None, agent)
+            if told:
+                say(f"\n[turn {turn}] {agent} sees:\n{observation.text}")
+            if agent == human:
+                actions[agent] = _asked(agent, observation, say, ask)
+                continue
+            decision = team.for_agent(agent).act([Request(observation, agent, streams[agent])])[0]
+            if decision.error is not None:
+                raise PolicyError(f"{agent} ({team.for_agent(agent).name}): {decision.error}")
+            actions[agent] = decision.action
+            if told:
+                say(f"{agent} does: {_name(decision.action, observation)}")
+        result = _of_env(env.step, actions)
+        for agent, reward in result.rewards.items():
+            if reward is None:
+                continue
+            total[agent] = total.get(agent, 0.0) + reward
+            if reward and human in (None, agent):
+                say(f"{agent} receives {reward:g}")
+        for agent, valid in _of(result.info.get("valid"), actions).items():
+            if valid is False and human in (None, agent):
+                say(f"{agent}'s action was not valid")
+        observations = result.observations
+        if not observations:
+            won = result.info.get("success")
+            ended = "" if won is None else f", success: {won}"
+            say(f"\nover after {turn + 1} turns{ended}; " + ", ".join(f"{a}: {r:g}" for a, r in total.items()))
+            return total
+    say(f"\nstopped after {max_turns} turns")
+    return total
+
+
+def _asked(agent: str, observation: Observation, say: Say, ask: Ask) -> Action:
+    """The action of a person: a legal one by its name, or by its number if no other has that name."""
+    legal = {name: observation.index(name) for name in observation.legal}
+    if legal:
+        say(
+            "legal: " + ", ".join(f"{number} {name}" if str(number) != name else name for name, number in legal.items())
+        )
+    while True:
+        answer = ask(f"{agent}> ")
+        if answer is None:
+            raise InputError(f"the input ended before the episode did; {agent} had to act")
+        answer = answer.strip()
+        if not legal and answer:
+            return answer
+        if legal and (found := observation.index(answer)) is not None:
+            return found
+        if answer.isdecimal() and int(answer) in legal.values():
+            return int(answer)
+        say(f"{answer!r} is not legal{nearest(answer, legal)}" if legal else "say something")
+
+
+def _of_env(call: Callable[[Any], Any], given: Any) -> Any:
+    try:
+        return call(given)
+    except PalaestraError:
+        raise
+    except Exception as error:
+        raise EnvError(f"env: {type(error).__name__}: {error}") from error
+
+
+def _of(value: Any, actions: Mapping[str, Action]) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(actions, value)
+
+
+def _name(action: Action, observation: Observation) -> str:
+    if isinstance(action, str) or observation.choices is None:
+        return str(action)
+    return observation.choices[action] if 0 <= action < len(observation.choices) else str(action)

@@ -1,0 +1,260 @@
+"""Scripted play: whom a policy imitates before it learns, and whom it plays against.
+
+A scripted policy is a function from its options to a function from a `Request` to an action. Recipes name it, or give
+`module:function` for one of your own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import operator
+import string
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from palaestra.agents.policy import Request
+from palaestra.algebra.registry import Registry
+from palaestra.envs.protocol import Action
+from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
+
+Play = Callable[[Request], Action]
+SCRIPTS: Registry[Play] = Registry("script", home=("palaestra.runs.scripts",), example="kuhn")
+script = SCRIPTS.register
+
+
+def make(name: str, options: dict[str, Any], field: str = "script", *, seed: int = 0) -> Play:
+    """The scripted play that a recipe names. `seed` is for scripts that draw something once, unless `options` has it.
+
+    Raises:
+        RecipeError: no such script, or options that it does not take.
+    """
+    with naming(field):
+        factory = SCRIPTS.find(name)
+    if "seed" in inspect.signature(factory).parameters:
+        options = {"seed": seed, **options}
+    play: Play = call(factory, options, f"{field} {name!r}")
+    return play
+
+
+def check_script(name: str, options: Mapping[str, Any], field: str) -> None:
+    """See whether there is such a script and it takes these options; one of your own is looked at when it is made.
+
+    Raises:
+        RecipeError: it is unknown, or an option is.
+    """
+    if ":" not in name:
+        with naming(field):
+            factory = SCRIPTS.find(name)
+        check(factory, options, f"{field} of {name!r}")
+
+
+def call(
+    function: Callable[..., Any],
+    options: dict[str, Any],
+    field: str,
+    *arguments: Any,
+    accepts: Sequence[Callable[..., Any]] = (),
+    **given: Any,
+) -> Any:
+    """`function(*arguments, **given, **options)`; `accepts`: functions to which it passes its options on.
+
+    Raises:
+        RecipeError: `options`, which stand in `field` of a recipe, are not what the function takes.
+    """
+    check(function, options, field, len(arguments), accepts=accepts, given=given)
+    try:
+        with naming(field):
+            return function(*arguments, **given, **options)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{field}: {error}") from error
+
+
+def parameters(
+    function: Callable[..., Any],
+    given: Collection[str] = (),
+    fixed: int = 0,
+    accepts: Sequence[Callable[..., Any]] = (),
+) -> dict[str, inspect.Parameter]:
+    """What options a function takes, and those to which it passes its options on: without the first `fixed` arguments
+    and those that are given otherwise."""
+    own = list(inspect.signature(function).parameters.values())[fixed:]
+    others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    found = [p for p in (*own, *others) if p.name not in given]
+    return {p.name: p for p in found if not (accepts and p.kind is p.VAR_KEYWORD)}
+
+
+def check(
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    field: str,
+    fixed: int = 0,
+    *,
+    accepts: Sequence[Callable[..., Any]] = (),
+    given: Collection[str] = (),
+) -> None:
+    """See whether a function takes these options, without calling it; arguments as in `parameters`.
+
+    Raises:
+        RecipeError: an option is unknown, or is no plain value of the type that stands beside it.
+    """
+    takes = parameters(function, given, fixed, accepts)
+    known = [name for name, each in takes.items() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    anything = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+    for option, value in options.items():
+        if option not in known and not anything:
+            raise RecipeError(f"{field}: unknown option {option!r}{nearest(option, known) or '; it takes none'}")
+        wanted = str(takes[option].annotation).split(" | ") if option in known else []
+        if wanted and _PLAIN.keys() >= set(wanted) and not any(_is(value, _PLAIN[each]) for each in wanted):
+            expected = " or ".join("null" if each == "None" else each for each in wanted)
+            raise RecipeError(f"{field}.{option}: expected {expected}, found {value!r} ({type(value).__name__})")
+
+
+_PLAIN: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool, "None": type(None)}
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    """A plain value of this type; true is no number."""
+    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+
+
+@contextlib.contextmanager
+def naming(field: str) -> Iterator[None]:
+    """Bad input that is found inside is said to stand in `field` of the recipe."""
+    try:
+        yield
+    except (RecipeError, MissingExtraError):
+        raise
+    except InputError as error:
+        raise RecipeError(f"{field}: {error}") from error
+
+
+@script("random")
+def random_legal() -> Play:
+    """Uniform over the legal actions."""
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        return legal[int(request.rng.integers(len(legal)))] if legal else ""
+
+    return play
+
+
+@script("answers")
+def answers(accuracy: float | dict[str, float] = 1.0) -> Play:
+    """Knows the answer to short reasoning-gym questions with this probability (one number, or one per role).
+
+    The first role of a pipeline answers; later roles accept what is right and replace what is wrong.
+    """
+    from palaestra.envs.questions import solve
+    from palaestra.teams import scripted_role
+
+    return scripted_role(solve, accuracy=accuracy)
+
+
+@script("varied")
+def varied(concentration: float = 2.0, seed: int = 0) -> Play:
+    """A player without knowledge that plays every observation differently: legal actions by a Dirichlet draw per text.
+
+    Imitating it makes a language model tell observations apart. Imitating uniform play leaves it blind to, say, its own
+    card for hundreds of steps of reinforcement learning.
+    """
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        preferences = np.random.default_rng([seed, request.observation.key()]).dirichlet([concentration] * len(legal))
+        return legal[int(request.rng.choice(len(legal), p=preferences))]
+
+    return play
+
+
+@script("kuhn")
+def kuhn(slope: float = 0.06) -> Play:
+    """Kuhn poker with half an eye on the card: bets with probability 1/2 - slope, 1/2, 1/2 + slope, whatever happened.
+
+    Slope 0 is uniform play (exploitability 0.458); 0.06 is hardly better (0.39), but not blind to the card.
+    """
+
+    def play(request: Request) -> Action:
+        card = int(request.observation.text[3])  # "p0 2…"
+        return int(request.rng.random() < 0.5 + slope * (card - 1))
+
+    return play
+
+
+@script("convention")
+def convention(clarity: float = 0.6, seed: int = 0) -> Play:
+    """Tiny Hanabi: the first player says its card by an action of its own for each card; the second knows nothing.
+
+    Which action means which card is drawn from `seed`. With probability 1 - clarity the first player plays anything.
+    The second plays every observation differently, as `varied` does: what it is told it has yet to understand.
+    """
+    anything = varied(seed=seed)
+
+    def play(request: Request) -> Action:
+        seat, _, seen = request.observation.text.partition(":d")
+        if seat != "p0":
+            return anything(request)
+        legal = request.observation.legal
+        if request.rng.random() < clarity:
+            return legal[int(np.random.default_rng(seed).permutation(len(legal))[int(seen)])]
+        return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
+@script("nim")
+def nim(skill: float = 0.0) -> Play:
+    """Nim from the short text (`3 4 5`, whoever takes the last object wins): with probability `skill` the winning move
+    (Bouton 1901: make the exclusive or of the piles 0) if there is one, else a random legal move."""
+
+    def play(request: Request) -> Action:
+        legal = request.observation.legal
+        if request.rng.random() < skill:
+            piles = [int(number) for number in request.observation.text.split()]
+            balance = functools.reduce(operator.xor, piles)
+            for pile, size in enumerate(piles):
+                if size ^ balance < size:
+                    return f"[{pile} {size - (size ^ balance)}]"
+        return legal[int(request.rng.integers(len(legal)))]
+
+    return play
+
+
+@script("toolbox")
+def toolbox(skill: float = 0.5) -> Play:
+    """Uses the tools of `roles/toolbox` as it should with this probability, each time; else it guesses a number."""
+    from palaestra.envs.roles.toolbox import solve
+
+    def play(request: Request) -> Action:
+        if request.rng.random() < skill:
+            return solve(request.observation.messages or ())
+        return str(int(request.rng.integers(10, 100)))
+
+    return play
+
+
+@script("cups")
+def cups(accuracy: float = 1.0, notes: bool = False, cups: int = 5) -> Play:
+    """Follows the ball of `native/cups` through what it reads, right with this probability; `notes`: page by page."""
+    from palaestra.envs.worlds.cups import reader
+
+    return functools.partial(reader, cups=string.ascii_lowercase[:cups], accuracy=accuracy, notes=notes)
+
+
+@script("optimum")
+def optimum(game: str) -> Play:
+    """The best joint policy of a small OpenSpiel game with one common return, by enumeration."""
+    from palaestra.envs.openspiel import OpenSpielEnv
+    from palaestra.envs.worlds.exact.exploitability import information_states, team_optimum
+
+    env = OpenSpielEnv(game)
+    _, table = team_optimum(game)
+    moves = {}
+    for state in information_states(game):
+        row = table[state.key]
+        moves[env.look(state.state, state.player).text] = max(row, key=row.__getitem__)
+    return lambda request: moves[request.observation.text]

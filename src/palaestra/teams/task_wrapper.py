@@ -1,0 +1,37 @@
+"""What all workflows around a task with one answer share: they ask what it asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from palaestra.envs.protocol import EnvFactory
+from palaestra.envs.tasks import TaskEnv
+from palaestra.errors import InputError
+
+
+class AroundTask:
+    """inner: the `TaskEnv`, or the first of several workflows around the same one."""
+
+    inner: Any
+
+    @property
+    def question(self) -> str:
+        """What the wrapped task asks."""
+        return self.inner.question  # type: ignore[no-any-return]
+
+    @property
+    def answer(self) -> str | None:
+        """A right answer if one is known: for scripted policies and reports, not for agents."""
+        return self.inner.answer  # type: ignore[no-any-return]
+
+
+def made_task(tasks: EnvFactory, workflow: str) -> TaskEnv:
+    """The env that is to be wrapped.
+
+    Raises:
+        InputError: it is no task with one answer.
+    """
+    inner = tasks()
+    if not isinstance(inner, TaskEnv):
+        raise InputError(f"{workflow}: {type(inner).__name__} is no task with one answer (a TaskEnv)")
+    return inner

@@ -1,0 +1,161 @@
+"""`tree_search`: roles go on from partial answers, and of those the one that promises most is next.
+
+MASTER ([12], arXiv 2501.14304): a node knows the way from the question to it and nothing else; it has an opinion of
+itself, there are no rollouts, and what a failed answer takes back from those above it sends the search elsewhere.
+
+    tree_search(2, depth=3, budget=14)
+
+A role says the next step, and if it likes how good that is and how sure it is of it, from 0 to 1: `add 3 @ .8 .6`.
+Without that the verifier says how good the partial answer is. Left out: tools, trees that are grown beside each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from palaestra.algebra.search import Candidate, SearchResult, confidence_uct, searching
+from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.tasks import TaskEnv, read_answer
+from palaestra.errors import EnvError, InputError
+from palaestra.teams.deliberation import DRAWS, SEPARATOR
+from palaestra.teams.rules import VERIFIERS
+from palaestra.teams.task_wrapper import AroundTask, made_task
+
+
+class AnswerStep(NamedTuple):
+    """A step of an answer: who said it, and when."""
+
+    text: str
+    role: str
+    turn: int
+
+
+class TreeSearchEnv(AroundTask):
+    """`branch` roles say how to go on from a partial answer, all at once; everybody receives the answer's score.
+
+    facts, of each turn: way, what it went on from; answer, that and its step; score, of that; opinion, and how sure,
+    as the search counts them; expected, a right answer if one is known; heard, heard_turn: who said the way, and when.
+
+    Args:
+        tasks: makes the `TaskEnv`. branch: roles. depth: steps of an answer. budget: nodes that are made at most.
+        verifier: what a partial answer is worth, where its role does not say. validator: an answer passes at 1.
+        c, trust: of `palaestra.algebra.search.confidence_uct`. joint: between the steps of an answer. price: of each
+        turn, for everybody.
+
+    Raises:
+        InputError: the env is no task with one answer, or an option is out of range.
+    """
+
+    facts = {
+        "way": str, "answer": str, "score": float, "opinion": float, "sure": float, "expected": str,
+        "heard": list[str], "heard_turn": list[int],
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        tasks: EnvFactory,
+        branch: int,
+        *,
+        depth: int,
+        budget: int,
+        verifier: str = "exact()",
+        validator: str = "accepts()",
+        c: float = 0.3,
+        trust: float = 2.0,
+        joint: str = " ",
+        price: float = 0.0,
+    ) -> None:
+        self.inner: TaskEnv = made_task(tasks, "workflow")
+        if branch < 1 or depth < 1 or budget < depth or not price >= 0:
+            raise InputError(
+                f"tree_search: branch={branch} and depth={depth} must be at least 1, budget={budget} at least the "
+                f"depth, price={price} at least 0"
+            )
+        self.depth, self.budget, self.joint, self.price = depth, budget, joint, price
+        self.agents: tuple[str, ...] = tuple(f"proposer-{number}" for number in range(1, branch + 1))
+        self.task = ""
+        self._verifier, self._validator = VERIFIERS.build(verifier), VERIFIERS.build(validator)
+        self._select = functools.partial(confidence_uct, c=c, trust=trust)
+        self._search: Generator[tuple[AnswerStep, ...], Sequence[Candidate], SearchResult] | None = None
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Ask for first steps."""
+        self.inner.reset(seed)
+        self.task, self._turn = self.inner.task, 0
+        self._rng = np.random.default_rng([seed, DRAWS])
+        self._search = searching((), self._passes, budget=self.budget, select=self._select)
+        self._way = next(self._search)
+        return self._ask()
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """New nodes; the next one to go on from, or the end."""
+        if self._search is None or actions.keys() != set(self.agents):
+            due = [] if self._search is None else sorted(self.agents)
+            raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {due}")
+        children, info = [], self._told()
+        for role in self.agents:
+            child, told = self._child(role, read_answer(actions[role]))
+            children.append(child)
+            for name, value in told.items():
+                info.setdefault(name, {})[role] = value
+        self._turn += 1
+        try:
+            self._way = self._search.send(children)
+        except StopIteration as end:
+            return self._end(end.value, info)
+        return StepResult(self._ask(), info=info)
+
+    def _ask(self) -> dict[str, Observation]:
+        seen = Observation(SEPARATOR.join([self.question, *(step.text for step in self._way)]))
+        return dict.fromkeys(self.agents, seen)
+
+    def _told(self) -> dict[str, Any]:
+        """What everybody heard alike."""
+        return {
+            "way": self._text(self._way), "expected": self.inner.answer,
+            "heard": [step.role for step in self._way], "heard_turn": [step.turn for step in self._way],
+        }  # fmt: skip
+
+    def _child(self, role: str, text: str) -> tuple[Candidate, dict[str, Any]]:
+        """A node, and what is told of it."""
+        said, _, own = text.partition("@")
+        way = (*self._way, AnswerStep(said.strip(), role, self._turn))
+        score = self.inner.score(self._text(way))
+        numbers = [min(float(each), 1.0) for each in re.findall(r"\d*\.?\d+", own)]
+        if numbers:
+            opinion, sure = numbers[0], numbers[1] if len(numbers) > 1 else 1.0
+        else:
+            opinion, sure = self._verifier(score, self._draw) or 0.0, 1.0
+        told = {"valid": bool(said.strip()), "answer": self._text(way), "score": score, "opinion": opinion,
+                "sure": sure}  # fmt: skip
+        return Candidate(way, opinion, sure, len(way) == self.depth), told
+
+    def _passes(self, way: tuple[AnswerStep, ...]) -> bool:
+        passed = self._validator(self.inner.score(self._text(way)), self._draw)
+        return passed is not None and passed >= 1
+
+    def _end(self, found: SearchResult, info: dict[str, Any]) -> StepResult:
+        self._search = None
+        text = self._text(found.item or ())
+        score = self.inner.score(text)
+        info |= {"success": self.inner.solved(score), "final": text, "passed": found.passed, "nodes": found.made}
+        worth = (score or 0.0) - self.price * self._turn * len(self.agents)
+        return StepResult({}, dict.fromkeys(self.agents, worth), terminated=True, info=info)
+
+    def _text(self, way: tuple[AnswerStep, ...]) -> str:
+        return self.joint.join(step.text for step in way)
+
+    def _draw(self) -> np.random.Generator:
+        return self._rng
+
+
+def tree_search(tasks: EnvFactory, branch: int = 2, *, depth: int = 3, budget: int = 14, **options: Any) -> EnvFactory:
+    """Factory of a search over partial answers; options of `TreeSearchEnv`. Checked at once."""
+    factory = functools.partial(TreeSearchEnv, tasks, branch, depth=depth, budget=budget, **options)
+    factory()
+    return factory

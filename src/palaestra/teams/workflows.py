@@ -1,0 +1,204 @@
+"""The usual teams, each a few lines in the language of graphs: `env.workflow: debate(3, rounds=2)`.
+
+Every function takes the factory of a task with one answer (`TaskEnv`) and gives that of the game between the roles;
+`options` are those of `palaestra.teams.deliberation.Deliberation` (price, accept, separator, longest). Which paper is
+which composition stands in docs/teams.md. Left out: shapes that are chosen while one plays (`orchestrator`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from palaestra.envs.protocol import EnvFactory
+from palaestra.errors import InputError, nearest
+from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.graph import Edges, Graph, Memory
+
+
+def deliberation(tasks: EnvFactory, graph: Graph, **options: Any) -> EnvFactory:
+    """Factory of the game between the roles of a graph, checked at once."""
+    factory = functools.partial(Deliberation, tasks, graph, **options)
+    factory()
+    return factory
+
+
+def graph(
+    tasks: EnvFactory,
+    roles: Sequence[str] | Mapping[str, str],
+    *,
+    edges: Edges = "none",
+    steps: Sequence[Sequence[str] | str] | None = None,
+    rounds: int = 1,
+    gate: str = "all()",
+    route: str = "everyone()",
+    aggregate: str = "vote()",
+    stop: str = "never()",
+    memory: Memory = "latest",
+    own: bool = True,
+    **options: Any,
+) -> EnvFactory:
+    """Any team, written out; see `palaestra.teams.graph.Graph.of`."""
+    made = Graph.of(
+        roles, edges=edges, steps=steps, rounds=rounds, gate=gate, route=route, aggregate=aggregate, stop=stop,
+        memory=memory, own=own,
+    )  # fmt: skip
+    return deliberation(tasks, made, **options)
+
+
+def single(tasks: EnvFactory, **options: Any) -> EnvFactory:
+    """One role, one answer: the baseline of every team."""
+    return deliberation(tasks, Graph.of(["solver"], aggregate="last()"), **options)
+
+
+def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> EnvFactory:
+    """Answers that do not know of each other, and a vote (arXiv 2203.11171)."""
+    return deliberation(tasks, Graph.of(_names("solver", samples), aggregate="vote()"), **options)
+
+
+def debate(
+    tasks: EnvFactory, debaters: int = 3, rounds: int = 2, gate: str = "all()", stop: str = "never()", **options: Any
+) -> EnvFactory:
+    """All answer, then answer again knowing what the others said, and vote ([118], arXiv 2305.14325, 2505.22960)."""
+    names = _names("debater", debaters)
+    return deliberation(tasks, Graph.of(names, edges="all", rounds=rounds, gate=gate, stop=stop), **options)
+
+
+def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -> EnvFactory:
+    """Workers report to a hub that decides; in further rounds they hear the hub."""
+    names = _names("worker", workers)
+    edges = {"hub": names, **({name: ["hub"] for name in names} if rounds > 1 else {})}
+    made = Graph.of([*names, "hub"], edges=edges, steps=[names, ["hub"]], rounds=rounds, aggregate="of('hub')")
+    return deliberation(tasks, made, **options)
+
+
+def chain(tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any) -> EnvFactory:
+    """Each hears the one before; the last decides."""
+    names = _names("link", roles) if isinstance(roles, int) else roles
+    return deliberation(tasks, Graph.of(names, edges="chain", aggregate="last()", own=False), **options)
+
+
+def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> EnvFactory:
+    """Leaves answer, each parent hears its children, the root decides ([121], arXiv 2601.17311)."""
+    if branch < 2 or depth < 1:
+        raise InputError(f"tree: branch={branch} must be at least 2 and depth={depth} at least 1")
+    levels = [[f"node-{level}-{at}" for at in range(1, branch**level + 1)] for level in range(depth + 1)]
+    edges = {
+        parent: levels[level + 1][at * branch : (at + 1) * branch]
+        for level in range(depth)
+        for at, parent in enumerate(levels[level])
+    }
+    names = [name for level in reversed(levels) for name in level]
+    return deliberation(tasks, Graph.of(names, edges=edges, aggregate=f"of({levels[0][0]!r})"), **options)
+
+
+def layered(
+    tasks: EnvFactory, agents: int = 4, rounds: int = 3, keep: int = 2, quorum: float = 2 / 3, **options: Any
+) -> EnvFactory:
+    """DyLAN [135] (arXiv 2310.02170): layers in time, only those that others agree with go on, a quorum ends it."""
+    made = Graph.of(
+        _names("agent", agents), edges="all", rounds=rounds, route=f"agreeing({keep})", stop=f"agree({quorum!r})"
+    )
+    return deliberation(tasks, made, **options)
+
+
+def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
+    """Each goes on from where the one before stopped ([60], arXiv 2511.02687); the last answer counts."""
+    return deliberation(tasks, Graph.of(legs, edges="chain", aggregate="last()", own=False), **options)
+
+
+def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: Any) -> EnvFactory:
+    """One after the other, each reads all that was ever written."""
+    names = _names("agent", agents)
+    made = Graph.of(
+        names, edges="all", steps=names, rounds=rounds, memory="all", own=False, aggregate="last()", stop="agree()"
+    )
+    return deliberation(tasks, made, **options)
+
+
+def contest(tasks: EnvFactory, contestants: int = 3, **options: Any) -> EnvFactory:
+    """Answers that do not know of each other; a judge hears all and decides."""
+    names = _names("contestant", contestants)
+    made = Graph.of([*names, "judge"], edges={"judge": names}, aggregate="of('judge')")
+    return deliberation(tasks, made, **options)
+
+
+def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
+    """All say a number, the highest bidder then answers."""
+    names = _names("bidder", bidders)
+    made = Graph.of(names, rounds=2, own=False, steps=[names], route="winner()", aggregate="last()")
+    return deliberation(tasks, made, **options)
+
+
+def strategy_auction(
+    tasks: EnvFactory, prices: Sequence[float] = (1.0, 4.0), weight: float = 0.01, **options: Any
+) -> EnvFactory:
+    """All say how they would do it, all mark all plans, the best one for its price is carried out ([85], SALE)."""
+    bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
+    made = Graph.of(
+        [*bidders, *jurors], edges=dict.fromkeys(jurors, bidders), steps=[bidders, jurors, bidders],
+        route=f"awarded({[float(each) for each in prices]}, {weight!r})", aggregate="last()",
+    )  # fmt: skip
+    return deliberation(tasks, made, **options)
+
+
+def refine(
+    tasks: EnvFactory, attempts: int = 3, *, condition: str = "last", stop: str = "verified()", **options: Any
+) -> EnvFactory:
+    """Tries again until the verifier is satisfied ([116], arXiv 2504.01931).
+
+    condition: what it knows: its last answer, whatever came of it ("last", self-refinement); the best one, which the
+    next replaces only if it scores higher ("best", iterative decoding); or nothing, and the best counts ("none",
+    best-of-n). The verifier is the task's own score, or an option: verifier="noisy(.1)".
+    """
+    if condition not in (known := ("last", "best", "none")):
+        raise InputError(f"refine: condition={condition!r}{nearest(str(condition), known)}")
+    made = Graph.of(["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none")
+    return deliberation(tasks, made, improve=condition != "last", **options)
+
+
+def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:
+    """A planner, an actor that hears it, a checker that hears the actor and may send the planner back to work."""
+    roles = ["planner", "actor", "checker"]
+    edges = {"actor": ["planner"], "checker": ["actor"], "planner": ["checker"]}
+    made = Graph.of(
+        roles, edges=edges, steps=roles, rounds=rounds, aggregate="of('checker')", stop="accepted('checker')"
+    )
+    return deliberation(tasks, made, **options)
+
+
+def checked_chain(
+    tasks: EnvFactory,
+    stages: Sequence[str] = ("intent", "discovery", "analysis", "report"),
+    retries: int = 1,
+    **options: Any,
+) -> EnvFactory:
+    """Each stage hears the one before; a checker accepts what it says, or it tries again ([58], arXiv 2511.03023)."""
+    if retries < 0:
+        raise InputError(f"checked_chain: retries={retries}, expected at least 0")
+    checks = [f"check-{stage}" for stage in stages]
+    edges = {check: [stage] for check, stage in zip(checks, stages, strict=True)}
+    edges |= {stage: [*stages[at - 1 : at], checks[at]] for at, stage in enumerate(stages)}
+    steps = [name for stage, check in zip(stages, checks, strict=True) for name in (stage, *[check, stage] * retries)]
+    roles = [*stages, *checks] if retries else list(stages)
+    if not retries:
+        edges = {stage: [*stages[at - 1 : at]] for at, stage in enumerate(stages)}
+    made = Graph.of(roles, edges=edges, steps=steps, route="refused()", aggregate="last()")
+    return deliberation(tasks, made, **options)
+
+
+def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) -> EnvFactory:
+    """Several proposals at each depth, each from the best one so far by the task's own test."""
+    names = _names("proposer", width)
+    made = Graph.of(
+        names, edges="all", rounds=depth, gate="best()", memory="all", own=False, stop="verified()",
+        aggregate="best_scored()",
+    )  # fmt: skip
+    return deliberation(tasks, made, **options)
+
+
+def _names(role: str, count: int) -> list[str]:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(f"workflow: {count!r} of {role!r}, expected a whole number of at least 1")
+    return [f"{role}-{number}" for number in range(1, count + 1)]

@@ -1,0 +1,53 @@
+"""The same questions by name, to files."""
+
+import json
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError
+from palaestra.evaluation.analyses import analyze
+
+
+@pytest.fixture
+def scores(tmp_path):
+    file = tmp_path / "scores.csv"
+    rows = {"group": [0, 0, 0, 1, 1, 1], "score": [5, 5, 3, 4, 2, 1], "correct": [True, False, False] * 2}
+    pl.DataFrame(rows).write_csv(file)
+    return file
+
+
+def test_protocols_by_name(scores):
+    assert analyze("best_of_k", scores)["mean"].to_list() == [0.75]
+    assert analyze("strict", scores)["mean"].to_list() == [0.5]
+    assert analyze("strict('for')", scores)["mean"].to_list() == [1.0]
+    assert analyze("reciprocal_rank", scores)["mean"].to_list() == [0.75]
+    assert analyze("scorer_protocols", scores)["mean"].to_list() == pytest.approx([0.75, 0.5, 1, 0.75, 0.875])
+
+
+def test_benchmarks_files_by_name(tmp_path):
+    file = tmp_path / "rb.json"
+    file.write_text(json.dumps({"scores": [[2, 1, 1, 1]], "num_correct": [1], "id": ["0"], "subset": ["Math"]}))
+    assert analyze("rewardbench", file)["score"].to_list() == [1, 1]
+    judge = {"problem": "p", "solution_reference": ["a", "b"], "score": ["A", "A"], "chosen_position": ["A", "B"]}
+    file.write_text(json.dumps([judge]))
+    assert analyze("scorer_protocols", file)["mean"].to_list() == [0, 0.5, 0.5]
+    with pytest.raises(InputError, match="no scores of RewardBench 2"):
+        analyze("rewardbench", file)
+
+
+def test_agreement_confusion_and_correlation_by_name(tmp_path):
+    verdicts = tmp_path / "verdicts.csv"
+    rows = [(i, j, v) for i, (x, y) in enumerate([(1, 1), (2, 2), (3, 3), (1, 2)]) for j, v in (("a", x), ("b", y))]
+    pl.DataFrame(rows, schema=["item", "judge", "value"], orient="row").write_csv(verdicts)
+    assert analyze("alpha('nominal')", verdicts)["mean"].item() == pytest.approx(2 / 3)
+    both = tmp_path / "both.csv"
+    pl.DataFrame({"a": [1, 1, 0, 0], "b": [1, 0, 0, 0]}).write_csv(both)
+    assert analyze("kappa", both)["mean"].item() == 0.5
+    events = tmp_path / "events.csv"
+    pl.DataFrame({"action": ["x", None, "y"], "accepted": [True, False, True]}).write_csv(events)
+    found = analyze("confusion", events)
+    assert dict(zip(found["measure"], found["value"]))["recall"] == pytest.approx(2 / 3)
+    scorers = tmp_path / "scorers.csv"
+    pl.DataFrame({"metric": [1, 2, 3, 4, 5], "downstream": [2, 1, 4, 3, 6]}).write_csv(scorers)
+    assert analyze("predicts", scorers)["mean"].item() == pytest.approx(0.8)

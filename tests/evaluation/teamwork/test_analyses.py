@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError, MissingColumnError
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.teamwork import action_quality, decision_quality
+
+DATA = Path(__file__).parents[2] / "atlas" / "data"
+
+
+def test_a_team_is_read_from_its_file():
+    rows = analyze('coordination("single")', DATA / "team.parquet").rows(named=True)
+    assert [row["system"] for row in rows] == ["single", "team"]
+    assert rows[1]["overhead"] == 5.0
+    assert rows[1]["density"] == 1.0  # of six heard in a round of six turns two are kept by each of three
+    found = analyze("importance", DATA / "team.parquet")
+    assert set(found["agent"]) == {"solver", "debater-1", "debater-2", "debater-3"}
+    assert found.filter(pl.col("agent") != "solver")["importance"].sum() == pytest.approx(1.0)
+    counted = analyze("flips", DATA / "team.parquet").filter(turn=1).row(0, named=True)
+    assert sum(counted[name] for name in ("stayed_right", "stayed_wrong", "to_right", "to_wrong")) == 12 * 2 * 3
+
+
+def test_some_questions_need_no_file():
+    assert analyze("synergy(3, fidelity=.9)")["survives"].to_list() == [True]
+    assert analyze("synergy(3, fidelity=.6)")["fixed_point"].to_list() == [0.0]
+    assert analyze("conversation(1000, [200], [200])").row(0) == (2000.0, 2000.0, 0.0)
+    saved = analyze("conversation(1000, [200, 200], [200, 200])").row(0)
+    assert saved == (4200.0, pytest.approx(3140.0), pytest.approx(1 - 3140 / 4200))
+    with pytest.raises(InputError, match="files were given"):
+        analyze("synergy()", DATA / "team.parquet")
+
+
+def test_answers_that_do_not_depend_on_the_case_are_named():
+    found = {row["system"]: row for row in analyze("decisions", DATA / "decisions.jsonl").iter_rows(named=True)}
+    assert found["constant"]["constant"]
+    assert found["constant"]["variance"] == 0
+    assert not found["reads"]["constant"]
+    assert found["reads"]["correctness"] - found["reads"]["elsewhere"] == 1.0
+    with pytest.raises(MissingColumnError, match="case"):
+        analyze("decisions", DATA / "points.csv")
+
+
+def test_the_scorers_parts():
+    assert action_quality([], "x") == (0.0, 0.0, 0.0)
+    validity, specificity, correctness = action_quality(["restart the service", "rollback to v2.1"], "rollback to v2.1")
+    assert validity == 1.0
+    assert specificity == pytest.approx((0.33 + 1.0) / 2)
+    assert correctness == pytest.approx((0.0 + 1.0) / 2)
+    words = "a b c d e f g h i j"
+    shares = [action_quality([words[: 2 * n]], words)[2]
+              for n in (1, 2, 3, 4, 5, 6, 7, 8)]  # fmt: skip
+    assert shares == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+
+
+def test_lines_of_a_text_are_actions():
+    frame = pl.DataFrame({"system": ["s"] * 2, "case": [0, 1], "actions": ["a b\n", "c"], "truth": ["a b", "d"]})
+    assert decision_quality(frame)["correctness"].to_list() == [0.5]
+    assert decision_quality(frame)["constant"].to_list() == [False]
+    none = frame.with_columns(actions=pl.lit(""))
+    assert decision_quality(none, threshold=0.0)["actionable"].to_list() == [0.0], "0 is not above 0"
+    assert decision_quality(frame[:1])["constant"].to_list() == [False], "of one case nobody can tell"

@@ -1,0 +1,143 @@
+"""Every study answers from files what its function answers from tables, and says what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palaestra.errors import ExpressionError, InputError, MissingColumnError, StorageError
+from palaestra.evaluation.analyses import ANALYSES, analyze
+
+DATA = Path(__file__).parents[1] / "atlas" / "data"
+
+
+def ask(text: str, *names: str) -> list[dict]:
+    return analyze(text, *(DATA / name for name in names)).to_dicts()
+
+
+def test_agreement(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("a,b\n1,1\n1,0\n0,0\n0,0\n,1\n")
+    assert analyze("agreement", tmp_path / "v.csv").to_dicts() == [
+        {"verdicts": 4, "same": 0.75, "kappa": pytest.approx(0.5)}
+    ]
+
+
+def test_exposure_has_the_slope_and_the_published_square() -> None:
+    (row,) = ask("exposure", "adoptions.csv", "edges.csv")
+    assert row["low"] < 1 < row["high"], "the data were drawn from independent contagion"
+    assert row["kind"] == "independent"
+    assert row["square"] < 0
+
+
+def test_a_picked_seed_is_marked_and_an_honest_one_is_not() -> None:
+    honest, picked = ask("fresh_seeds", "picked.csv")
+    assert picked["p"] == pytest.approx(0.05)
+    assert picked["excess"] > 3
+    assert picked["runs"] == 19
+    assert honest["p"] > 0.2
+
+
+def test_levels() -> None:
+    assert [row["level"] for row in ask("levels", "levels.csv")] == [5, 6, 3]
+    assert ask("levels", "levels.csv")[0]["closed"] == pytest.approx(0.0496, abs=5e-5)
+
+
+def test_rerun_and_series(tmp_path: Path) -> None:
+    lines = [{"task": "right", "reported": x, "rerun": x} for x in (1.0, 2.0)]
+    lines += [{"task": "made up", "reported": 1.0, "rerun": 3.0}]
+    (tmp_path / "series.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    right, made_up = analyze("rerun", tmp_path / "series.jsonl").to_dicts()
+    assert right["reproduced"]
+    assert not made_up["reproduced"]
+    assert made_up["deviation"] == 2.0
+    assert analyze("rerun(atol=2)", tmp_path / "series.jsonl")["reproduced"].to_list() == [True, True]
+
+
+def test_research_runs(tmp_path: Path) -> None:
+    (tmp_path / "001").mkdir()
+    for name, said in {"status": {"status": "completed", "hours": 30}, "metadata": {"task": "t", "agent": "a"},
+                       "scores": {"score": 0.8, "baseline": 0.7, "reference": 0.9}}.items():  # fmt: skip
+        (tmp_path / "001" / f"{name}.json").write_text(json.dumps(said))
+    (row,) = analyze("research_runs", tmp_path).to_dicts()
+    assert row["closed"] == pytest.approx(0.5)
+    assert row["over_budget"]
+    assert row["claimed"]
+    assert not analyze("research_runs(hours=48)", tmp_path)["over_budget"][0]
+
+
+def test_rubrics_by_rule() -> None:
+    scores = {row["system"]: row["score"] for row in ask('rubric("net")', "judgements.csv", "criteria.csv")}
+    assert scores == pytest.approx({"careful": 2 / 3, "hasty": 2 / 3}), "the penalty costs what the third bonus gave"
+    assert [row["score"] for row in ask("rubric", "judgements.csv", "criteria.csv")] == pytest.approx([2 / 3, 1.0])
+    assert [row["score"] for row in ask('rubric("all")', "reproduced.csv", "dimensions.csv")] == [0.0, 1.0]
+
+
+def test_sequences() -> None:
+    found = {row["system"]: row for row in ask("sequences", "choices.csv")}
+    assert found["restless"]["runs_p"] < 0.01 < found["fair"]["runs_p"]
+    assert "reversal_2" not in ask("sequences(longest=1)", "choices.csv")[0]
+
+
+def test_suite_prices_and_marks_the_frontier() -> None:
+    files = ("suite/trials.csv", "suite/suite.yaml", "suite/prices.yaml")
+    whole = {row["system"]: row for row in ask("suite", *files) if row["level"] == "overall"}
+    assert whole["large"]["score"] == pytest.approx((0.8 + 0.775) / 2)
+    assert [whole[size]["frontier"] for size in ("large", "small")] == [True, True], "each is best at its price"
+    assert whole["small"]["cost"] == pytest.approx((1015 * 0.1 + 101.5 * 0.4) / 1e6)
+    assert ask("suite", *files[:2])[0]["cost"] is None, "no price, no cost"
+
+
+def test_a_swiss_tournament_throws_the_specialist_out() -> None:
+    exact = {row["system"]: row["expected"] for row in ask("swiss(eliminate=1, exact=True)", "benchmarks.csv")}
+    drawn = ask("swiss(eliminate=1)", "benchmarks.csv")
+    assert all(row["low"] - 0.01 <= exact[row["system"]] <= row["high"] + 0.01 for row in drawn)
+    assert drawn[0]["system"] == "specialist"
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ExpressionError, match=r"unknown study 'swis'; did you mean 'swiss'"):
+        analyze("swis", DATA / "benchmarks.csv")
+    with pytest.raises(InputError, match="2 files were given; it takes SCORES"):
+        analyze("swiss", DATA / "benchmarks.csv", DATA / "levels.csv")
+    with pytest.raises(MissingColumnError, match=r"benchmarks\.csv: no column 'dev'"):
+        analyze("levels", DATA / "benchmarks.csv")
+    with pytest.raises(InputError, match="no such file"):
+        analyze("levels", DATA / "nothing.csv")
+    with pytest.raises(InputError, match=r"read are \.csv"):
+        analyze("levels", DATA / "suite")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(StorageError, match="cannot be read"):
+        analyze("levels", tmp_path / "bad.parquet")
+    (tmp_path / "runs.csv").write_text("task,score,reported\nt,1,1\nt,2,1\n")
+    with pytest.raises(InputError, match="'t' has 2 reported scores; mark one"):
+        analyze("fresh_seeds", tmp_path / "runs.csv")
+    (tmp_path / "words.csv").write_text("system,one\na,good\nb,bad\n")
+    with pytest.raises(InputError, match="all columns but `system` are scores"):
+        analyze("swiss", tmp_path / "words.csv")
+
+
+def test_all_have_a_line_of_doc() -> None:
+    assert all(ANALYSES.doc(name) for name in ANALYSES)
+
+
+def test_a_column_of_another_kind_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "turns.parquet"
+    pl.DataFrame({"episode": [0], "turn": [0], "agent": ["a"], "score": ["yes"]}).write_parquet(path)
+    with pytest.raises(InputError, match=r"turns.parquet: .*'score'"):
+        analyze("flips", path)
+
+
+def test_cost_of_pass_pays_for_failures_and_puts_what_solves_nothing_last(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "system,task,success,cost\ngood,a,1,3\ngood,b,0,1\ncheap,a,0,0.1\ncheap,b,0,0.1\nwasteful,a,1,9\nwasteful,b,0,9\n"
+    )
+    rows = analyze("cost_of_pass", tmp_path / "a.csv").to_dicts()
+    assert [(row["system"], row["cost_per_success"]) for row in rows] == [
+        ("good", 4),
+        ("wasteful", 18),
+        ("cheap", None),
+    ]
+    assert len(ask('cost_of_pass(by=("model", "n"))', "attempts.csv")) == 4
