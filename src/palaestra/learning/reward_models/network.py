@@ -195,7 +195,7 @@ class NetworkReward(RewardModel):
         return self.module
 
     def offset(self) -> nn.Parameter | None:
-        """The parameter that adds a constant to all scores, if there is one; losses of differences leave it as it is."""
+        """The parameter that adds a constant to all scores, if any; losses of differences do not move it."""
         return None
 
     def write(self, folder: Path) -> None:
