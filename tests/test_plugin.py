@@ -114,8 +114,8 @@ def test_the_page_for_contributors_names_a_place_and_a_registration_for_each_kin
     page = (root / "CONTRIBUTING.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][2:]
     for kind in REGISTRIES:
-        ending = "IES" if kind.endswith("y") else "ES" if kind.endswith("ch") else "S"
-        plural = kind.upper().removesuffix("Y") + ending
+        ending = "IES" if kind.endswith("y") else "ES" if kind.endswith(("ch", "is")) else "S"
+        plural = kind.upper().removesuffix("Y").removesuffix("IS") + ending
         registration = {"signal": "`@register()`", "stage": "`@stage`"}.get(kind, f"@{plural}.register")
         assert sum(registration in row[1] for row in rows) == 1, f"a row for {kind}"
     for row in rows:

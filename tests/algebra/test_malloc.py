@@ -15,7 +15,7 @@ KEPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from palaestra.algebra import heap
+from palaestra.algebra import malloc
 def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
@@ -59,5 +59,5 @@ def kept(what: str) -> float:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
 def test_what_is_freed_goes_back_or_stays() -> None:
     assert kept("pass") > 30
-    assert kept("heap.keep()") > 30
-    assert kept("heap.give_back()") < 15
+    assert kept("malloc.keep()") > 30
+    assert kept("malloc.give_back()") < 15

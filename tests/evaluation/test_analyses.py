@@ -98,7 +98,7 @@ def test_a_swiss_tournament_throws_the_specialist_out() -> None:
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ExpressionError, match=r"unknown study 'swis'; did you mean 'swiss'"):
+    with pytest.raises(ExpressionError, match=r"unknown analysis 'swis'; did you mean 'swiss'"):
         analyze("swis", DATA / "benchmarks.csv")
     with pytest.raises(InputError, match="2 files were given; it takes SCORES"):
         analyze("swiss", DATA / "benchmarks.csv", DATA / "levels.csv")

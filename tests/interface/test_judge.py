@@ -251,11 +251,11 @@ def test_the_file_of_judge_is_audited_and_learned_from_as_it_is(
     assert found["nuisance length"]["numbers"]["rows"] == 80
     assert found["ties"]["numbers"]["tied"] == 0.5  # of `short`, not of `polite`
     learned = command(capsys, "fit-reward", play, "--out", "rm", "--epochs", 1, "--held-out", "0.2")
-    assert learned["learned"] == {"what": "labels", "rows": 32, "held_out": 8, "keys": 4}
+    assert learned["learned"] == {"what": "labels", "rows": 32, "held_out": 8, "keys": 4, "left_out": {}}
 
 
 def test_comparisons_of_judge_are_pairs_to_learn_from(say: Any, play: Path, capsys: pytest.CaptureFixture[str]) -> None:
     say("new=new.parquet", "old=old.parquet", "--baseline", "old")
     assert pl.read_parquet(play)["score"].unique().to_list() == [pytest.approx(0.9 * 0.5 + 0.1)]
     learned = command(capsys, "fit-reward", play, "--out", "rm", "--epochs", 1, "--held-out", "0.2")
-    assert learned["learned"] == {"what": "pairs", "rows": 16, "held_out": 4, "keys": 4}
+    assert learned["learned"] == {"what": "pairs", "rows": 16, "held_out": 4, "keys": 4, "left_out": {}}

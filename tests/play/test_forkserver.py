@@ -12,12 +12,12 @@ from palaestra.play import forkserver
 SCRIPT = """
 import os, sys
 from concurrent.futures import ProcessPoolExecutor
-from palaestra.play import children
+from palaestra.play import forkserver
 
-children.prepare("colorsys")
+forkserver.prepare("colorsys")
 os.environ["SAID_LATER"] = "yes"
 del os.environ["SAID_BEFORE"]
-with ProcessPoolExecutor(1, children.context("chunk"), children.begin, (dict(os.environ),)) as pool:
+with ProcessPoolExecutor(1, forkserver.context("chunk"), forkserver.begin, (dict(os.environ),)) as pool:
     for name in ("colorsys", "chunk", "polars"):
         print(pool.submit(eval, f"{name!r} in __import__('sys').modules").result())
     for name in ("SAID_LATER", "SAID_BEFORE"):

@@ -193,7 +193,7 @@ def novelty_difference(error: SignalLike, *, scale: float = 0.5) -> Signal:
 class VisitCounts:
     """How often each key was met in earlier tables; `key` names columns. Counts of different runs are kept apart.
 
-    >>> counts = Counts("state")
+    >>> counts = VisitCounts("state")
     >>> turns = Turns({"state": [7, 7, 8]})
     >>> counts.add(turns)["count_before"].to_list(), counts.add(turns)["count_before"].to_list()
     ([0.0, 0.0, 0.0], [2.0, 2.0, 1.0])

@@ -20,7 +20,7 @@ from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, PalaestraError, RecipeError
 from palaestra.play.executors import EXECUTORS
 
-OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|overlap)|envs\.worlds\.\w+)")
+OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|answer_features)|envs\.worlds\.\w+)")
 """Modules of this package whose functions recipes may name without asking: scripted play, and features of answers."""
 
 OWN_CLUSTER = ("auto", "local")
@@ -42,9 +42,9 @@ def code_in(data: Any) -> list[NamedCode]:
     """All code that a recipe (plain data, or a part of it) names and that is not this package's own scripted play.
 
     >>> code_in({"env": {"make": "os:system"}, "stages": ["embed(model='my.net:small')"], "imports": ["mine"]})
-    [Named(field='env.make', text='os:system', module='os'),
-     Named(field='stages', text='my.net:small', module='my.net'),
-     Named(field='imports', text='mine', module='mine')]
+    [NamedCode(field='env.make', text='os:system', module='os'),
+     NamedCode(field='stages', text='my.net:small', module='my.net'),
+     NamedCode(field='imports', text='mine', module='mine')]
     """
     found = {(each.field, each.text): each for each in _walk(data, ()) if not _is_open(each.text)}
     return list(found.values())

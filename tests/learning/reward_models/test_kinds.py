@@ -369,3 +369,18 @@ def test_what_does_not_go_together_is_said(tmp_path: Path) -> None:
         SCORERS.build(f"reward_model({str(tmp_path)!r})")
     with pytest.raises(InputError, match="cannot load"):
         SCORERS.build(f"reward_model({str(tmp_path / 'nothing')!r})")
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "moves"), [("bt", {}, False), ("bt", {"centre": 0.1}, True), ("ranknet", {}, False),
+                                   ("regression", {}, True)],
+)  # fmt: skip
+def test_the_offset_moves_only_where_the_loss_depends_on_it(loss: str, options: dict[str, Any], moves: bool) -> None:
+    """Its gradient is rounding in losses of differences, which Adam would scale up to whole steps."""
+    pairs, made = feature_pairs(40, [1.0, -1.0]), HeadReward(layers=1)
+    data = pairs if loss == "bt" else labelled(pairs)
+    made.prepare(data, 0)
+    before = made.offset().detach().clone()
+    made.fit(data, loss=loss, epochs=1, **options)
+    assert bool((made.offset() != before).any()) is moves
+    assert made.offset().requires_grad

@@ -77,7 +77,7 @@ def parse(text: str, format: str = "auto", tools: Schemas = ()) -> ParsedAnswer:
     """An answer, taken apart by a registered format.
 
     >>> parse('So: <tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>')
-    Said(text='So:', calls=(Call(name='add', arguments={'a': 1}),), error=None)
+    ParsedAnswer(text='So:', calls=(Call(name='add', arguments={'a': 1}),), error=None)
     >>> parse('<tool_call>{"name": "add", "arguments": {"a": 1}</tool_call>').error
     "json: Expecting ',' delimiter at character 48"
     """

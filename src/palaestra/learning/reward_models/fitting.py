@@ -68,7 +68,11 @@ def fit(
     if not len(objective.index):
         raise InputError(f"{model.name}: nothing to learn from: in every row something that it reads is missing")
     module = model.ready().train()
-    optimiser = torch.optim.AdamW(module.parameters(), lr=options.lr, weight_decay=options.weight_decay)
+    offset = model.offset() if objective.only_differences else None
+    if offset is not None:  # its gradient is 0 but for rounding, which Adam would scale up to whole steps
+        offset.requires_grad_(False)
+    learned = [each for each in module.parameters() if each is not offset]
+    optimiser = torch.optim.AdamW(learned, lr=options.lr, weight_decay=options.weight_decay)
     batches = -(-len(objective.index) // options.batch)
     total, done, seen = batches * options.epochs, 0, np.zeros(2, np.int64)
     said: list[float] = []
@@ -106,6 +110,8 @@ def fit(
                              "said": said, "seen": seen.tolist(), "about": about}  # fmt: skip
                     checkpoints.save(where, done, state)
                     checkpoints.prune(where, 1)
+    if offset is not None:
+        offset.requires_grad_(True)
     module.eval()
     return {
         "rows": float(objective.used),
@@ -136,6 +142,8 @@ class _Rows:
     inputs: Inputs
     model: NetworkReward
     index: np.ndarray
+    only_differences: bool
+    """Whether the loss stays the same when a constant is added to all scores."""
 
     @property
     def used(self) -> int:
@@ -155,6 +163,7 @@ class _Rows:
 class _Pairs(_Rows):
     def __init__(self, model: NetworkReward, data: Preferences, options: Fitting) -> None:
         self.model, self.options, self.count = model, options, len(data)
+        self.only_differences = options.loss == "bt" and not options.centre
         self.inputs = model.both_sides(data)
         known = self.inputs.known[: self.count] & self.inputs.known[self.count :]
         self.given = {name: None if v is None else torch.from_numpy(np.asarray(v, np.float64)).float()
@@ -175,6 +184,8 @@ class _Pairs(_Rows):
 
 
 class _Labels(_Rows):
+    only_differences = False
+
     def __init__(self, model: NetworkReward, data: Labels, options: Fitting) -> None:
         self.model, self.options = model, options
         self.inputs = model.encode(data.rows, data.reference, data.condition)
@@ -198,6 +209,8 @@ class _Labels(_Rows):
 
 class _Groups(_Rows):
     """`index` numbers groups here."""
+
+    only_differences = True
 
     def __init__(self, model: NetworkReward, data: Labels, options: Fitting) -> None:
         if data.key is None:

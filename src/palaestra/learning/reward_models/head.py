@@ -72,6 +72,11 @@ class FeatureReward(NetworkReward):
         found: Tensor = self.ready()(inputs.data[torch.from_numpy(index)])
         return found[:, 0] if self.outputs_of == 1 else found
 
+    def offset(self) -> nn.Parameter | None:
+        """The bias of the last layer."""
+        last = self.ready().net[-1] if isinstance(self.module, Layers) else None
+        return last.bias if isinstance(last, nn.Linear) else None
+
     def prepare(self, data: Preferences | Labels, seed: int) -> None:
         """Make the network; one that is there goes on learning."""
         if self.module is not None:

@@ -194,6 +194,10 @@ class NetworkReward(RewardModel):
             raise InputError(f"{self.name}: it has learned nothing yet; call fit first")
         return self.module
 
+    def offset(self) -> nn.Parameter | None:
+        """The parameter that adds a constant to all scores, if any; losses of differences do not move it."""
+        return None
+
     def write(self, folder: Path) -> None:
         """model.safetensors."""
         save_file(self.ready().state_dict(), folder / "model.safetensors")

@@ -177,7 +177,7 @@ class MicroBatch:
         """A piece that is a whole step, from tensors: for trying a term out.
 
         >>> import palaestra.learning.terms as terms
-        >>> piece = Piece.of(torch.tensor([[-1.0, -2.0]]), advantage=2.0)
+        >>> piece = MicroBatch.of(torch.tensor([[-1.0, -2.0]]), advantage=2.0)
         >>> float(terms.surrogate()(piece))
         -2.0
         """
