@@ -7,7 +7,7 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs import make
-from palaestra.envs.worlds.cups import PATTER, Cups, follow
+from palaestra.envs.worlds.cups import FILLER, Cups, follow
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.runs.scripts import make as make_script
@@ -29,7 +29,7 @@ def test_the_answer_is_where_the_product_of_the_swaps_takes_the_ball() -> None:
         task = env.draw(seed)
         words = task.question.replace("/", " ").split()
         places = np.arange(6)  # which cup's content stands where
-        for swap in (word for word in words[1:] if word not in PATTER):
+        for swap in (word for word in words[1:] if word not in FILLER):
             one, other = (env.cups.index(cup) for cup in swap)
             places[[one, other]] = places[[other, one]]
         assert task.answer == env.cups[list(places).index(env.cups.index(words[0]))]

@@ -20,7 +20,7 @@ from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError
 
 PAGE = " / "
-PATTER = ("look", "now", "here", "slowly", "watch", "again")
+FILLER = ("look", "now", "here", "slowly", "watch", "again")
 
 
 @ENVS.register("native/cups")
@@ -54,7 +54,7 @@ class Cups(TaskEnv):
             pages.append([one_of(self.pairs) for _ in range(one_of(range(self.swaps)) + 1)])
             words = list(pages[-1])
             for _ in range(one_of(range(self.filler + 1))):
-                words.insert(one_of(range(len(words) + 1)), one_of(PATTER))
+                words.insert(one_of(range(len(words) + 1)), one_of(FILLER))
             texts.append(" ".join(words))
         parts = (f"{start} {texts[0]}", *texts[1:])
         question, answer = PAGE.join(parts), follow(start, (swap for page in pages for swap in page))
@@ -79,7 +79,7 @@ def reader(request: Any, *, cups: str, accuracy: float, notes: bool) -> str:
     notes: says where the ball is after each page, each right if the one before was; else where it is in the end.
     """
     text, _, heard = request.observation.text.partition(" | ")
-    pages = [[word for word in page.split() if word not in PATTER] for page in text.split(PAGE)]
+    pages = [[word for word in page.split() if word not in FILLER] for page in text.split(PAGE)]
     ball = pages[0].pop(0) if len(pages[0][0]) == 1 else heard.split()[-1] if heard.split() else cups[0]
     said = []
     for page in pages if notes else [[swap for each in pages for swap in each]]:

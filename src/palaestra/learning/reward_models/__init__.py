@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "REWARD_MODELS": "base",
+    "REWARD_MODELS": "reward_model",
     "HeadReward": "head",
     "ImplicitReward": "implicit",
     "LinearReward": "linear",
@@ -58,7 +58,7 @@ _HOMES = {
     "SequenceReward": "sequence",
     "VectorReward": "vector",
     "hedge": "mixture",
-    "load": "base",
+    "load": "reward_model",
     "unit": "vector",
 }
 
