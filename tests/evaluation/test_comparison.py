@@ -277,3 +277,13 @@ def test_a_scale_that_does_not_hold_the_scores_is_refused(make_trials: Maker) ->
         comparison_table(frame, value="score", scale=(0, 10))
     with pytest.raises(InputError, match="the highest score must be above the lowest"):
         comparison_table(frame, value="score", scale=(10, 0))
+
+
+def test_tasks_that_were_drawn_several_times_are_said_with_the_range_of_their_trials(make_trials: Maker) -> None:
+    """20 draws with two trials each of 11 tasks, of which one was drawn ten times."""
+    frame = make_trials({name: np.arange(40).reshape(20, 2) % 3 == k for k, name in enumerate(("before", "after"))})
+    names = {f"{old}": f"t{min(n, 10)}" for n, old in enumerate(frame["task"].unique(maintain_order=True))}
+    row = comparison_table(frame.with_columns(pl.col("task").cast(pl.String).replace(names)))[1]
+    assert (row.tasks, row.trials, row.per_task, row.to_dict()["per_task"]) == (11, 2, "2 to 20", "2 to 20")
+    assert "11 tasks × 2 to 20 trials" in verdict(row)
+    assert comparison_table(frame)[1].per_task == "2"

@@ -38,7 +38,8 @@ MOST_LOST = 0.2
 class SystemResult:
     """One row of the comparison.
 
-    trials: per task (the most common number). unscored: trials without `value`. errors: episodes per kind of error.
+    trials: per task and run (the most common number). fewest, most: their range over tasks and runs. unscored: trials
+    without `value`. errors: episodes per kind of error.
     lost: of the baseline and this system, those that lost trials to errors of the infrastructure: how many, of how
     many, and of which kinds; they are in no number.
     pass_at_k, pass_hat_k: for k = 1, `trials`, and what all systems have. difference: to the baseline in `value`, its p
@@ -65,10 +66,17 @@ class SystemResult:
     tokens: float | None
     cost: float | None
     scale: Scale | None = None
+    fewest: int = 0
+    most: int = 0
+
+    @property
+    def per_task(self) -> str:
+        """Trials of a task in a run: `2`, or `2 to 6` where tasks differ."""
+        return f"{self.fewest} to {self.most}" if self.most > self.fewest else f"{self.trials}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested values for JSON."""
-        row: dict[str, Any] = dict(self.__dict__)
+        row: dict[str, Any] = {**self.__dict__, "per_task": self.per_task}
         for name in ("success", "score", "difference"):
             row[name] = None if row[name] is None else row[name].to_dict()
         for name in ("pass_at_k", "pass_hat_k"):
@@ -85,9 +93,10 @@ class Comparison(list[SystemResult]):
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("system", "tasks × trials", "success", "score", "verdict"))
         rows = (
-            (row.system, f"{row.tasks} × {row.trials}", _shown(row.success, 100, " %"), _shown(row.score), verdict(row))
+            (row.system, f"{row.tasks} × {row.per_task}", _shown(row.success, 100, " %"), _shown(row.score),
+             verdict(row))
             for row in self
-        )
+        )  # fmt: skip
         cells = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
         body = "".join(f"<tr>{each}</tr>" for each in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -132,7 +141,7 @@ def comparison_table(
     corrected = holm([found[system].p for system in others])
     differences = {system: replace(found[system], p=p) for system, p in zip(others, corrected, strict=True)}
     own = {system: trials.filter(pl.col("system") == system) for system in [baseline, *others]}
-    common = min(map(_per_task, own.values()))
+    common = min(_per_task(each)[0] for each in own.values())
     missing = {system: _lost(each, value) for system, each in own.items()}
     share = binary(trials["score"])
     return Comparison(
@@ -164,11 +173,10 @@ def _lost(trials: pl.DataFrame, value: str) -> tuple[int, int, dict[str, int]]:
     return lost(trials, value), len(trials), dict(kinds.iter_rows())
 
 
-def _per_task(trials: pl.DataFrame) -> int:
-    """The usual number of trials of a task in a run."""
-    usual = trials.group_by("run", "task").len()["len"].mode().max()
-    assert isinstance(usual, int)
-    return usual
+def _per_task(trials: pl.DataFrame) -> tuple[int, int, int]:
+    """Trials of a task in a run: the most common number, the fewest and the most."""
+    counts = trials.group_by("run", "task").len()["len"]
+    return int(counts.mode().max()), int(counts.min()), int(counts.max())  # type: ignore[arg-type]
 
 
 def _system(
@@ -182,7 +190,7 @@ def _system(
     resamples: int,
     seed: int,
 ) -> SystemResult:
-    per_task = _per_task(trials)
+    per_task, fewest, most = _per_task(trials)
     kinds = trials.filter(pl.col("error").is_not_null()).select(error_kind()).to_series().value_counts(sort=True)
     ks = sorted({1, common, per_task})
 
@@ -209,6 +217,8 @@ def _system(
         tokens=mean(pl.col("tokens_in") + pl.col("tokens_out")),
         cost=mean(pl.col("cost")),
         scale=scale,
+        fewest=fewest,
+        most=most,
     )
 
 
@@ -246,7 +256,7 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
     runs = f", {d.runs} runs" if d.runs > 1 else ""
     tasks = d.tasks if row.tasks > 1 else 1  # in common; a single task has its trials for clusters
     within = f" in {d.clusters} clusters" if row.tasks > 1 and "by cluster" in d.method else ""
-    size = f"{tasks} task{'s' * (tasks > 1)}{within} × {row.trials} trial{'s' * (row.trials > 1)}{runs}"
+    size = f"{tasks} task{'s' * (tasks > 1)}{within} × {row.per_task} trial{'s' * (row.per_task != '1')}{runs}"
     dropped = f", {d.dropped} dropped" if d.dropped else ""
     if not math.isfinite(d.low):
         return f"cannot tell: {say(d.mean)}{unit}, and {size}{dropped} give no interval{gone}"

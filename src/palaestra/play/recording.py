@@ -109,7 +109,8 @@ def schema(facts: Facts) -> dict[str, Any]:
 def to_frame(episodes: Sequence[EpisodeRecord], label: Label = UNLABELLED, facts: Facts = _NOTHING) -> pl.DataFrame:
     """The episodes' rows in order, with every column of `schema`; an episode without rows becomes one row of nulls.
 
-    >>> to_frame([EpisodeRecord(group=0, episode=3, seed=7, error="env: ValueError: no")])["episode", "agent", "error"].row(0)
+    >>> failed = EpisodeRecord(group=0, episode=3, seed=7, error="env: ValueError: no")
+    >>> to_frame([failed])["episode", "agent", "error"].row(0)
     (3, None, 'env: ValueError: no')
     """
     parts = [episode.rows or [TurnRecord()] for episode in episodes]

@@ -105,6 +105,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         "seeds": list(recipe.seeds),
         "n_tasks": by_name["after"].tasks,
         "trials": by_name["after"].trials,
+        "per_task": by_name["after"].per_task,
         "met_in_training": _met(results),
         **_three(by_name, measure, results),
         "controls": controls,

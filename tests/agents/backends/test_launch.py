@@ -128,7 +128,8 @@ def test_a_killed_server_takes_its_workers_along(start: Any) -> None:
 def test_a_killed_parent_leaves_nothing(start: Any, tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from palaestra.agents.backends.launch import ServerProcess\n"
-        f"child = ServerProcess('x', model='policy', log=Path({str(tmp_path / 'log')!r})); print(child.pid, flush=True)\n"
+        f"child = ServerProcess('x', model='policy', log=Path({str(tmp_path / 'log')!r}))\n"
+        "print(child.pid, flush=True)\n"
         "time.sleep(600)"
     )
     path = os.pathsep.join([os.environ["PYTHONPATH"], *sys.path])

@@ -90,7 +90,7 @@ def evaluate(
         return
     shown = Table("system", "tasks × trials", "success", "score", "errors", box=None)
     for row in rows:
-        size = f"{row['tasks']} × {row['trials']}"
+        size = f"{row['tasks']} × {row['per_task']}"
         errors = str(sum(row["errors"].values()))
         shown.add_row(row["system"], size, _interval(row["success"], 100, " %"), _interval(row["score"]), errors)
     out.print(shown)

@@ -75,13 +75,13 @@ def _about_table(after: ComparisonRow, rows: Sequence[ComparisonRow]) -> list[st
     said = []
     if isinstance(after.detectable, int | float) and after.detectable > (after.possible or math.inf):
         said.append(
-            f"With {number(after.n_tasks)} tasks × {number(after.trials)} trials, no difference that the scale allows "
+            f"With {number(after.n_tasks)} tasks × {after.per_task} trials, no difference that the scale allows "
             "would be found reliably. No difference found is not proof of none."
         )
     elif isinstance(after.detectable, int | float):
         smallest = points(abs(after.detectable), percent=after.percent).lstrip("+")
         said.append(
-            f"With {number(after.n_tasks)} tasks × {number(after.trials)} trials, a true difference below about "
+            f"With {number(after.n_tasks)} tasks × {after.per_task} trials, a true difference below about "
             f"{smallest}{' points' if after.percent else ''} would probably have gone unnoticed. No difference found "
             "is not proof of none."
         )

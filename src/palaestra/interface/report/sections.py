@@ -48,7 +48,7 @@ class ComparisonRow:
     system: str
     percent: bool
     n_tasks: Any
-    trials: Any
+    per_task: str
     success: Interval | None
     score: Interval | None
     difference: Interval | None
@@ -130,7 +130,7 @@ def row_of(row: Mapping[str, Any], where: str) -> ComparisonRow:
         system=str(row.get("system")),
         percent=(row.get("value") or "success") == "success",
         n_tasks=row.get("n_tasks", row.get("tasks")),
-        trials=row.get("trials"),
+        per_task=str(row.get("per_task") or row.get("trials") or ""),
         success=Interval.read(row.get("success"), f"{where}.success"),
         score=Interval.read(row.get("score"), f"{where}.score"),
         difference=Interval.read(difference, f"{where}.difference"),
@@ -181,10 +181,11 @@ def facts(run: Run) -> list[tuple[str, str]]:
     spent = {name: sum(seed[-1].get(name) or 0 for seed in rows) for name in ("wall_seconds", "cpu_seconds")}
     names = [seed.name for seed in run.seeds] or [str(s) for s in summary.get("seeds") or []]
     listed = f"{len(names)} ({', '.join(names[:8])}{', …' if len(names) > 8 else ''})" if names else ABSENT
+    per_task = summary.get("per_task") or number(summary.get("trials"))
     sampled = summary.get("measure", "success") in ("success", "score")  # what is exact needs no proof by play
     items = [
         ("Seeds", listed),
-        ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {number(summary.get('trials'))} trials{_met(summary)}")
+        ("Held-out tasks", f"{number(summary.get('n_tasks'))} × {per_task} trials{_met(summary)}")
         if summary.get("n_tasks")
         else None,
         ("Iterations per seed", number(max(len(seed) for seed in rows))) if rows else None,
