@@ -397,6 +397,17 @@ def test_evaluate_names_a_column_that_groups_the_tasks(say: Any, tmp_path: Path)
     assert "groups" not in say("evaluate", "two.parquet").stderr, "a task of two values is in no group"
 
 
+def test_evaluate_lists_tasks_that_were_solved_and_are_not(say: Any, tmp_path: Path) -> None:
+    for name, wrong in (("old", {2}), ("new", {5, 9})):
+        lines = ["task,success", *(f"t{i},{int(i not in wrong)}" for i in range(12))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    told = say("evaluate", "old.csv", "new.csv")
+    assert "new: no longer solved: 2 (t5, t9); newly solved: 1" in told.stdout
+    row = say("evaluate", "old.csv", "new.csv", "--json").json[1]
+    assert (row["regressed"], row["gained"]) == (["t5", "t9"], ["t2"])
+    assert "no longer solved" not in say("evaluate", "old.csv", "a=old.csv").stdout
+
+
 def test_evaluate_a_table_that_says_nothing_of_success(say: Any, tmp_path: Path) -> None:
     """One system, one trial, no success: numbers that cannot be known are null, which is JSON."""
     frame = pl.DataFrame({"task": ["a", "b"], "episode": [0, 0], "group": [0, 1], "reward": [0.5, 1.0]})

@@ -13,7 +13,7 @@ from palaestra.evaluation.aggregates import (
     score_matrix,
 )
 from palaestra.evaluation.calibration import Calibration, calibration, calibration_pvalue
-from palaestra.evaluation.comparison import SystemResult, advice, comparison_table, holm, verdict
+from palaestra.evaluation.comparison import SystemResult, advice, changed_tasks, comparison_table, holm, verdict
 from palaestra.evaluation.consistency import consistency, outcome_consistency, resource_consistency, sequence_similarity
 from palaestra.evaluation.difference import Difference, paired_difference, sign_flip_pvalue
 from palaestra.evaluation.dominance import (
@@ -62,6 +62,7 @@ __all__ = [
     "calibration",
     "calibration_pvalue",
     "call_robustness",
+    "changed_tasks",
     "comparison_table",
     "consistency",
     "cost_per_success",

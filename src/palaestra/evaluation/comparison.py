@@ -222,6 +222,25 @@ def _system(
     )
 
 
+def changed_tasks(trials: pl.DataFrame, before: str, after: str) -> dict[str, list[str]]:
+    """Tasks that one of two systems solves in at least half of its trials and the other does not.
+
+    Returns:
+        `regressed`: tasks that `before` solves and `after` does not. `gained`: the other way round. Sorted by name.
+    """
+    solved = pl.col("success").mean() >= 0.5
+    rates = {
+        system: trials.filter(pl.col("system") == system).group_by("task").agg(solved=solved).drop_nulls()
+        for system in (before, after)
+    }
+    both = rates[before].join(rates[after], on="task", suffix="_after")
+    lost, won = pl.col("solved") & ~pl.col("solved_after"), pl.col("solved_after") & ~pl.col("solved")
+    return {
+        name: both.filter(way)["task"].cast(pl.String).sort().to_list()
+        for name, way in (("regressed", lost), ("gained", won))
+    }
+
+
 def holm(pvalues: list[float]) -> list[float]:
     """Holm's step-down correction for several comparisons; NaN (no comparison) stays NaN and is not counted.
 

@@ -10,6 +10,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.triage import detect, efficiency, episodes, loops, messages, sampling_gain, triage
 from palaestra.evaluation.triage.detection import SCHEMA
+from palaestra.evaluation.triage.select import because
 from palaestra.evaluation.triage.talk import cosine, phrase_match, shorten
 
 
@@ -262,3 +263,32 @@ def test_varied_calls_are_stuck_if_half_of_them_fail(failing: int, fires: bool) 
 def test_what_repeats_has_five_words_or_more(text: str, fires: bool) -> None:
     turns = Turns(talk(("human", text), ("agent", "no"), ("human", text)))
     assert any(kind.startswith("interaction.stagnation") for kind in types(turns)) is fires
+
+
+def quiet(failures: set[int], count: int, system: str) -> pl.DataFrame:
+    """Episodes of which nothing but the outcome is known."""
+    return pl.DataFrame({
+        "system": [system] * count, "task": [f"t{n}" for n in range(count)], "run": [system] * count,
+        "episode": range(count), "success": [n not in failures for n in range(count)],
+    })  # fmt: skip
+
+
+def test_failures_that_are_known_are_chosen_before_signs() -> None:
+    """100 episodes of which 40 failed, the failures without any sign and some successes with one."""
+    noisy = calls(("pay", "{}", "invalid argument"), ("pay", "{}", "permission denied")).frame
+    noisy = noisy.with_columns(episode=1, success=True, task=pl.lit("t1"))
+    table = Turns(pl.concat([quiet(set(range(40, 80)), 100, "a"), noisy], how="diagonal_relaxed"))
+    chosen = triage(table, 40)
+    assert chosen["outcome"].to_list() == ["failed"] * 40
+    assert triage(table, 1, outcomes=False)["task"].to_list() == ["t1"]
+    assert triage(table, 41)["task"][40] == "t1"
+
+
+def test_what_was_right_and_is_wrong_comes_first() -> None:
+    table = Turns(pl.concat([quiet({7, 8}, 20, "old"), quiet({3, 4, 8}, 20, "new")]))
+    chosen = triage(table, 5)
+    assert chosen["outcome"].to_list() == ["regressed"] * 2 + ["failed"] * 3
+    assert set(chosen["task"][:2]) == {"t3", "t4"}
+    assert because(chosen.row(0, named=True)) == "right before, wrong now"
+    unknown = table.frame.with_columns(success=pl.lit(None, pl.Boolean))
+    assert triage(Turns(unknown), 3)["outcome"].null_count() == 3

@@ -59,7 +59,7 @@ def test_the_command_chooses_says_why_and_writes(tmp_path: Path, capsys: pytest.
     ]
     code, said, _ = say(capsys, "triage", log, "--budget", 2, "--out", out, "--random", 0.5)
     assert code == 0
-    assert "drawn blindly" in said
+    assert "drawn without" in said
     assert "2 of 6 episodes chosen" in said
 
 

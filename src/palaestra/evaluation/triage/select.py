@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,10 @@ WEIGHTS = {
     "interaction.satisfaction": 0.0, "risk": 8.0,
 }  # fmt: skip
 """What a detection of a kind is worth, by prefix of its type; the longest prefix counts."""
+
+
+FIRST = {"regressed": 3, "failed": 2, "succeeded": 0}
+"""Which outcomes are read first; an unknown one stands between failure and success."""
 
 
 def detect(turns: Turns, detectors: Mapping[str, Detector] | None = None) -> pl.DataFrame:
@@ -85,19 +90,23 @@ def triage(
     weights: Mapping[str, float] | None = None,
     random: float = 0.0,
     seed: int = 0,
+    outcomes: bool = True,
 ) -> pl.DataFrame:
     """The `budget` episodes most worth reading, best first: their key, `score`, `why`, `quality`, `bucket`, counts.
 
-    The score of an episode adds confidence × weight over its detections, at most three of one type. Ties are broken at
-    random from `seed`, so that a quiet log is sampled fairly. random: share of the budget that is drawn without
-    looking; only such a share can tell what the detectors miss.
+    Known outcomes come before signs. First stand failures of tasks that the first system of the table
+    solves in at least half of its trials (`regressed`), then other failures (`failed`), then episodes of unknown
+    outcome, then successes; by score inside each. The score of an episode adds confidence × weight over its detections,
+    at most three of one type. Ties are broken at random from `seed`, so that a quiet log is sampled fairly. random:
+    share of the budget that is drawn without looking; only such a share can tell what the detectors miss. outcomes:
+    False ranks by score alone.
 
     Raises:
         InputError: the budget is below 1, or `random` outside [0, 1].
     """
     check_budget(budget, random)
     found = detect(turns) if detections is None else detections
-    return pick(rate(turns, found, weights), budget, random, seed).drop("types")
+    return pick(rate(turns, found, weights), budget, random, seed, outcomes).drop("types")
 
 
 def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.DataFrame:
@@ -118,15 +127,42 @@ def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | 
     return _keys(turns).join(table, on="episode_code", how="left", maintain_order="left")
 
 
-def pick(rated: pl.DataFrame, budget: int, random: float, seed: int) -> pl.DataFrame:
+def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: bool = True) -> pl.DataFrame:
     """The rows of the `budget` episodes most worth reading, best first; see `triage`. episode_code: 0, 1, 2 …"""
     rng = np.random.default_rng(seed)
-    table = rated.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(len(rated))))
+    outcome = outcome_of(rated)
+    table = rated.with_columns(outcome=outcome, _first=outcome.replace_strict(FIRST, default=1) if outcomes else 0)
+    table = table.sort("episode_code").with_columns(luck=pl.Series(rng.permutation(len(rated))))
     blind = table.sort("luck", descending=True).head(round(random * min(budget, len(rated))))
     chosen = table.join(blind.select("episode_code"), on="episode_code", how="anti")
-    chosen = chosen.sort(["score", "luck"], descending=[True, False]).head(budget - len(blind))
+    chosen = chosen.sort(["_first", "score", "luck"], descending=[True, True, False]).head(budget - len(blind))
     picked = [chosen.with_columns(drawn=pl.lit("signals")), blind.with_columns(drawn=pl.lit("random"))]
-    return pl.concat(picked).drop("luck")
+    return pl.concat(picked).drop("luck", "_first")
+
+
+def because(row: Mapping[str, Any]) -> str:
+    """Why an episode was chosen, in words."""
+    if row["drawn"] == "random":
+        return "drawn without looking"
+    outcome = {"regressed": "right before, wrong now", "failed": "failed"}.get(row["outcome"])
+    return "; ".join(filter(None, [outcome, row["why"]])) or "nothing found"
+
+
+def outcome_of(episodes: pl.DataFrame) -> pl.Series:
+    """What became of each episode: `regressed`, `failed`, `succeeded`, or null where the table does not say.
+
+    regressed: it failed, in a task in which the system of the first row succeeds in at least half of its trials.
+    """
+    if "success" not in episodes.columns:
+        return pl.Series("outcome", [None] * len(episodes), dtype=pl.String)
+    failed = pl.col("success").not_()
+    regressed = pl.lit(False)
+    if {"system", "task"} <= set(episodes.columns) and len(episodes):
+        first = pl.col("system") == episodes["system"][0]
+        was_right = pl.when(first).then("success").mean().over("task") >= 0.5
+        regressed = failed & ~first & was_right & pl.col("task").is_not_null()
+    named = pl.when(regressed).then(pl.lit("regressed")).when(failed).then(pl.lit("failed"))
+    return episodes.select(outcome=named.when("success").then(pl.lit("succeeded"))).to_series()
 
 
 def check_budget(budget: int, random: float) -> None:

@@ -100,6 +100,9 @@ def evaluate(
             hint(f"success of {row['system']}: {said}")
     for row in rows:
         say(f"{row['system']}: {row['verdict']}")
+        if lost := row.get("regressed"):
+            won = f"; newly solved: {len(row['gained'])}"
+            say(f"{row['system']}: no longer solved: {len(lost)} ({_few(lost)}){won}")
 
 
 def ends(scale: str | None) -> tuple[float, float] | None:
@@ -241,7 +244,7 @@ def _to_show(paths: list[str], format: str | None, system: str | None, asked: As
 
 def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The rows, each with what of its logs was not read, and the trials that they are made of."""
-    from palaestra.evaluation import comparison_table, verdict
+    from palaestra.evaluation import changed_tasks, comparison_table, verdict
     from palaestra.evaluation.trials import check_columns, numbered
     from palaestra.runs.summary import baseline_of, value_of
 
@@ -272,7 +275,9 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     rows = []
     for row in comparison_table(table, baseline=baseline, value=value, scale=asked.scale):
         not_read = [vars(problem) for problem in logs.not_read(row.system)]
-        rows.append(row.to_dict() | {"verdict": verdict(row), "not_read": not_read, "not_clustered": together})
+        changed = changed_tasks(table, baseline, row.system) if row.system != baseline else {}
+        about = {"verdict": verdict(row), "not_read": not_read, "not_clustered": together}
+        rows.append(row.to_dict() | about | changed)
     _beyond(rows, table["score"])
     return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 

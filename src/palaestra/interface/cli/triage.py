@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 from palaestra.interface.cli.evaluate import Format, Paths, System, read
@@ -31,6 +31,7 @@ def triage(
     as_json: Json = False,
 ) -> None:
     """Choose the episodes that are most worth reading, say why, and write a page to read them."""
+    from palaestra.evaluation.triage.select import because
     from palaestra.evaluation.triage.survey import survey
     from palaestra.interface.report.triage import write_triage
 
@@ -44,9 +45,8 @@ def triage(
     if as_json:
         show(rows)
     else:
-        table = Table("score", "system", "episode", "turns", "quality", "why", box=None)
+        table = Table("score", "system", "episode", "turns", "quality", Column("why", min_width=24), box=None)
         for row in rows[:_SHOWN]:
-            why = "drawn blindly" if row["drawn"] == "random" else row["why"] or "nothing found"
             name = f"{row.get('task') or '–'} #{row['episode']}"
             cells = (
                 f"{row['score']:.1f}",
@@ -55,10 +55,13 @@ def triage(
                 str(row["turns"]),
                 f"{row['quality']:.0f}",
             )
-            table.add_row(*cells, why)
+            table.add_row(*cells, because(row))
         out.print(table)
         if len(rows) > _SHOWN:
             say(f"… and {len(rows) - _SHOWN} more")
-        quiet = sum(row["score"] == 0 for row in rows)
-        say(f"{len(rows)} of {total} episodes chosen; {quiet} of them show no sign of anything")
+        quiet = sum(row["score"] == 0 and row["outcome"] not in ("failed", "regressed") for row in rows)
+        counts = {each: sum(row["outcome"] == each for row in rows) for each in ("regressed", "failed")}
+        known = [f"{n} {said}" for n, said in zip(counts.values(), ("of tasks that were right before", "failed")) if n]
+        failures = f"; {', '.join(known)}" if known else ""
+        say(f"{len(rows)} of {total} episodes chosen{failures}; {quiet} show no sign of anything")
     hint(f"to read: {page}")

@@ -384,7 +384,7 @@ def _read(turns: Turns | None) -> list[Read]:
     told = by_system(turns)
     found = detect(told)
     chosen = triage(told, READ, detections=found)
-    chosen = chosen.filter(pl.col("score") > 0)
+    chosen = chosen.filter((pl.col("score") > 0) | pl.col("outcome").is_in(["regressed", "failed"]))
     return episodes_to_read(told, chosen, found)
 
 

@@ -17,6 +17,7 @@ import polars as pl
 
 from palaestra.algebra.files import whole
 from palaestra.algebra.turns import Turns
+from palaestra.evaluation.triage.select import because
 from palaestra.interface.report.episodes import Text
 from palaestra.interface.report.page import render, write_page
 
@@ -128,7 +129,6 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
         rows = order[slice(*place[row["episode_code"]])].tolist()
         success = row.get("success")
         outcome = "error" if row.get("error") else {True: "success", False: "failure"}.get(success, "played")  # type: ignore[arg-type]
-        why = "drawn without looking" if row["drawn"] == "random" else row["why"] or "nothing found"
         result.append(
             Read(
                 rank=rank,
@@ -136,7 +136,7 @@ def episodes_to_read(turns: Turns, chosen: pl.DataFrame, detections: pl.DataFram
                 system=str(row.get("system") or ""),
                 outcome=outcome,
                 score=row["score"],
-                why=why,
+                why=because(row),
                 bucket=row["bucket"],
                 quality=row["quality"],
                 turns=row["turns"],

@@ -54,7 +54,7 @@ def chosen(seed: int, false_signs: float = 0.0) -> dict[str, np.ndarray]:
     """Labels of the episodes that each way chooses."""
     turns, informative = play(seed, false_signs)
     found = detect(turns, {"execution": execution})
-    best = triage(turns, BUDGET, detections=found, weights=WEIGHTS, seed=seed)["episode"].to_numpy()
+    best = triage(turns, BUDGET, detections=found, weights=WEIGHTS, seed=seed, outcomes=False)["episode"].to_numpy()
     length = np.bincount(turns["episode"].to_numpy())
     luck = np.random.default_rng(seed + 1000).permutation(EPISODES)
     longest = luck[np.argsort(-length[luck], kind="stable")][:BUDGET]
