@@ -113,7 +113,8 @@ def check_columns(columns: Sequence[str], score: str | None = None, cluster: str
     """
     for column in (*_REQUIRED, *([score] if score else []), *([cluster] if cluster else [])):
         if column not in columns:
-            raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, columns)}")
+            way = "; --task COLUMN names the task (in Python task=)" if column == "task" else ""
+            raise MissingColumnError(f"trials: the table has no column {column!r}{nearest(column, columns)}{way}")
 
 
 def grouping(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

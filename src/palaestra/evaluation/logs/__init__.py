@@ -32,13 +32,14 @@ from palaestra.evaluation.logs import (  # every one registers its format
     verifiers,
     verl,
 )
+from palaestra.evaluation.logs.columns import RECOGNISED, Names
 from palaestra.evaluation.logs.copies import once, shared
 from palaestra.evaluation.logs.detect import SUFFIXES, read_file
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import COPIES, Problem, Rows
 from palaestra.evaluation.logs.systems import by_column
 
-__all__ = ["READERS", "LogReader", "Logs", "Part", "Problem", "Source", "read_logs", "table_of"]
+__all__ = ["READERS", "LogReader", "Logs", "Names", "Part", "Problem", "Source", "read_logs", "table_of"]
 _ = agencybench, agentsnet, art, chat, claw_eval, hal, inspect_ai, lm_eval, marketplace, rllm, tables, verifiers, verl
 
 
@@ -97,7 +98,12 @@ class Part:
 
 
 def read_logs(
-    *paths: str | Path, format: str | None = None, system: str | None = None, part: Part | None = None
+    *paths: str | Path,
+    format: str | None = None,
+    system: str | None = None,
+    task: str | None = None,
+    success: str | None = None,
+    part: Part | None = None,
 ) -> Logs:
     """Turns of all files; a folder stands for every log below it.
 
@@ -105,8 +111,9 @@ def read_logs(
     the agent), or, if the log does not say or two paths would be one system, after the path. A trial that stands in
     several logs of a path, as when an evaluation was retried, counts once, as the latest of them has it.
 
-    format: a name in `READERS`, where the content does not say it. system: the column or field that names the system,
-    several with commas between them. part: keep this of each file and nothing else.
+    format: a name in `READERS`, where the content does not say it. system, task, success: the column of a table, or
+    the field of a record, that says it, where it has another name; several columns of system or task with commas
+    between them. part: keep this of each file and nothing else.
 
     Raises:
         InputError: a path is absent or given twice under one name, the format is unknown, nothing in a path could be
@@ -123,7 +130,7 @@ def read_logs(
                 f"{given}: given twice; its trials would count twice (NAME=PATH makes another system of it)"
             )
         known.add((name, path.resolve()))
-        new = _read_path(path, name, format, system, part)
+        new = _read_path(path, name, format, Names(system, task, success), part)
         if not new.frames:
             found = [*new.problems, *new.skipped]
             why = str(found[0]) if found else f"{path}: no log in this folder"
@@ -165,7 +172,7 @@ def _name(given: str) -> tuple[str | None, Path]:
     return (name, Path(path)) if equals and name and not Path(given).exists() else (None, Path(given))
 
 
-def _read_path(path: Path, name: str | None, format: str | None, system: str | None, part: Part | None) -> _Given:
+def _read_path(path: Path, name: str | None, format: str | None, names: Names, part: Part | None) -> _Given:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
     given = _Given(path, name, [], [], [])
@@ -173,7 +180,7 @@ def _read_path(path: Path, name: str | None, format: str | None, system: str | N
     if path.is_dir():
         files, given.skipped = _files(path)
     for file in files:
-        frame, rows = table_of(file, format, system, part)
+        frame, rows = table_of(file, format, names, part)
         if rows.foreign and path.is_dir():
             given.skipped += [] if rows.companion else rows.problems
             continue
@@ -187,11 +194,12 @@ def _read_path(path: Path, name: str | None, format: str | None, system: str | N
 
 
 def table_of(
-    file: Path, format: str | None = None, system: str | None = None, part: Part | None = None
+    file: Path, format: str | None = None, names: Names = RECOGNISED, part: Part | None = None
 ) -> tuple[pl.DataFrame, Rows]:
     """One file, and what was found in it; with `part`, the columns that it looks at, with the column `system`."""
-    named = {"metadata", *(name.strip() for name in system.split(","))} if system else set()
-    rows = Rows(str(file), system=system, columns={"system", "group", *part.columns, *named} if part else None)
+    system, asked = names.system, {"metadata", *names.parts} if names.parts else set()
+    columns = {"system", "group", *part.columns, *asked} if part else None
+    rows = Rows(str(file), system=system, task=names.task, success=names.success, columns=columns)
     frame = read_file(file, format, rows)
     frame = rows.frame() if frame is None else frame
     if system is not None and len(frame):

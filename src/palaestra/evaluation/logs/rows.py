@@ -61,7 +61,7 @@ class Problem:
 class Rows:
     """The rows of one file. A reader calls `episode` once per play-through and `problem` for what it cannot read.
 
-    system: the columns that name it, if somebody said so. foreign: the file was recognised as no log at all.
+    system, task, success: the columns that say it, if somebody named them. foreign: it was recognised as no log at all.
     companion: it belongs to a log beside it. columns: all that anybody will look at, where a file can be read by
     columns; None: every one. names: all columns of such a file.
     """
@@ -69,6 +69,8 @@ class Rows:
     file: str
     problems: list[Problem] = field(default_factory=list)
     system: str | None = None
+    task: str | None = None
+    success: str | None = None
     foreign: bool = False
     companion: bool = False
     columns: Collection[str] | None = None

@@ -20,6 +20,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import is_art, read_art
 from palaestra.evaluation.logs.chat import task_of
+from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, with_names
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
@@ -49,7 +50,9 @@ def rows() -> LogReader:
 
 def fits(record: dict[str, Any]) -> bool:
     """A row of a table: a task, and something that was measured."""
-    return "task" in record and (bool({"success", "score", "reward"} & record.keys()) or is_verdicts(record))
+    names = {plain(name) for name in record}
+    measured = bool({"success", "score", "reward", *SUCCESS[:-2]} & names)
+    return not names.isdisjoint(("task", *TASKS)) and (measured or is_verdicts(record))
 
 
 def _schema(path: Path) -> dict[str, pl.DataType]:
@@ -66,6 +69,8 @@ def _wanted(schema: Mapping[str, pl.DataType], rows: Rows) -> list[str] | None:
     if rows.columns is None or is_trl(list(schema)):
         return None
     looked_at = {name.casefold() for name in rows.columns} | (VERDICT if is_verdicts(schema) else set())
+    for ours, others in (("task", TASKS), ("success", SUCCESS)):
+        looked_at |= set() if ours in schema else {name.casefold() for name in schema if plain(name) in others}
     unnamed = not rows.system and "system" not in schema
     found = [
         name
@@ -108,14 +113,16 @@ def read_csv(path: Path, rows: Rows) -> pl.DataFrame | None:
 
 def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     """Own rows as JSON objects: an episode each, or, if they have `episode`, a turn each as in other tables."""
-    good = [(where, record) for where, record in found if fits(record)]
+    told = Names(None, rows.task, rows.success)
+    good = [(where, record) for where, record in found if fits(record) or told.parts & record.keys()]
     for where, record in found:
-        if not fits(record):
+        if not fits(record) and not told.parts & record.keys():
             rows.problem(where, "a row without a task and one of success, score and reward")
     if any(record.get("episode") is not None for _, record in good):
         plain = [{name: dump(x) if isinstance(x, dict) else x for name, x in record.items()} for _, record in good]
         return _table(lambda: pl.DataFrame(plain, infer_schema_length=None), rows)
     try:
+        good = _records(good, told, rows)
         named = system_of([record for _, record in good], rows)
     except InputError as error:
         rows.problem("", _short(error, rows.file))
@@ -130,6 +137,15 @@ def read_records(found: Documents, rows: Rows) -> pl.DataFrame | None:
     return None
 
 
+def _records(good: Documents, told: Names, rows: Rows) -> Documents:
+    """The objects with `task` and `success`, whatever they call them."""
+    flat = [{name: x for name, x in record.items() if not isinstance(x, dict | list)} for _, record in good]
+    frame = pl.DataFrame(flat, infer_schema_length=None, strict=False)
+    found = with_names(frame, told, rows.file)
+    new = [name for name in ("task", "success") if name in found.columns]
+    return [(where, {**record, **row}) for (where, record), row in zip(good, found.select(new).to_dicts(), strict=True)]
+
+
 def separator(data: bytes) -> str:
     """What stands most often between the names of the first line: a comma, a semicolon, a tab or a bar."""
     first = data.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
@@ -138,13 +154,17 @@ def separator(data: bytes) -> str:
 
 def _table(make: Callable[[], pl.DataFrame], rows: Rows) -> pl.DataFrame | None:
     try:
-        return own(in_range(with_system(per_item(make()), rows), rows))
+        return own(in_range(with_system(_named(per_item(make()), rows), rows), rows))
     except InputError as error:  # what to do about it stands in the message
         wrong = _short(error, rows.file)
         rows.problem("", f"not a readable table ({wrong})" if isinstance(error, SchemaError) else wrong)
     except (PalaestraError, pl.exceptions.PolarsError, OSError, TypeError, OverflowError) as error:
         rows.problem("", f"not a readable table ({_short(error, rows.file)})")
     return None
+
+
+def _named(frame: pl.DataFrame, rows: Rows) -> pl.DataFrame:
+    return with_names(frame, Names(None, rows.task, rows.success), rows.file)
 
 
 def own(frame: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import polars as pl
 
 from palaestra.algebra.turns import Turns
-from palaestra.evaluation.logs import Logs, Part, table_of
+from palaestra.evaluation.logs import Logs, Names, Part, table_of
+from palaestra.evaluation.logs.columns import RECOGNISED
 from palaestra.evaluation.triage.select import by_system, check_budget, detect, pick, rate, run_of_system
 
 COLUMNS = (
@@ -65,10 +66,10 @@ class _Seen:
         self.files.append(frame if file is None else file)
         return found.rename({"episode_code": "_code"}).with_columns(_file=pl.lit(len(self.files) - 1))
 
-    def read(self, number: int, format: str | None, system: str | None, part: Part) -> Turns:
+    def read(self, number: int, format: str | None, names: Names, part: Part) -> Turns:
         """A file once more."""
         file = self.files[number]
-        frame = table_of(file, format, system, part)[0] if isinstance(file, Path) else file
+        frame = table_of(file, format, names, part)[0] if isinstance(file, Path) else file
         return by_system(Turns(frame))
 
 
@@ -77,13 +78,13 @@ def survey(
     budget: int,
     *,
     format: str | None = None,
-    system: str | None = None,
+    names: Names = RECOGNISED,
     random: float = 0.0,
     seed: int = 0,
 ) -> Survey:
     """`triage` of logs, in the memory of one file and of the episodes that are chosen.
 
-    read: reads the logs (`read_logs`) by part. format, system: those that it was given. The rest as in `triage`.
+    read: reads the logs (`read_logs`) by part. format, names: those that it was given. The rest as in `triage`.
 
     Raises:
         InputError: as `triage`, or nothing could be read.
@@ -100,19 +101,19 @@ def survey(
     each = of_all.unique(["_file", "_code", "type"]).group_by("type").agg(episodes=pl.len())
     kinds = of_all.group_by("type").agg(n=pl.len()).join(each, on="type")
     chosen = pick(rated, budget, random, seed).drop("types", "_trial", "_when", strict=False)
-    turns, code = _turns_of(seen, chosen, format, system, part)
+    turns, code = _turns_of(seen, chosen, format, names, part)
     chosen = chosen.drop("episode_code").join(code, on=["_file", "_code"], how="left", maintain_order="left")
     chosen = chosen.drop("_file", "_code")
     return Survey(chosen, turns, detect(turns), len(rated), kinds, logs)
 
 
 def _turns_of(
-    seen: _Seen, chosen: pl.DataFrame, format: str | None, system: str | None, part: Part
+    seen: _Seen, chosen: pl.DataFrame, format: str | None, names: Names, part: Part
 ) -> tuple[Turns, pl.DataFrame]:
     """The turns of the chosen episodes, numbered as groups; and the number of each."""
     parts: list[Turns] = []
     for (number,), wanted in chosen.sort("_file", "_code").group_by("_file", maintain_order=True):
-        turns = seen.read(int(number), format, system, part)
+        turns = seen.read(int(number), format, names, part)
         local = turns.frame.with_columns(_code=pl.Series(turns.codes("episode").ids), _file=pl.lit(number))
         mine = local.join(wanted.select("_code"), on="_code", how="semi", maintain_order="left")
         parts.append(Turns(mine))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from palaestra import Turns
-    from palaestra.evaluation.logs import Logs, Part, Problem
+    from palaestra.evaluation.logs import Logs, Names, Part, Problem
 
 _SHOWN = 20
 
@@ -30,6 +30,10 @@ Paths = Annotated[
 Format = Annotated[str | None, typer.Option(help="read the files as this format, whatever they look like")]
 System = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="column or field that names the system; several: COLUMN,COLUMN")
+]
+Task = Annotated[str | None, typer.Option(metavar="COLUMN", help="column that names the task; several: COLUMN,COLUMN")]
+Success = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="column that says success: pass/fail, yes/no, true/false or 1/0")
 ]
 
 
@@ -57,6 +61,8 @@ def evaluate(
         str, typer.Option(help="errors of env, endpoint, judge or reward: exclude them, or count them as failures")
     ] = "exclude",
     system: System = None,
+    task: Task = None,
+    success: Success = None,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -67,18 +73,19 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Success, score, pass@k and paired differences of any logs: two paths, two systems."""
-    own = not (agent or score or format or system or scale)
+    own = not (agent or score or format or system or task or success or scale)
     rows = _run_of_ours(paths, baseline, cluster, errors) if own else None
     measured: dict[str, Any] = {}
     if rows is None:
-        from palaestra.evaluation.logs import Part
+        from palaestra.evaluation.logs import Names, Part
 
+        names = Names(system, task, success)
         with naming(paths):
             asked = Asked(tuple(agent or ()), score, cluster, errors, ends(scale))
-            logs = read(paths, format, system, Part(asked.columns, asked.of))
+            logs = read(paths, format, names, Part(asked.columns, asked.of))
             rows, measured = _compare(logs, asked, baseline)
             if report is not None:
-                measured["turns"] = _to_show(paths, format, system, asked, logs)
+                measured["turns"] = _to_show(paths, format, names, asked, logs)
     if report is not None:
         from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
@@ -153,14 +160,15 @@ def _beyond(rows: list[dict[str, Any]], scores: pl.Series) -> None:
 
 def evaluation_page(paths: list[str], page: Path) -> Path:
     """Write the page of any logs."""
-    from palaestra.evaluation.logs import Part
+    from palaestra.evaluation.logs import Names, Part
     from palaestra.interface.report.evaluation import origin_of, write_evaluation
 
     asked = Asked()
-    logs = read(paths, None, None, Part(asked.columns, asked.of))
+    logs = read(paths, None, Names(), Part(asked.columns, asked.of))
     rows, measured = _compare(logs, asked)
     origin = origin_of(paths, measured.pop("unread"))
-    return write_evaluation(page, rows=rows, origin=origin, turns=_to_show(paths, None, None, asked, logs), **measured)
+    turns = _to_show(paths, None, Names(), asked, logs)
+    return write_evaluation(page, rows=rows, origin=origin, turns=turns, **measured)
 
 
 def _run_of_ours(
@@ -229,17 +237,17 @@ class Asked:
         return {name: count for name, count in found.items() if count}
 
 
-def _to_show(paths: list[str], format: str | None, system: str | None, asked: Asked, logs: Logs) -> Turns | None:
+def _to_show(paths: list[str], format: str | None, names: Names, asked: Asked, logs: Logs) -> Turns | None:
     """What a page shows beside numbers: all turns if they are few, else each episode's confidence if there is any."""
     from palaestra.evaluation.logs import Part, read_logs
     from palaestra.interface.report.evaluation import MOST_ROWS, confidences
 
     if asked.turns <= MOST_ROWS:
-        return read_logs(*paths, format=format, system=system).turns
+        return read_logs(*paths, format=format, **names._asdict()).turns
     if "confidence" not in logs.columns:
         return None
     kept = {"run", "iteration", "episode", "task", "success", "confidence", *([asked.cluster] if asked.cluster else [])}
-    return read_logs(*paths, format=format, system=system, part=Part(kept, confidences)).turns
+    return read_logs(*paths, format=format, **names._asdict(), part=Part(kept, confidences)).turns
 
 
 def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -263,8 +271,8 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
         others = [name for name in logs.columns if name.startswith("score.")]
         known = f": {', '.join(others[:6])}" if others else ""
         hint(
-            f"no trial says success, score or reward: nothing was measured; name a column of numbers with "
-            f"--score{known}"
+            "no trial says success, score or reward: nothing was measured; name a column of pass and fail with "
+            f"--success, or one of numbers with --score{known}; columns: {_few(list(logs.columns))}"
         )
     together = asked.not_clustered()
     for name, count in together.items():
@@ -282,11 +290,11 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
     return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 
 
-def read(paths: list[str], format: str | None, system: str | None = None, part: Part | None = None) -> Logs:
+def read(paths: list[str], format: str | None, names: Names, part: Part | None = None) -> Logs:
     """The logs of all paths; whatever was not read is named on stderr, alike things in one line."""
     from palaestra.evaluation.logs import read_logs
 
-    logs = read_logs(*paths, format=format, system=system, part=part)
+    logs = read_logs(*paths, format=format, **names._asdict(), part=part)
     alike: dict[tuple[str, str], list[Problem]] = {}
     for problem in logs.not_read():
         whole = not problem.where  # of whole files alike are those of a folder, else the lines of a file

@@ -72,6 +72,7 @@ def judge(
     as_json: Json = False,
 ) -> None:
     """Ask a model on a rubric about any logs; go on where a run was killed; exit 1 if a verdict is missing."""
+    from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage import by_system
     from palaestra.judges import Budget, Endpoint, Ensemble, Judged, Ledger, cases, read_rubric
     from palaestra.judges.scorers import build
@@ -82,7 +83,7 @@ def judge(
     made: Any = Ensemble([build(scorer)]) if scorer else None
     items = read_rubric(rubric) if rubric else []
     with naming(paths):
-        rows, reference = _pairs(cases(by_system(read(paths, format, system).turns), level), baseline)  # type: ignore[arg-type]
+        rows, reference = _pairs(cases(by_system(read(paths, format, Names(system)).turns), level), baseline)  # type: ignore[arg-type]
     asker: Endpoint | None = None
     if made is None:
         file = ledger or target.with_name(f"{target.stem}.calls.sqlite")

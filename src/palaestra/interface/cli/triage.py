@@ -10,7 +10,7 @@ import typer
 from rich.table import Column, Table
 
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
-from palaestra.interface.cli.evaluate import Format, Paths, System, read
+from palaestra.interface.cli.evaluate import Format, Paths, Success, System, Task, read
 
 _SHOWN = 20
 
@@ -28,16 +28,20 @@ def triage(
     seed: Annotated[int, typer.Option(help="of ties and of what is drawn blindly")] = 0,
     format: Format = None,
     system: System = None,
+    task: Task = None,
+    success: Success = None,
     as_json: Json = False,
 ) -> None:
     """Choose the episodes that are most worth reading, say why, and write a page to read them."""
+    from palaestra.evaluation.logs import Names
     from palaestra.evaluation.triage.select import because
     from palaestra.evaluation.triage.survey import survey
     from palaestra.interface.report.triage import write_triage
 
+    names = Names(system, task, success)
     with naming(paths):
         chosen, turns, detections, total, kinds, logs = survey(
-            partial(read, paths, format, system), budget, format=format, system=system, random=random, seed=seed
+            partial(read, paths, format, names), budget, format=format, names=names, random=random, seed=seed
         )
     not_read = [str(problem) for problem in logs.not_read()]
     page = write_triage(directory, turns, chosen, detections, not_read=not_read, of_all=(total, kinds))

@@ -1,0 +1,119 @@
+"""Tables whose columns have other names: which of them is the task, and which says success.
+
+A table with `question,model,correct` needs no option. `--task COLUMN`, `--success COLUMN` (in Python `task=`,
+`success=`) name others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from palaestra.errors import InputError, nearest
+from palaestra.evaluation.logs.chat import task_of
+from palaestra.evaluation.logs.systems import plain
+
+TASKS = (
+    "task_id", "task_name", "question_id", "instance_id", "problem_id", "example_id", "sample_id", "case", "case_id",
+    "question", "problem", "instance", "prompt", "input", "id",
+)  # fmt: skip
+"""What tables call the task, the likeliest first."""
+SUCCESS = ("correct", "is_correct", "passed", "pass", "resolved", "solved", "succeeded", "outcome", "result")
+"""What tables call success, the likeliest first."""
+TRUE = (
+    "true", "yes", "y", "t", "pass", "passed", "correct", "right", "success", "succeeded", "solved", "resolved", "1",
+)  # fmt: skip
+FALSE = (
+    "false", "no", "n", "f", "fail", "failed", "failure", "incorrect", "wrong", "unsolved", "unresolved", "error", "0",
+)  # fmt: skip
+LONG = 80
+"""Characters beyond which a text is no name of a task: its beginning and a digest are."""
+
+
+class Names(NamedTuple):
+    """Columns of a table that somebody named, several of them with commas between; None: to be recognised."""
+
+    system: str | None = None
+    task: str | None = None
+    success: str | None = None
+
+    @property
+    def parts(self) -> set[str]:
+        """Every column that is named."""
+        return {name.strip() for each in self if each for name in each.split(",")}
+
+
+RECOGNISED = Names()
+"""No column was named."""
+
+
+def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
+    """The table with `task` and `success`, from the columns that are named, or else that have a usual name.
+
+    Raises:
+        InputError: There is no such column, or its values are neither success nor failure.
+    """
+    if names.task is not None:
+        parts = [_column(frame, name.strip(), "--task", file) for name in names.task.split(",")]
+        joined = pl.DataFrame([part.alias(str(n)) for n, part in enumerate(parts)])
+        frame = frame.with_columns(task=_short(joined.select(pl.concat_str(pl.all(), separator="/")).to_series()))
+    elif "task" not in frame.columns and (found := _present(frame, TASKS)):
+        frame = frame.with_columns(task=_short(frame[found[0]].cast(pl.String)))
+    if names.success is not None:
+        said = _column(frame, names.success, "--success", file)
+        if (truth := as_truth(said)) is None:
+            odd = next(each for each in said.drop_nulls().unique(maintain_order=True) if _true(each) is None)
+            raise InputError(
+                f"{file}: --success {names.success}: {str(odd)[:40]!r} is neither success nor failure; it takes "
+                "true/false, yes/no, pass/fail, correct/wrong or 1/0. Numbers are named with --score"
+            )
+        return frame.with_columns(success=truth)
+    for name in ["success"] if "success" in frame.columns else _present(frame, SUCCESS):
+        if (truth := as_truth(frame[name])) is not None:
+            return frame.with_columns(success=truth)
+    return frame
+
+
+def as_truth(values: pl.Series) -> pl.Series | None:
+    """Success and failure as booleans; None if a value is neither.
+
+    >>> as_truth(pl.Series(["pass", "Fail", None])).to_list()
+    [True, False, None]
+    """
+    if values.dtype == pl.Boolean:
+        return values
+    if values.dtype.is_nested() or values.null_count() == len(values):
+        return None
+    kinds = {each: _true(each) for each in values.drop_nulls().unique()}
+    if None in kinds.values():
+        return None
+    return values.replace_strict(kinds, default=None, return_dtype=pl.Boolean)
+
+
+def _true(value: object) -> bool | None:
+    word = str(value).strip().casefold().removesuffix(".0")
+    return True if word in TRUE else False if word in FALSE else None
+
+
+def _present(frame: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    columns = {plain(name): name for name in reversed(frame.columns)}
+    found = [columns[name] for name in names if name in columns]
+    return [name for name in found if not frame[name].dtype.is_nested() and frame[name].null_count() < len(frame)]
+
+
+def _column(frame: pl.DataFrame, name: str, option: str, file: str) -> pl.Series:
+    columns = {each.casefold(): each for each in reversed(frame.columns)}
+    if name.casefold() not in columns:
+        known = ", ".join(frame.columns)
+        raise InputError(
+            f"{file}: {option} {name}: there is no such column{nearest(name, frame.columns)}; its columns are {known}"
+        )
+    return frame[columns[name.casefold()]].cast(pl.String)
+
+
+def _short(task: pl.Series) -> pl.Series:
+    if not (task.str.len_chars() > LONG).any():
+        return task
+    return task.map_elements(lambda text: text if len(text) <= LONG else task_of(text), return_dtype=pl.String)

@@ -1,0 +1,84 @@
+"""Tables with other names of the task, the system and success."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from palaestra.errors import InputError
+from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.logs.columns import as_truth
+from palaestra.evaluation.logs.tables import fits
+
+ROWS = [("What is 2+2?", "a", "yes"), ("What is 2+2?", "b", "no"), ("Capital?", "a", "No"), ("Capital?", "b", "YES")]
+WANTED = [(task, system, word.lower() == "yes") for task, system, word in ROWS]
+
+
+def write(path: Path, *names: str) -> Path:
+    """The rows under these names, as the suffix says."""
+    frame = pl.DataFrame(ROWS, schema=list(names), orient="row")
+    if path.suffix == ".csv":
+        frame.write_csv(path)
+    elif path.suffix == ".parquet":
+        frame.write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    return path
+
+
+def read(path: Path, **names: str) -> list[tuple[str, str, bool]]:
+    return read_logs(path, **names).turns.frame.select("task", "system", "success").rows()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "names", [("question", "model", "correct"), ("task_id", "system", "passed"), ("Problem ID", "Agent", "is_correct")]
+)
+def test_usual_names_need_no_option(tmp_path: Path, suffix: str, names: tuple[str, str, str]) -> None:
+    assert read(write(tmp_path / f"t.{suffix}", *names)) == WANTED
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_other_names_are_given(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"t.{suffix}", "ask", "bot", "grade")
+    assert read(path, task="ask", system="bot", success="grade") == WANTED
+    both = read(path, task="ask,bot", system="bot", success="grade")
+    assert both[0][0] == "What is 2+2?/a"
+
+
+def test_what_is_wrong_with_a_name_is_said_with_the_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "ask", "bot", "grade")
+    with pytest.raises(InputError, match="--task aks: there is no such column; did you mean 'ask'.*ask, bot, grade"):
+        read_logs(path, task="aks")
+    with pytest.raises(InputError, match="--success bot: 'a' is neither success nor failure; it takes true/false"):
+        read_logs(path, task="ask", success="bot")
+
+
+@pytest.mark.parametrize(
+    ("values", "truth"),
+    [
+        (["pass", "Fail", None], [True, False, None]), ([1, 0, 1], [True, False, True]), ([1.0, 0.0], [True, False]),
+        (["TRUE", " false "], [True, False]), (["1", "0"], [True, False]), ([True, None], [True, None]),
+        ([0.5, 1.0], None), (["pass", "maybe"], None), ([None, None], None), ([[1], [0]], None),
+    ],
+)  # fmt: skip
+def test_words_for_success(values: list[object], truth: list[bool | None] | None) -> None:
+    found = as_truth(pl.Series(values))
+    assert (found if found is None else found.to_list()) == truth
+
+
+def test_long_questions_are_named_by_their_beginning(tmp_path: Path) -> None:
+    pl.DataFrame({"question": ["why " * 50, "why " * 51], "correct": [1, 0]}).write_csv(tmp_path / "t.csv")
+    tasks = read_logs(tmp_path / "t.csv").turns["task"]
+    assert tasks.n_unique() == 2
+    assert tasks.str.len_chars().max() < 60  # type: ignore[operator]
+
+
+def test_a_column_of_ours_is_taken_as_it_is(tmp_path: Path) -> None:
+    pl.DataFrame({"task": ["t"], "question": ["q"], "success": [False], "correct": [1]}).write_csv(tmp_path / "t.csv")
+    assert read_logs(tmp_path / "t.csv").turns.frame.select("task", "success").rows() == [("t", False)]
+    assert not fits({"question": "q", "answer": "a"})
+    assert not fits({"id": 1, "result": {}})
