@@ -51,7 +51,7 @@ def test_other_names_are_given(tmp_path: Path, suffix: str) -> None:
 
 def test_what_is_wrong_with_a_name_is_said_with_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "ask", "bot", "grade")
-    with pytest.raises(InputError, match="--task aks: there is no such column; did you mean 'ask'.*ask, bot, grade"):
+    with pytest.raises(InputError, match=r"--task aks: there is no such column; did you mean 'ask'.*ask, bot, grade"):
         read_logs(path, task="aks")
     with pytest.raises(InputError, match="--success bot: 'a' is neither success nor failure; it takes true/false"):
         read_logs(path, task="ask", success="bot")

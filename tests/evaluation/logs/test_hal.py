@@ -84,6 +84,14 @@ LAYOUTS: dict[str, tuple[dict[str, Any], Any, float | None]] = {
 }  # fmt: skip
 
 
+def test_correct_is_success_where_nobody_lists_who_passed(tmp_path: Path) -> None:
+    _, raw, _ = LAYOUTS["replicatorbench"]
+    (tmp_path / "r_UPLOAD.json").write_text(json.dumps(upload("replicatorbench", {"n_tasks": 10}, raw)))
+    turns = read_logs(tmp_path / "r_UPLOAD.json").turns
+    assert (turns["success"].sum(), turns["success"].null_count()) == (4, 0)
+    assert set(turns["reward"]) == {1.0, 0.5}
+
+
 @pytest.mark.parametrize("benchmark", LAYOUTS)
 def test_four_of_ten(tmp_path: Path, benchmark: str) -> None:
     results, raw, score = LAYOUTS[benchmark]

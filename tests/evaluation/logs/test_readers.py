@@ -42,7 +42,7 @@ def test_a_reader_is_one_registration(tmp_path: Path, mine: None) -> None:
 
 def test_the_order_is_that_of_names_and_what_asks_for_little_comes_last(mine: None) -> None:
     names = [name for name, _ in in_order()]
-    assert names == [*sorted(names[:-3]), "csv", "chat", "rows"]
+    assert names == [*sorted(names[:-4]), "csv", "chat", "messages", "rows"]
     assert set(READERS) == set(names)
 
 

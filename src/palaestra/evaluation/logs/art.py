@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.evaluation.logs.chat import task_of
+from palaestra.evaluation.logs.columns import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import opening, turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader

@@ -1,17 +1,16 @@
 """Chat JSONL: a line per episode, `{"messages": [...]}` in OpenAI's style, with whatever else it says of itself.
 
 Understood beside `messages`: task (or task_id, id, question_id), system (or model, agent, policy, run_name), reward
-(or score), success, error, run, seed, cost, confidence, scores, limit. The task of a line without one is what its
-first user message says.
+(or score), success (or correct, passed, resolved …), error, run, seed, cost, confidence, scores, limit. The task of a
+line without one is what its first user message says.
 """
 
 from __future__ import annotations
 
-import hashlib
-from functools import lru_cache
 from typing import Any
 
 from palaestra.errors import InputError
+from palaestra.evaluation.logs.columns import SUCCESS, task_of, truth_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import opening, turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
@@ -33,6 +32,29 @@ def chat() -> LogReader:
 def fits(record: dict[str, Any]) -> bool:
     """A list of messages."""
     return isinstance(record.get("messages"), list)
+
+
+@READERS.register("messages")
+def messages() -> LogReader:
+    """One conversation as JSON lines, a message each: OpenAI's with a role, or AutoGen's with a source."""
+    return LogReader(read_messages, fits=is_message, order=9)
+
+
+def is_message(record: dict[str, Any]) -> bool:
+    """A message by itself."""
+    return "content" in record and ("role" in record or {"source", "type"} <= record.keys())
+
+
+def read_messages(found: Documents, rows: Rows) -> None:
+    """One episode of all lines."""
+    talk = []
+    for where, record in found:
+        if is_message(record):
+            talk.append(record)
+        else:
+            rows.problem(where, "a line that is no message")
+    if talk:
+        rows.episode("", turns_of(talk) or [{}], task=task_of(opening(talk)))
 
 
 def read(found: Documents, rows: Rows) -> None:
@@ -63,7 +85,7 @@ def read(found: Documents, rows: Rows) -> None:
             score=record.get("reward", record.get("score")),
             cost=record.get("cost"),
             scores=scores if isinstance(scores, dict) else None,
-            success=record.get("success"),
+            success=_success(record),
             error=record.get("error"),
             run=record.get("run"),
             seed=record.get("seed"),
@@ -71,8 +93,9 @@ def read(found: Documents, rows: Rows) -> None:
         )
 
 
-@lru_cache(4096)
-def task_of(prompt: str) -> str:
-    """A name for a task that is known by its prompt alone: its beginning and a digest."""
-    digest = hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:10]
-    return f"{' '.join(prompt.split())[:40]} #{digest}"
+def _success(record: dict[str, Any]) -> Any:
+    """What the line says of success, by the name that we or others give it."""
+    if record.get("success") is not None:
+        return record["success"]
+    words = (truth_of(record[name]) for name in SUCCESS if isinstance(record.get(name), str | bool | int))
+    return next((truth for truth in words if truth is not None), None)

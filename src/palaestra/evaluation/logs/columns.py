@@ -6,13 +6,14 @@ A table with `question,model,correct` needs no option. `--task COLUMN`, `--succe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import polars as pl
 
 from palaestra.errors import InputError, nearest
-from palaestra.evaluation.logs.chat import task_of
 from palaestra.evaluation.logs.systems import plain
 
 TASKS = (
@@ -64,7 +65,7 @@ def with_names(frame: pl.DataFrame, names: Names, file: str) -> pl.DataFrame:
     if names.success is not None:
         said = _column(frame, names.success, "--success", file)
         if (truth := as_truth(said)) is None:
-            odd = next(each for each in said.drop_nulls().unique(maintain_order=True) if _true(each) is None)
+            odd = next(each for each in said.drop_nulls().unique(maintain_order=True) if truth_of(each) is None)
             raise InputError(
                 f"{file}: --success {names.success}: {str(odd)[:40]!r} is neither success nor failure; it takes "
                 "true/false, yes/no, pass/fail, correct/wrong or 1/0. Numbers are named with --score"
@@ -86,13 +87,14 @@ def as_truth(values: pl.Series) -> pl.Series | None:
         return values
     if values.dtype.is_nested() or values.null_count() == len(values):
         return None
-    kinds = {each: _true(each) for each in values.drop_nulls().unique()}
+    kinds = {each: truth_of(each) for each in values.drop_nulls().unique()}
     if None in kinds.values():
         return None
     return values.replace_strict(kinds, default=None, return_dtype=pl.Boolean)
 
 
-def _true(value: object) -> bool | None:
+def truth_of(value: object) -> bool | None:
+    """Success or failure in a word or a number; None if it is neither."""
     word = str(value).strip().casefold().removesuffix(".0")
     return True if word in TRUE else False if word in FALSE else None
 
@@ -117,3 +119,10 @@ def _short(task: pl.Series) -> pl.Series:
     if not (task.str.len_chars() > LONG).any():
         return task
     return task.map_elements(lambda text: text if len(text) <= LONG else task_of(text), return_dtype=pl.String)
+
+
+@lru_cache(4096)
+def task_of(prompt: str) -> str:
+    """A name for a task that is known by its prompt alone: its beginning and a digest."""
+    digest = hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:10]
+    return f"{' '.join(prompt.split())[:40]} #{digest}"

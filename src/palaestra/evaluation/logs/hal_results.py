@@ -15,6 +15,8 @@ from palaestra.evaluation.logs.rows import mapping, text
 SCORES = ("reward", "score", "accuracy", "resolved", "success", "overall_score")
 SUCCEEDED = ("successful_tasks", "passed_tasks")
 FAILED = ("failed_tasks",)
+CORRECT = "correct"
+"""ReplicatorBench's word for success, beside a score of another kind."""
 
 
 @dataclass
@@ -93,8 +95,9 @@ def _per_task(raw: Mapping[str, Any], known: set[str], _: str) -> tuple[Results,
         trials = []
         for number, one in enumerate(said if several else [said]):
             variation = number if several else None
-            if isinstance(one, Mapping) and (named or one.keys() & {*SCORES, "error"}):
-                trials.append(HalTrial(score=_score(one), error=_error(one), variation=variation, said=one))
+            if isinstance(one, Mapping) and (named or one.keys() & {*SCORES, "error", CORRECT}):
+                right = one[CORRECT] if isinstance(one.get(CORRECT), bool) else None
+                trials.append(HalTrial(right, _score(one), error=_error(one), variation=variation, said=one))
             elif isinstance(one, str) and (named or by_task):
                 trials.append(HalTrial(success=False, error=f"run: {one}", variation=variation))
             elif several and isinstance(one, int | float) and (named or numbers):  # as the harness takes variations

@@ -65,6 +65,8 @@ def read(found: Documents, rows: Rows) -> None:
         by_document.setdefault(dump(record["doc_id"]), []).append((where, record))
     table = {document: _scores(views) for document, views in by_document.items()}
     primary = _primary(table.values())
+    if primary is not None and (others := _other_filters(primary, table.values())):
+        rows.problem("", f"several filters: the score is {primary}; --score {others[0]!r} compares by another one")
     measured = list(dict.fromkeys(name for scores in table.values() for name in scores))
     if primary is None and measured:
         known = ", ".join(f"score.{name}" for name in measured[:4])
@@ -124,6 +126,13 @@ def _primary(table: Iterable[dict[str, Any]]) -> str | None:
         if known and not _UNIT.search(name.partition(",")[0]) and all(0 <= value <= 1 for value in known):
             return name
     return None
+
+
+def _other_filters(primary: str, table: Iterable[dict[str, Any]]) -> list[str]:
+    """The same metric under other filters."""
+    metric = primary.partition(",")[0]
+    return [name for name in dict.fromkeys(name for scores in table for name in scores)
+            if name != primary and name.partition(",")[0] == metric]  # fmt: skip
 
 
 def _metrics(view: dict[str, Any]) -> list[str]:

@@ -1,15 +1,20 @@
-"""Chat messages, as OpenAI, Anthropic and LangChain write them, into turns: a row per message of the assistant."""
+"""Chat messages, as OpenAI, Anthropic, LangChain and AutoGen write them, into turns: a row per message of an agent.
+
+Where several agents speak, each observes what the others and the tools said since its own last turn, with their names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from palaestra.evaluation.logs.rows import dump, mapping, rest, text
 from palaestra.evaluation.logs.usage import tokens
 
 _ROLES = {"ai": "assistant", "human": "user"}
 _KNOWN = {"role", "content", "name", "tool_calls", "usage", "type", "data", "function_call"}
+_NOT_SAID = ("ThoughtEvent", "ModelClientStreamingChunkEvent", "UserInputRequestedEvent", "MemoryQueryEvent")
+"""AutoGen's events that nobody hears."""
 
 
 def content_text(content: Any) -> str | None:
@@ -54,24 +59,30 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
     A message that calls several tools has one row per call with the same `turn`; tokens stand on the first.
     """
     rows: list[dict[str, Any]] = []
-    heard: list[str] = []
+    said: list[tuple[str | Literal[False] | None, str]] = []  # by whom, False for users and tools, and what
+    read: dict[str | None, int] = {}  # by agent, how much of it was said before its last turn ended
     turn = -1
-    for message in messages:
+    for message in map(of_autogen, messages):
+        if message is None:
+            continue
         if not isinstance(message, Mapping):
-            heard.append(text(message))
+            said.append((False, text(message)))
             continue
         inner = mapping(message.get("data")) or message
         role = message.get("role") or message.get("type")
         role = _ROLES.get(role, role) if isinstance(role, str) else role
         words = content_text(inner.get("content"))
         if role != "assistant":
-            heard.append(words or "")
+            said.append((False, words or ""))
             continue
         turn += 1
+        name = agent or message.get("name") or inner.get("name")
+        new = [(who, words) for who, words in said[read.get(name, 0) :] if who != name]
+        heard = [words if who is False else f"{who or 'assistant'}: {words}" for who, words in new]
         usage = inner.get("usage") or inner.get("usage_metadata")
         own = {
             "turn": turn,
-            "agent": agent or message.get("name"),
+            "agent": name,
             "policy": policy,
             "observation": "\n".join(heard) if heard else None,
             "action": words,
@@ -81,15 +92,39 @@ def turns_of(messages: Sequence[Any], *, agent: str | None = None, policy: Any =
         calls = tool_calls(inner) if len(inner) > 2 or not isinstance(inner.get("content"), str) else []
         rows.append(own | (calls[0] if calls else {}))
         rows += [{"turn": turn, "agent": own["agent"], "policy": policy, **call} for call in calls[1:]]
-        heard = []
+        if words:
+            said.append((name, words))
+        read[name] = len(said)
+    last = max(read.values(), default=0)
+    heard = [words for _, words in said[last:]]
     if rows and heard:
         rows.append({"turn": turn + 1, "agent": rows[-1]["agent"], "policy": policy, "observation": "\n".join(heard)})
     return rows
 
 
+def of_autogen(message: Any) -> Any:
+    """A message of AutoGen (a `source`, no role) as a chat message; any other as it is; None for what nobody hears."""
+    if not isinstance(message, Mapping) or "source" not in message or "role" in message:
+        return message
+    if message.get("type") in _NOT_SAID:
+        return None
+    content, source = message.get("content"), text(message["source"])
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    usage = {"usage": message["models_usage"]} if message.get("models_usage") else {}
+    if parts and all("call_id" in part for part in parts):
+        return {"role": "tool", "content": "\n".join(text(part.get("content")) for part in parts)}
+    if parts and all({"name", "arguments"} <= part.keys() for part in parts):
+        return {"role": "assistant", "name": source, "content": None, "tool_calls": parts, **usage}
+    role = "user" if source == "user" else "assistant"
+    return {"role": role, "name": source, "content": content, **usage}
+
+
 def opening(messages: Sequence[Any]) -> str:
     """What the first user message says: episodes that open alike are of one task."""
-    for message in messages:
-        if isinstance(message, Mapping) and message.get("role") in ("user", "human"):
-            return content_text(message.get("content")) or ""
+    for message in map(of_autogen, messages):
+        if not isinstance(message, Mapping):
+            continue
+        inner = mapping(message.get("data")) or message
+        if (message.get("role") or message.get("type")) in ("user", "human"):
+            return content_text(inner.get("content")) or ""
     return dump(messages[:1])

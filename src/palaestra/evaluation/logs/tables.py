@@ -19,8 +19,7 @@ import polars as pl
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.evaluation.logs.art import is_art, read_art
-from palaestra.evaluation.logs.chat import task_of
-from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, with_names
+from palaestra.evaluation.logs.columns import SUCCESS, TASKS, Names, task_of, with_names
 from palaestra.evaluation.logs.files import Documents, content
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader

@@ -15,7 +15,7 @@ from typing import Any
 
 from palaestra.algebra.files import read_object
 from palaestra.errors import StorageError
-from palaestra.evaluation.logs.chat import task_of
+from palaestra.evaluation.logs.columns import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from palaestra.evaluation.logs.chat import task_of
+from palaestra.evaluation.logs.columns import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, rest, text

@@ -158,6 +158,19 @@ def _beyond(rows: list[dict[str, Any]], scores: pl.Series) -> None:
         )
 
 
+def _unscored(table: pl.DataFrame) -> None:
+    """Say where success and score are means over different trials."""
+    import polars as pl
+
+    lacking = table.filter(pl.col("success").is_not_null() & pl.col("score").is_null())
+    if table["score"].null_count() < len(table) and len(lacking):
+        failed = lacking.filter(~pl.col("success"))
+        hint(
+            f"{len(lacking)} of {len(table)} trials have no score, {len(failed)} of them failed (an error): they count "
+            "in success and not in the mean score"
+        )
+
+
 def evaluation_page(paths: list[str], page: Path) -> Path:
     """Write the page of any logs."""
     from palaestra.evaluation.logs import Names, Part
@@ -287,6 +300,7 @@ def _compare(logs: Logs, asked: Asked, baseline: str | None = None) -> tuple[lis
         about = {"verdict": verdict(row), "not_read": not_read, "not_clustered": together}
         rows.append(row.to_dict() | about | changed)
     _beyond(rows, table["score"])
+    _unscored(table)
     return rows, {"trials": table, "unread": logs.not_read(), "cluster": cluster}
 
 
