@@ -45,6 +45,14 @@ def split(turns: Turns, folder: Path, by: tuple[str, ...] = ("iteration", "group
     return Turns.load(folder)
 
 
+def split_rows(turns: Turns, folder: Path, files: int) -> Turns:
+    """Files of equally many rows, whatever they cut."""
+    size = -(-len(turns) // files)
+    for number in range(files):
+        Turns(turns.frame.slice(number * size, size)).save(folder / f"{number:03}.parquet")
+    return Turns.load(folder)
+
+
 def column(value: Value) -> pl.Series:
     if isinstance(value, Ragged):
         return Ragged(value.values.astype(float), value.lengths).to_series("x")
@@ -59,15 +67,16 @@ def everything() -> Turns:
     return turns
 
 
-@pytest.mark.parametrize("mode", ["file by file", "iterations together", "in passes"])
+@pytest.mark.parametrize("mode", ["file by file", "cut by rows", "iterations together", "in passes"])
 def test_every_registered_signal_is_bit_equal_to_that_of_the_table_in_memory(
     mode: str, everything: Turns, tmp_path: Path
 ) -> None:
-    turns = split(everything, tmp_path / "in")
-    chosen = {name: s for name, s in SIGNALS.items() if (s.partition() == BATCH) == (mode != "file by file")}
+    turns = split_rows(everything, tmp_path / "in", 8) if mode == "cut by rows" else split(everything, tmp_path / "in")
+    wide_ones = mode not in ("file by file", "cut by rows")
+    chosen = {name: s for name, s in SIGNALS.items() if (s.partition() == BATCH) == wide_ones}
     if mode == "in passes":
         chosen = {name: s for name, s in chosen.items() if all(map(collectable, wide(s)))}
-    assert len(chosen) > (150 if mode == "file by file" else 10)
+    assert len(chosen) > (10 if wide_ones else 150)
     done = apply(chosen, tmp_path / "in", tmp_path / "out", together=0 if mode == "in passes" else 1000)
     assert (done.files, done.turns, done.found) == (8, len(turns), 0)
     assert (done.passes > 1) == (mode == "in passes")
@@ -145,17 +154,52 @@ def test_two_processes_give_the_same_files(tmp_path: Path) -> None:
 # -- what is cut ------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_in_two_files_is_found_and_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [2, 5, 17, 30])
+def test_shards_cut_by_rows_give_what_the_table_gives(files: int, tmp_path: Path) -> None:
+    """A group goes on over several files, and the columns of a second signal are made from those of a first."""
+    turns = split_rows(played(0, 1), tmp_path / "in", files)
+    columns = {"x": "grpo()", "y": "gigpo(gamma=0.95) + x - mean(x, over=episode)"}
+    done = apply(columns, tmp_path / "in", tmp_path / "out", workers=2 if files == 5 else 1)
+    assert (done.files, done.turns) == (files, len(turns))
+    expected = turns.with_column(x=grpo()).with_column(y=parse(columns["y"], columns=["x"]))
+    assert Turns.load(tmp_path / "out").frame.equals(expected.frame, null_equal=True)
+
+
+def test_rows_of_a_group_may_be_scattered(tmp_path: Path) -> None:
+    turns = played(0)
+    for number in range(3):
+        Turns(turns.frame[number::3]).save(tmp_path / f"in/{number}.parquet")
+    together = Turns.load(tmp_path / "in")
+    apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+    assert Turns.load(tmp_path / "out")["x"].equals(column(grpo().evaluate(together)), null_equal=True)
+
+
+def test_a_changed_neighbour_is_a_changed_file_where_they_share_a_group(tmp_path: Path) -> None:
+    split_rows(played(0, 1), tmp_path / "in", 4)
+    assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out").found == 0
+    assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out").found == 4
+    last = tmp_path / "in/003.parquet"
+    Turns.load(last).with_column(reward=2 * col("reward")).save(last)
+    done = apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+    assert done.found == 1, "three files share the last group"
+    expected = column(grpo().evaluate(Turns.load(tmp_path / "in")))
+    assert Turns.load(tmp_path / "out")["x"].equals(expected, null_equal=True)
+
+
+@pytest.mark.parametrize("signal", ["grpo()", "grpo() + whiten(turn)"])
+def test_more_cut_groups_than_fit_are_named_with_the_cure(signal: str, tmp_path: Path) -> None:
+    """The second signal is collected in passes."""
     turns = played(0, 1).frame
     cut = (turns["iteration"] == 1) & (turns["group"] == 2)
     rows = pl.int_range(len(turns), eager=True)
     late = cut & (rows > rows.filter(cut)[2])
     Turns(turns.filter(~late)).save(tmp_path / "in/a.parquet")
     Turns(turns.filter(late)).save(tmp_path / "in/b.parquet")
-    with pytest.raises(InputError, match=r"iteration 1, group 2 lies in .*a.parquet and in .*b.parquet \(1 such"):
-        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+    wanted = r"iteration 1, group 2 lies in .*a.parquet and in .*b.parquet \(1 such\).*together=1 .*raise it.*sort the"
+    with pytest.raises(InputError, match=wanted):
+        apply({"x": signal}, tmp_path / "in", tmp_path / "out", together=1)
     assert not (tmp_path / "out").exists()
-    apply({"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out")
+    apply({"x": 2 * col("reward")}, tmp_path / "in", tmp_path / "out", together=1)
 
 
 @pytest.mark.parametrize("kind", ["interleaved", "null", "no scope"])
@@ -167,18 +211,19 @@ def test_only_groups_that_are_cut_are_named(kind: str, tmp_path: Path) -> None:
     frame = frame.with_columns(group=pl.col("group").replace(3, None)) if kind == "null" else frame
     Turns(frame[::2]).save(tmp_path / "in/a.parquet")
     Turns(frame[1::2]).save(tmp_path / "in/b.parquet")
-    assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out").files == 2
+    assert apply({"x": grpo()}, tmp_path / "in", tmp_path / "out", together=0).files == 2
     last = frame[-1:]
     Turns(pl.concat([frame[::2], last])).save(tmp_path / "in/a.parquet")
     with pytest.raises(InputError, match=rf"group {last['group'][0]} lies in"):
-        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out", together=0)
+    apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
 
 
 def test_a_group_without_a_number_that_starts_two_files_is_cut(tmp_path: Path) -> None:
     for name in "ab":
         Turns({"group": [None], "episode": [0], "reward": [1.0]}).save(tmp_path / f"in/{name}.parquet")
     with pytest.raises(InputError, match="group None lies in"):
-        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out")
+        apply({"x": grpo()}, tmp_path / "in", tmp_path / "out", together=0)
 
 
 def test_what_cannot_be_collected_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
-"""Which files of a folder are a batch: what no statistic of a signal may be cut by, found in the files themselves."""
+"""Groups the files of a folder into batches so that no statistic of a signal is cut.
+
+Shards that were cut by rows share a group at their ends. Such a file is read with the rows of its groups that lie in
+other files (`Borrowed`), so memory holds a file and its cut groups and never the folder.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -14,25 +18,53 @@ from palaestra.algebra.tree import Signal, walk
 from palaestra.errors import DamagedFileError, InputError
 
 
-def batches(
-    files: list[Path], rows: list[int], names: list[str], signals: list[Signal], together: int
-) -> tuple[list[list[Path]], bool]:
-    """Files that are read together, and whether statistics are collected in passes instead.
+class Borrowed(NamedTuple):
+    """Rows of another file that statistics of a file need.
+
+    keys: of the cut groups. first: they stand before its own.
+    """
+
+    file: Path
+    keys: pl.DataFrame
+    first: bool
+
+
+class Batches(NamedTuple):
+    """How a folder is read.
+
+    Attributes:
+        parts: files that are read together.
+        in_passes: whether statistics are collected in passes over the files instead.
+        borrowed: by file, what it needs of other files, in their order.
+    """
+
+    parts: list[list[Path]]
+    in_passes: bool
+    borrowed: dict[Path, list[Borrowed]]
+
+
+def batches(files: list[Path], rows: list[int], names: list[str], signals: list[Signal], together: int) -> Batches:
+    """How the files are read.
 
     Raises:
-        InputError: a group lies in two files, or a node ranges over more than `together` turns and needs them at once.
+        InputError: cut groups have more than `together` turns, or are collected in passes; or a node ranges over more
+            than `together` turns and needs them at once.
     """
     nodes = [node for signal in signals for node in walk(signal)]
-    if any(ranges_over(node) == GROUP or node.options.get("unit") == "episode" for node in nodes):
-        _check_cuts(files, names)
-    if partition(*signals) != BATCH or len(files) == 1:
-        return [[file] for file in files], False
+    grouped = any(ranges_over(node) == GROUP or node.options.get("unit") == "episode" for node in nodes)
+    wide_keys = partition(*signals) == BATCH
+    cut = _cuts(files, names) if grouped and len(files) > 1 else None
+    if not wide_keys or len(files) == 1:
+        borrowed = {} if cut is None else _borrowed(files, cut, together)
+        return Batches([[file] for file in files], False, borrowed)
     joined = _joined(files, names)
     size = dict(zip(files, rows, strict=True))
     large = max((batch for batch in joined if len(batch) > 1), key=lambda b: sum(size[f] for f in b), default=[])
     count = sum(size[file] for file in large)
-    if count <= together:
-        return joined, False
+    if count <= together:  # files that share a group share its iteration
+        return Batches(joined, False, {})
+    if cut is not None:
+        raise InputError(_cut_text(files, cut, together))
     for node in (node for signal in signals for node in wide(signal)):
         if not collectable(node):
             raise InputError(
@@ -40,19 +72,15 @@ def batches(
                 f"be collected in passes; read them together (together={count}) if they fit into memory, or use a key "
                 "with the group"
             )
-    return [[file] for file in files], True
+    return Batches([[file] for file in files], True, {})
 
 
-def _check_cuts(files: list[Path], names: list[str]) -> None:
-    """No group in two files.
-
-    Raises:
-        InputError: names the group and both files.
-    """
+def _cuts(files: list[Path], names: list[str]) -> pl.DataFrame | None:
+    """Groups that lie in several files: their keys, `file` (its number) and `count` (rows there); None without any."""
     scope = [name for name in BATCH if name in names]
     unit = next((name for name in ("group", "episode") if name in names), None)
-    if unit is None or len(files) == 1:
-        return
+    if unit is None:
+        return None
     low, high, null = (pl.col(unit).min().alias("low"), pl.col(unit).max().alias("high"), pl.col(unit).null_count())
     found = []
     for number, file in enumerate(files):
@@ -61,9 +89,13 @@ def _check_cuts(files: list[Path], names: list[str]) -> None:
         spans = part.group_by(scope).agg(columns) if scope else part.select(columns)
         found.append(spans.with_columns(file=number))
     everywhere = pl.concat(found, how="vertical_relaxed")
-    for of_scope in everywhere.partition_by(scope) if scope else [everywhere]:
-        for cluster in _overlapping(of_scope):
-            _name_a_cut(files, scope, unit, cluster)
+    cut = [
+        twice
+        for of_scope in (everywhere.partition_by(scope) if scope else [everywhere])
+        for cluster in _overlapping(of_scope)
+        if (twice := _shared_groups(files, scope, unit, cluster)).height
+    ]
+    return pl.concat(cut, how="vertical_relaxed") if cut else None
 
 
 def _distinct_scopes(file: Path, scope: list[str], more: list[str]) -> pl.DataFrame:
@@ -88,27 +120,45 @@ def _overlapping(spans: pl.DataFrame) -> Iterator[pl.DataFrame]:
             yield cluster
 
 
-def _name_a_cut(files: list[Path], scope: list[str], unit: str, cluster: pl.DataFrame) -> None:
+def _shared_groups(files: list[Path], scope: list[str], unit: str, cluster: pl.DataFrame) -> pl.DataFrame:
     keys, here = [*scope, unit], cluster.select(scope).head(1)
     parts = []
     for number in cluster["file"]:
-        part = _distinct_scopes(files[number], scope, [unit]).unique()
+        part = pl.read_parquet(files[number], columns=keys, hive_partitioning=False, glob=False)
         part = part.join(here, on=scope, how="semi", nulls_equal=True) if scope else part
-        parts.append(part.with_columns(file=number))
-    twice = (
-        pl.concat(parts, how="vertical_relaxed")
-        .group_by(keys)
-        .agg(pl.col("file"))
-        .filter(pl.col("file").list.len() > 1)
+        parts.append(part.group_by(keys).agg(count=pl.len()).with_columns(file=pl.lit(number, pl.Int64)))
+    every = pl.concat(parts, how="vertical_relaxed")
+    return every.filter(pl.len().over(keys) > 1)
+
+
+def _borrowed(files: list[Path], cut: pl.DataFrame, together: int) -> dict[Path, list[Borrowed]]:
+    """What each file needs of the others.
+
+    Raises:
+        InputError: that is more than `together` turns for a file.
+    """
+    keys = [name for name in cut.columns if name not in ("file", "count")]
+    pairs = cut.join(cut, on=keys, nulls_equal=True, suffix="_other").filter(pl.col("file") != pl.col("file_other"))
+    if int(pairs.group_by("file").agg(pl.col("count_other").sum())["count_other"].max()) > together:  # type: ignore[arg-type]
+        raise InputError(_cut_text(files, cut, together))
+    found: dict[Path, list[Borrowed]] = {}
+    for (number, other), rows in pairs.sort("file", "file_other").group_by("file", "file_other", maintain_order=True):
+        mine = found.setdefault(files[number], [])  # type: ignore[call-overload]
+        mine.append(Borrowed(files[other], rows.select(keys), other < number))  # type: ignore[call-overload,operator]
+    return found
+
+
+def _cut_text(files: list[Path], cut: pl.DataFrame, together: int) -> str:
+    """Names a group that is cut, two of its files and the cure."""
+    keys = [name for name in cut.columns if name not in ("file", "count")]
+    first = cut.sort(*keys, "file").head(2)
+    where = ", ".join(f"{name} {first[name][0]}" for name in keys)
+    one, other = first["file"]
+    return (
+        f"{where} lies in {files[one]} and in {files[other]} ({cut.select(keys).n_unique()} such), and the statistics "
+        f"need more than together={together:,} turns of other files at once: raise it if they fit into memory, or sort "
+        f"the folder by {', '.join(keys)}, so that a {keys[-1]} lies in one file or two neighbours"
     )
-    if twice.height:
-        first = twice.sort(keys).row(0, named=True)
-        where = ", ".join(f"{name} {first[name]}" for name in keys)
-        one, other = sorted(first["file"])[:2]
-        raise InputError(
-            f"{where} lies in {files[one]} and in {files[other]} ({twice.height} such in these files): statistics of a "
-            f"{unit} need all of its rows, so write each {unit} into one file"
-        )
 
 
 def _joined(files: list[Path], names: list[str]) -> list[list[Path]]:

@@ -1,8 +1,9 @@
 """Signals over a folder of Parquet files, file by file: tables that no memory holds.
 
 A file is a batch, or several files that share an iteration are, if a key of the signal ranges over one (`partition`);
-rows never cross a batch. What is written is recognised by the content of what it was made from, so a run that was
-killed goes on where it was, and a changed file is done again.
+rows never cross a batch. Where shards were cut by rows, a file is read with the rest of its groups. What is written is
+recognised by the content of what it was made from, so a run that was killed goes on where it was, and a changed file is
+done again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from palaestra.algebra.collect import Collected
-from palaestra.algebra.file_batches import batches
+from palaestra.algebra.file_batches import Borrowed, batches
 from palaestra.algebra.files import whole
 from palaestra.algebra.kernels import KERNELS
 from palaestra.algebra.malloc import keep
@@ -82,7 +83,7 @@ def apply(
         progress: a bar on stderr, or your own report.
 
     Raises:
-        InputError: a group lies in two files, a node needs more than fits, or `out` holds other tables.
+        InputError: a node needs more than fits, or `out` holds other tables.
         DamagedFileError, SchemaError: a file cannot be read; names it.
         StorageError: one cannot be written; what was finished stays.
     """
@@ -95,11 +96,11 @@ def apply(
     signals = _signals(columns, names)
     _check_columns(files, schemas, signals)
     rows = [schema.rows for schema in schemas]
-    parts, in_passes = batches(files, rows, schemas[0].names, [*signals.values()], together)
+    parts, in_passes, borrowed = batches(files, rows, schemas[0].names, [*signals.values()], together)
     cut = len(parts) > 1 and (in_passes or partition(*signals.values()) != BATCH)
     collected = {name: Collected(signal) if cut else None for name, signal in signals.items()}
     reads = {*KEYS, *names[:1], *(name for signal in signals.values() for name in signal.needs())}
-    plan = _Plan(source, out, dict(columns), names, reads, slim, tuple(modules), collected)
+    plan = _Plan(source, out, dict(columns), names, reads, slim, tuple(modules), collected, borrowed)
     done, found = 0, 0
     with reporting(progress, "apply") as report:
         if in_passes:
@@ -184,6 +185,7 @@ class _Plan:
     slim: bool
     modules: tuple[str, ...]
     collected: dict[str, Collected | None]
+    borrowed: dict[Path, list[Borrowed]] = field(default_factory=dict)
     context: str = ""
     marks: dict[Path, str] = field(default_factory=dict)
 
@@ -200,7 +202,7 @@ class _Plan:
         text = json.dumps([version("palaestra"), signals, self.slim, self.context, contents])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def finished(self, file: Path, batch: Iterable[Path] | None = None) -> bool:
+    def finished(self, file: Path, batch: Sequence[Path] | None = None) -> bool:
         """Whether the result is there already."""
         target = self.target(file)
         if not target.exists():
@@ -209,10 +211,24 @@ class _Plan:
             marks = pq.read_metadata(target).metadata or {}
         except (pa.ArrowException, OSError):
             return False
-        return bool(marks.get(_MARK.encode(), b"").decode() == self.mark([file] if batch is None else batch))
+        return bool(
+            marks.get(_MARK.encode(), b"").decode() == self.mark(self.made_from([file] if batch is None else batch))
+        )
 
     def read(self, file: Path) -> Turns:
         return Turns.load(file, self.reads)
+
+    def of_groups(self, part: Borrowed) -> Turns:
+        """The rows of these groups in another file."""
+        with _readable(part.file):
+            rows = pl.scan_parquet(part.file, hive_partitioning=False, glob=False)
+            names = [name for name in pq.read_schema(part.file).names if name in self.reads]
+            same = rows.select(names).join(part.keys.lazy(), on=part.keys.columns, how="semi", nulls_equal=True)
+            return Turns(same.collect())
+
+    def made_from(self, batch: Sequence[Path]) -> list[Path]:
+        """The files of a batch, and those of which it needs rows."""
+        return [*batch, *(each.file for file in batch for each in self.borrowed.get(file, ()))]
 
     def add(self, part: Turns, signals: Mapping[str, Signal]) -> Turns:
         """The part with the columns of these signals."""
@@ -305,11 +321,14 @@ def _do(batch: list[Path]) -> tuple[int, int]:
     with _in_file(*batch):
         parts = [plan.read(file) for file in batch]
         sizes = [len(part) for part in parts]
+        needed = plan.borrowed.get(batch[0], []) if len(batch) == 1 else []
+        before, after = ([plan.of_groups(each) for each in needed if each.first is first] for first in (True, False))
+        parts = [*before, *parts, *after]
         table = parts[0] if len(parts) == 1 else Turns.concat(parts)
         del parts
         new = plan.add(table, plan.signals()).frame.select([*plan.columns])
         del table
-        mark, start = plan.mark(batch), 0
+        mark, start = plan.mark(plan.made_from(batch)), sum(map(len, before))
         for file, size in zip(batch, sizes, strict=True):
             _write(file, plan.target(file), new.slice(start, size), mark, plan.slim)
             start += size
