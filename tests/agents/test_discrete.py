@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
 from palaestra.agents import MLPPolicy, Request, TabularPolicy
+from palaestra.agents.qtable import QTablePolicy
 from palaestra.envs.protocol import Observation
-from palaestra.errors import InputError, PolicyError
+from palaestra.errors import InputError
 from palaestra.testing.policy import check_policy
 
 CHOICES = ("a", "b", "c")
@@ -124,10 +127,31 @@ def test_a_table_starts_uniform_and_states_take_rows_in_the_order_in_which_they_
     policy.score(rows_of([SEEN[0], SEEN[2], SEEN[0]], [1, 1, 2]))
     assert list(policy._places) == [SEEN[0].key(), SEEN[2].key()]
     policy.score(rows_of(SEEN[3:4], [0]))
-    with pytest.raises(PolicyError, match=r"full: 4 states met, capacity=3: raise it"):
-        policy.choice_probabilities(SEEN[4:5])
-    with pytest.raises(PolicyError, match=r"full: 4 states met, capacity=3: raise it"):
-        policy.score(rows_of(SEEN[4:5], [0]))
+
+
+@pytest.mark.parametrize("kind", [TabularPolicy, QTablePolicy])
+def test_a_full_table_grows(kind: type[TabularPolicy], tmp_path: Path) -> None:
+    """What was learned stays, a smaller table loads a larger one, and acting in a new state grows nothing."""
+    policy = kind(3, capacity=2)
+    policy.meet(rows_of(SEEN[:2], [0, 1]))
+    with torch.no_grad():
+        policy.module.get_parameter("logits")[:2] = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    before = policy.choice_probabilities(SEEN[:2])[0]
+    policy.choice_probabilities(SEEN)
+    assert policy.capacity == 2
+    policy.meet(rows_of(SEEN[:5], [0] * 5))
+    assert (policy.capacity, policy.module.get_parameter("logits").shape) == (5, (5, 3))
+    np.testing.assert_array_equal(policy.choice_probabilities(SEEN[:2])[0], before)
+    policy.save(tmp_path)
+    np.testing.assert_array_equal(
+        kind.load(tmp_path).choice_probabilities(SEEN)[0], policy.choice_probabilities(SEEN)[0]
+    )
+    fresh = kind(3, capacity=2)
+    fresh.load_state_dict(policy.state_dict())
+    assert list(fresh._places) == list(policy._places)
+    smaller = kind(3, capacity=9)
+    smaller.load_state_dict(policy.state_dict())
+    assert smaller.capacity == 5
 
 
 def test_who_only_acts_changes_no_table() -> None:

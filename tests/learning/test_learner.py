@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from palaestra.agents import Team
+from palaestra.agents import TabularPolicy, Team
 from palaestra.agents.policy import Scored
 from palaestra.algebra.turns import Turns
+from palaestra.credit import grpo
+from palaestra.envs.worlds.corridor import MOVES, Corridor
 from palaestra.errors import InputError, LearnerError, MissingColumnError, RewardError
 from palaestra.learning import PolicyGradient
 from palaestra.learning.learning_rates import decay
+from palaestra.play.rollout import rollout
 
 POSITIONS, VOCABULARY = 4, 3
 
@@ -424,3 +428,28 @@ def test_missing_advantage_is_named(policy: ToyPolicy) -> None:
 def test_wrong_options_are_named(policy: ToyPolicy, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         PolicyGradient(toy_team(policy), **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"epochs": 2, "minibatch": 16}], ids=["one step", "several steps"])
+def test_a_table_that_grows_learns_as_one_that_was_large_enough(options: dict[str, Any], tmp_path: Path) -> None:
+    """Adam's moments grow with it, and a run that goes on from a checkpoint of the small table is the same run."""
+
+    def run(capacity: int, *, stop: bool = False) -> dict[str, Any]:
+        team = Team(walker=TabularPolicy(len(MOVES), name="table", capacity=capacity))
+        learner = PolicyGradient(team, "surrogate()", lr=0.1, **options)
+        for iteration in range(4):
+            turns = rollout(Corridor, team, groups=4, group_size=4, seed=0, iteration=iteration)
+            learner.update(turns.with_column(advantage=grpo()), rng=np.random.default_rng(iteration))
+            if stop and iteration == 1:
+                learner.save(tmp_path / f"{capacity}")
+                team = Team(walker=TabularPolicy(len(MOVES), name="table", capacity=2))
+                learner = PolicyGradient(team, "surrogate()", lr=0.1, **options)
+                learner.load(tmp_path / f"{capacity}")
+        state = team.for_agent("walker").state_dict()
+        return {"states": state["states"], "logits": state["logits"][: len(state["states"])]}
+
+    large, small, resumed = run(64), run(2), run(2, stop=True)
+    assert len(large["states"]) > 4
+    for name, value in large.items():
+        torch.testing.assert_close(small[name], value, rtol=0, atol=1e-5)
+        torch.testing.assert_close(resumed[name], small[name], rtol=0, atol=0)

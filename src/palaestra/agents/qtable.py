@@ -55,10 +55,10 @@ class QTablePolicy(TabularPolicy):
         return max(self.least, float(np.exp(-self.decay * int(self.module.get_buffer("updates")))))
 
     def places(self, keys: Sequence[int]) -> np.ndarray:
-        """Rows of states by their keys, int64[states]; a new state gets one. Raises PolicyError when full."""
+        """Rows of states by their keys, int64[states]; a new state gets one."""
         met = len(self._places)
         found = np.array([self._places.setdefault(key, len(self._places)) for key in keys], np.int64)
-        self._check(len(self._places))
+        self._make_room(len(self._places))
         self._table[met : len(self._places)] = 0.0
         return found
 

@@ -10,7 +10,6 @@ import torch
 
 from palaestra.agents.discrete import DiscretePolicy
 from palaestra.envs.protocol import Observation
-from palaestra.errors import PolicyError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,9 +18,11 @@ if TYPE_CHECKING:
 class TabularPolicy(DiscretePolicy):
     """Softmax logits per `Observation.key()`, uniform until learned; agents that share it share a state's row.
 
-    actions: how many ids. capacity: most states, taken in the order in which they are first learned from; who only acts
-    changes nothing, so it does not matter who acts, and where. The table is allocated whole, so that an optimiser made
-    before the first state still fits after the last. Raises PolicyError when full.
+    States take rows in the order in which they are first learned from. Acting adds none, so it does not matter who acts
+    and where.
+
+    actions: how many ids. capacity: rows that the table begins with; a full table is doubled, and learners extend the
+    moments of their optimisers with it.
     """
 
     KIND = "tabular"
@@ -39,7 +40,6 @@ class TabularPolicy(DiscretePolicy):
 
     def _known(self, keys: list[int]) -> torch.Tensor:
         fresh = set(keys) - self._places.keys()
-        self._check(len(self._places) + len(fresh))
         rows = self._rows([self._places.get(key, 0) for key in keys])
         known = [key not in fresh for key in keys] if fresh else None
         return rows if known is None else torch.where(torch.tensor(known, device=rows.device)[:, None], rows, 0.0)
@@ -57,16 +57,23 @@ class TabularPolicy(DiscretePolicy):
         met = len(self._places)
         for key in rows["state"].to_list():
             self._places.setdefault(key, len(self._places))
-        self._check(len(self._places))
+        self._make_room(len(self._places))
         if len(self._places) > met:
             with torch.no_grad():  # as it was played
                 self.module.get_parameter("logits")[met : len(self._places)] = 0.0
 
-    def _check(self, states: int) -> None:
+    def _make_room(self, states: int) -> None:
+        """Double the table until it holds so many states."""
         if states > self.capacity:
-            raise PolicyError(
-                f"TabularPolicy {self.name!r} is full: {states} states met, capacity={self.capacity}: raise it"
-            )
+            self._resize(max(states, 2 * self.capacity))
+
+    def _resize(self, capacity: int) -> None:
+        """A table of so many rows: the same parameter, with what it holds and its gradient."""
+        logits, self.capacity = self.module.get_parameter("logits"), capacity
+        old, gradient, logits.grad = logits.detach(), logits.grad, None
+        logits.data = padded(old, capacity)
+        if gradient is not None:
+            logits.grad = padded(gradient, capacity)
 
     def _rows(self, places: list[int]) -> torch.Tensor:
         table = self.module.get_parameter("logits")
@@ -79,6 +86,16 @@ class TabularPolicy(DiscretePolicy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`. Raises InputError if it does not fit."""
+        rows = len(state["logits"]) if "logits" in state else self.capacity
+        if rows != self.capacity:  # it was saved after it had grown, or before
+            self._resize(rows)
         super().load_state_dict({key: value for key, value in state.items() if key != "states"})
         keys = state["states"].cpu().numpy().view(np.uint64).tolist()
         self._places = {key: place for place, key in enumerate(keys)}
+
+
+def padded(table: torch.Tensor, rows: int) -> torch.Tensor:
+    """The first so many rows of a table, with zeros below where it has fewer."""
+    found = table.new_zeros(rows, *table.shape[1:])
+    found[: len(table)] = table[:rows]
+    return found

@@ -36,7 +36,7 @@ from palaestra.learning.steps import Taken, metrics_of
 from palaestra.learning.terms import MicroBatch, Step, Term, ValueHead, objective
 from palaestra.learning.terms.heads import predicted, score_with_units
 from palaestra.learning.terms.term import require
-from palaestra.learning.transaction import undone_on_error
+from palaestra.learning.transaction import extend_moments, undone_on_error
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
@@ -452,6 +452,8 @@ class PolicyGradient:
         for name, batch in batches.items():  # before rows are shared out: every process numbers all states alike
             if meet := getattr(self.policies[name], "meet", None):
                 meet(batch.rows)
+                if "optimisers" in self.__dict__:
+                    extend_moments(self.optimisers[name])
         return batches
 
     def _parameters(self, name: str) -> list[torch.nn.Parameter]:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from palaestra.agents.tabular import padded
+
 Snapshot = list[tuple[torch.nn.Parameter, Tensor, dict[str, Tensor]]]
 """Every parameter with its value and what its optimiser knows about it."""
 
@@ -26,6 +28,14 @@ def undone_on_error(optimisers: Collection[torch.optim.Optimizer]) -> Iterator[N
         for optimiser, state in before.items():
             _restore(optimiser, state)
         raise
+
+
+def extend_moments(optimiser: torch.optim.Optimizer) -> None:
+    """Zeros for the rows by which a parameter has grown since the last step: what Adam knows of a new row."""
+    for parameter, state in optimiser.state.items():
+        for name, moment in state.items():
+            if isinstance(moment, Tensor) and moment.dim() and moment.shape != parameter.shape:
+                state[name] = padded(moment, len(parameter))
 
 
 def _snapshot(optimiser: torch.optim.Optimizer) -> Snapshot:

@@ -131,6 +131,8 @@ def _imitate(
     report: Report,
 ) -> Metrics:
     started = time.perf_counter()
+    if meet := getattr(policy, "meet", None):  # a table grows before its optimiser is made
+        meet(rows)
     parameters = policy.parameters()
     optimiser = torch.optim.AdamW(parameters, weight_decay=0.0, fused=True)
     losses, tokens = [], 0
