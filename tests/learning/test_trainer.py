@@ -454,6 +454,16 @@ def test_each_alarm_is_one_sentence(now: dict[str, Any], sentence: str) -> None:
 def test_no_alarm_without_a_reason() -> None:
     assert alarms(line_of(), []) == []
     assert alarms(line_of(illegal=0.4), [line_of(illegal=0.6)]) == []  # it falls
+
+
+def test_a_model_whose_answers_nobody_can_read_is_told_so_and_not_that_tasks_are_too_easy() -> None:
+    """An untrained model: every answer is illegal, every group agrees on failure."""
+    (said,) = alarms(line_of(illegal=1.0, zero_credit=1.0), [])
+    assert "100% of its actions are illegal, at the start 100%" in said
+    assert "teach the format first (warm_start" in said
+    first, second = alarms(line_of(illegal=0.3, zero_credit=1.0), [line_of()])
+    assert "30% of its actions are illegal" in first
+    assert "have no credit" in second
     assert alarms(line_of(entropy=None, kl=None, zero_credit=None, illegal=None), [line_of()]) == []
 
 

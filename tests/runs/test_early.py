@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from palaestra.errors import RecipeError
+from palaestra.runs.build import check_columns, resolve
 from palaestra.runs.recipe import Recipe, load
 
 PLAIN: dict[str, Any] = {
@@ -64,3 +65,20 @@ def test_null_and_whole_numbers_are_taken_where_they_may_stand(tmp_path: Path) -
     read = load(path, [f"policies.one={{kind: chat, options: {options}}}"])
     assert isinstance(read, Recipe)
     assert read.policies["one"].options["temperature"] == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (['stages=[\'running_scale("novelty")\', \'rnd()\']'],
+         "stages: running_scale(\"novelty\") needs column 'novelty', which stages: rnd() gives later: move that stage"),
+        (["reward=col('value')", "stages=['critic()']"],
+         "needs column 'value', which stages: critic() gives later and from the reward"),
+        (["credit=gae()"], "credit: gae() needs column 'value', which nothing here gives; add critic()"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_stands_too_late_is_not_called_missing(overrides: list[str], said: str) -> None:
+    setup = resolve(load("corridor", overrides))
+    with pytest.raises(RecipeError) as caught:
+        check_columns(setup)
+    assert said in str(caught.value)

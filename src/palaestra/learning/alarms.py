@@ -15,7 +15,7 @@ Line = dict[str, Any]
 ENTROPY_SHARE = 0.1
 DISTINCT_SHARE = 0.2
 ZERO_CREDIT = 0.95
-ILLEGAL = 0.2
+ILLEGAL, MOSTLY_ILLEGAL = 0.2, 0.5
 KL = 3.0
 MISMATCH = 0.1
 EFFECTIVE = 0.5
@@ -52,6 +52,16 @@ def _of_the_rewards(line: Line) -> Iterator[str]:
 
 
 def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
+    illegal, at_start = now["illegal"] or 0.0, start["illegal"] or 0.0
+    lost = illegal >= MOSTLY_ILLEGAL
+    if lost:
+        yield (
+            f"{illegal:.0%} of its actions are illegal, at the start {at_start:.0%}: the env cannot read them, so groups "
+            "agree on a reward of failure; teach the format first (warm_start, an instruction, an example) or limit "
+            "the answers to the legal ones"
+        )
+    elif illegal > max(ILLEGAL, at_start):
+        yield f"{illegal:.0%} of its actions are illegal, at the start {at_start:.0%}"
     if _share(now, start, "entropy") < ENTROPY_SHARE:
         yield (
             f"entropy is {now['entropy']:.2g} nats, {_share(now, start, 'entropy'):.0%} of its start: "
@@ -67,13 +77,11 @@ def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
             f"{now['broken_prefixes']:.0%} of its later prompts are not what the chat template writes of the same "
             "conversation (column prefix): whoever serves it by messages shows it other tokens than it learned from"
         )
-    if (now["zero_credit"] or 0) > ZERO_CREDIT:
+    if (now["zero_credit"] or 0) > ZERO_CREDIT and not lost:
         yield (
             f"{now['zero_credit']:.0%} of its rows have no credit: the groups agree on their reward; "
             "take harder or easier tasks, larger groups or a graded reward"
         )
-    if now["illegal"] is not None and now["illegal"] > ILLEGAL and now["illegal"] > (start["illegal"] or 0):
-        yield f"{now['illegal']:.0%} of its actions are illegal, at the start {start['illegal'] or 0:.0%}"
     if (now.get("mismatch") or 0) > MISMATCH or now.get("mismatch_ess", 1) < EFFECTIVE:
         yield (
             f"who sampled for it has other log-probabilities, by {now['mismatch']:.2g} nats per token on average, "

@@ -20,7 +20,7 @@ from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import RecipeError, nearest
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
-from palaestra.learning.stages.stage import Stages, missing
+from palaestra.learning.stages.stage import REWARD, Stages, missing
 from palaestra.learning.trackers import check as check_trackers
 from palaestra.play.executors import EXECUTORS, Executor, Plan
 from palaestra.runs import budget as budgets
@@ -354,11 +354,24 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
     steps.append((f"credit: {short(setup.credit)}", setup.credit.needs(), ("advantage",)))
     if learner is not None:
         steps.append(("learn", learner.needs(), ()))
-    for who, needs, adds in steps:
+    for number, (who, needs, adds) in enumerate(steps):
         line = missing({who: needs}, has, facts=telling)
         if line is not None:
-            raise RecipeError(line)
+            raise RecipeError(_made_later(who, set(needs) - has, steps[number + 1 :]) or line)
         has.update(adds)
+
+
+def _made_later(who: str, lacking: set[str], later: Sequence[tuple[str, Any, Any]]) -> str | None:
+    """What to say if a stage that stands too late gives the first of these columns; None if none does."""
+    for column in sorted(lacking):
+        for stage, needs, adds in later:
+            if column not in adds or not stage.startswith("stages: "):
+                continue
+            made = f"{who} needs column {column!r}, which {stage} gives later"
+            if who.startswith("reward") and REWARD in needs:
+                return f"{made} and from the reward: it cannot stand before what it needs; make the column of others"
+            return f"{made}: move that stage before it"
+    return None
 
 
 def versions() -> dict[str, str]:
