@@ -56,8 +56,8 @@ def _of_a_policy(now: Line, start: Line) -> Iterator[str]:
     lost = illegal >= MOSTLY_ILLEGAL
     if lost:
         yield (
-            f"{illegal:.0%} of its actions are illegal, at the start {at_start:.0%}: the env cannot read them, so groups "
-            "agree on a reward of failure; teach the format first (warm_start, an instruction, an example) or limit "
+            f"{illegal:.0%} of its actions are illegal, at the start {at_start:.0%}: the env cannot read them, so all "
+            "groups agree on failure; teach the format first (warm_start, an instruction, an example) or limit "
             "the answers to the legal ones"
         )
     elif illegal > max(ILLEGAL, at_start):

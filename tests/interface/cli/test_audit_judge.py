@@ -31,10 +31,10 @@ def verdicts(tmp_path):
     return file
 
 
-def test_findings_with_their_fix_and_exit_code_0(capsys, verdicts):
+def test_findings_with_their_fix_and_exit_code_1_where_one_fails(capsys, verdicts):
     code, out, _ = run(capsys, verdicts)
-    assert code == 0
-    assert re.search(r"do not trust +position: the first one shown wins 100.0%", out)
+    assert code == 1
+    assert re.search(r"fail +position: the first one shown wins 100.0%", out)
     assert "→ judge every pair in both orders" in out
 
 
@@ -43,10 +43,10 @@ def test_json_of_several_files(capsys, verdicts, tmp_path):
     pl.DataFrame({"group": [0, 0, 1, 1], "score": [2, 1, 1, 1], "correct": [True, False] * 2}).write_csv(scores)
     code, out, _ = run(capsys, verdicts, scores, "--json")
     told = json.loads(out)
-    assert code == 0
+    assert code == 1
     assert [each["file"] for each in told] == [str(verdicts), str(scores)]
     position = next(f for f in told[0]["findings"] if f["audit"] == "position")
-    assert (position["word"], position["numbers"]["first"]) == ("do not trust", 1.0)
+    assert (position["verdict"], position["numbers"]["first"]) == ("fail", 1.0)
     assert told[1]["scores"][1]["mean"] == 0.5
 
 
@@ -61,9 +61,10 @@ def test_a_benchmarks_file_and_a_page_with_the_curve(capsys, tmp_path):
     pl.DataFrame({"step": step, "reward": step * 1.0, "truth": truth}).write_csv(curve)
     page = tmp_path / "out" / "page.html"
     code, out, err = run(capsys, bench, curve, "--out", page)
-    assert code == 0
+    assert code == 1
     assert "reciprocal_rank" in out
-    assert "do not trust  overoptimisation" in out
+    assert "fail  overoptimisation" in out
+    assert run(capsys, bench)[0] == 0
     assert str(page) in err
     text = page.read_text()
     assert "<svg" in text

@@ -53,11 +53,10 @@ def audit_judge(
     page: Annotated[Path | None, typer.Option("--out", metavar="OUT.html", help="write a page with the curve")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say of each file what is wrong with its scorer, why, and what to do; a finding is no error, so exit 0.
+    """Say of each file what is wrong with its scorer, why, and what to do; exit 1 if an audit fails.
 
     Two files of verdicts on the same items are also compared: agreement, lenience, and where they differ.
     """
-    from palaestra.evaluation.audits.judges import WORDS
     from palaestra.evaluation.audits.judges import audit_judge as run
 
     names = tuple(nuisance or ("length",))
@@ -70,18 +69,20 @@ def audit_judge(
         pages.append((str(file), rows, tables, findings))
     pages += _compared(pages, seed)
     found = [
-        {"file": name, "scores": tables, "findings": [f.to_dict() | {"word": WORDS[f.verdict]} for f in findings]}
+        {"file": name, "scores": tables, "findings": [f.to_dict() for f in findings]}
         for name, _, tables, findings in pages
     ]
     if as_json:
         show(found)
     else:
         for name, rows, tables, findings in pages:
-            _print(name, len(rows), tables, findings, WORDS)
+            _print(name, len(rows), tables, findings)
     if page is not None:
         from palaestra.interface.report.judges import write_judge_audit
 
         hint(f"report: {write_judge_audit(page, pages, truth=truth)}")
+    if any(one.verdict == "fail" for _, _, _, findings in pages for one in findings):
+        raise typer.Exit(1)
 
 
 def _compared(pages: list[Page], seed: int) -> list[Page]:
@@ -116,7 +117,7 @@ def _read(file: Path, steps: str, seed: int) -> tuple[pl.DataFrame, list[dict[st
     return rows, []
 
 
-def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Finding], words: dict[str, str]) -> None:
+def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Finding]) -> None:
     say(f"{name}: {size:,} rows")
     if tables:
         shown = Table(*tables[0], box=None)
@@ -124,7 +125,7 @@ def _print(name: str, size: int, tables: list[dict[str, Any]], findings: list[Fi
             shown.add_row(*("–" if x is None else f"{x:.4f}" if isinstance(x, float) else str(x) for x in row.values()))
         out.print(shown)
     for one in findings:
-        out.print(f"{words[one.verdict]:>12}", style=STYLES[one.verdict], end="  ", soft_wrap=True)
+        out.print(f"{one.verdict:>12}", style=STYLES[one.verdict], end="  ", soft_wrap=True)
         say(f"{one.audit}: {one.sentence}")
         if one.fix and one.verdict != "pass":
             say(f"{'':14}→ {one.fix}")

@@ -11,7 +11,6 @@ import polars as pl
 from markupsafe import Markup
 
 from palaestra.evaluation.audits.finding import Finding
-from palaestra.evaluation.audits.judges import WORDS
 from palaestra.interface.report.page import render, write_page
 from palaestra.interface.report.plots import Series, curves, legend
 
@@ -27,7 +26,7 @@ def write_judge_audit(path: Path, parts: Sequence[Part], *, truth: str = "truth"
     shown = []
     for name, rows, tables, findings in parts:
         told = [
-            {"word": WORDS[f.verdict], "audit": f.audit, "sentence": f.sentence, "fix": f.fix, "rows": list(f.rows)}
+            {"verdict": f.verdict, "audit": f.audit, "sentence": f.sentence, "fix": f.fix, "rows": list(f.rows)}
             for f in findings
         ]
         curve = _curve(rows, truth)

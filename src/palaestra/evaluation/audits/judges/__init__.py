@@ -26,7 +26,6 @@ from palaestra.evaluation.audits.judges.reward import injection, overoptimisatio
 from palaestra.evaluation.comparison import holm
 
 __all__ = [
-    "WORDS",
     "accuracy",
     "agreement",
     "audit_judge",
@@ -47,8 +46,6 @@ __all__ = [
     "tie_rules",
 ]
 
-WORDS: dict[str, str] = {"pass": "trust", "warn": "look at it", "fail": "do not trust", "cannot tell": "cannot tell"}
-"""What a verdict means for whoever wants to use the scorer."""
 KINDS = {
     "verdicts": ("item", "value"),
     "scores": ("group", "score", "correct"),
