@@ -8,6 +8,7 @@ each starts from nothing.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 
@@ -33,20 +34,39 @@ _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def context(*modules: str) -> ForkServerContext | SpawnContext:
-    """How processes are started here; modules: what they will import. Only those of the first call count."""
+    """How processes are started here; modules: what they will import. Only those of the first call count.
+
+    Where they are forked, the server of that starts now, and Ctrl-C never reaches it: whoever started it stops it.
+    """
     keep_children_off_the_current_folder()
     short = len(os.fsencode(tempfile.gettempdir())) < 70  # the server's socket is there, and its path has 107 bytes
     if sys.platform != "linux" or not short or any(map(os.path.exists, _ACCELERATORS)):
         return multiprocessing.get_context("spawn")
     chosen = multiprocessing.get_context("forkserver")
     chosen.set_forkserver_preload(list(modules))
+    resource_tracker.ensure_running()  # it unblocks the signal when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started inherits this
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return chosen
+
+
+def end_server() -> None:
+    """End the server of forks at once, for an interruption; the next process starts another one.
+
+    A server that still imports would else fork what was asked for after all, and print that its parent is gone.
+    """
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # type: ignore[attr-defined]
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def prepare(*modules: str) -> None:
     """Let them be imported for the processes to come, beside what this one does in the meantime."""
-    if isinstance(context(*modules), ForkServerContext):
-        forkserver.ensure_running()
+    context(*modules)
 
 
 def begin(environment: Mapping[str, str], folder: Path | str | None = None) -> None:

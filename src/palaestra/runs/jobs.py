@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import math
 import multiprocessing
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -199,7 +200,7 @@ def run_jobs(
         with _pool(jobs, _imports(job.recipe for job in work)) as pool:
             futures, workers = [], set[multiprocessing.process.BaseProcess]()
             for job in work:
-                futures.append(pool.submit(_run_job, job, resume, ranks))
+                futures.append(_interruptible(functools.partial(pool.submit, _run_job, job, resume, ranks)))
                 workers |= set(multiprocessing.active_children()) - others
             pending = set(futures)
             while pending:
@@ -214,6 +215,22 @@ def run_jobs(
                 if pending and any(worker.exitcode is not None for worker in workers):
                     raise BrokenProcessPool
     return [future.result() for future in futures]
+
+
+def _interruptible(call: Callable[[], Any]) -> Any:
+    """The result of a call that waits for another process.
+
+    Ctrl-C may reach any thread, and one that waits in the kernel does not see it. So the call waits in a thread of its
+    own, and this one looks ten times a second.
+    """
+    helper = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        waiting = helper.submit(call)
+        while True:
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                return waiting.result(0.1)
+    finally:
+        helper.shutdown(wait=False)
 
 
 def _imports(recipes: Iterable[Recipe]) -> tuple[str, ...]:
@@ -231,6 +248,8 @@ def _pool(jobs: int, imports: Sequence[str]) -> Iterator[concurrent.futures.Proc
     try:
         yield pool
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            forkserver.end_server()
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib
 import io
@@ -10,6 +11,7 @@ import os
 import re
 import sys
 import traceback
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
@@ -63,8 +65,31 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+ASCII = {
+    "×": "x", "−": "-", "–": "-", "—": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-",
+    "·": "*", "“": '"', "”": '"', "‘": "'", "’": "'", "✓": "ok", "✗": "x", "π": "pi", "λ": "lambda", "γ": "gamma",
+    "σ": "sigma", "Σ": "sum", "√": "sqrt", "∞": "inf",
+}  # fmt: skip
+"""What is written on a terminal that knows ASCII alone."""
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+    """Error handler of codecs: the nearest ASCII text of what cannot be encoded, `?` if there is none."""
+    assert isinstance(error, UnicodeEncodeError)
+    sign = error.object[error.start]
+    plain = unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
+    return ASCII.get(sign) or plain or "?", error.start + 1
+
+
+codecs.register_error("palaestra_ascii", _spelled_out)
+
+
 class Door(Console):
     """The one door to the terminal: names and words of logs and models are text, neither markup nor commands."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader of stdout has seen enough (`… | head`), which is no failure."""
+        raise BrokenPipeError
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -220,6 +245,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = _fail(error, str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except BrokenPipeError:
+        code = _end_quietly()
     except Exception as error:
         usage = getattr(error, "format_message", None)  # what typer raises for a wrong command line
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
@@ -228,14 +255,23 @@ def main(arguments: list[str] | None = None) -> None:
         again = arguments[0] in ("compare", "judge", "fit-reward", "apply")
         resumes = "--resume" if arguments[0] == "train" else "the same command again" if again else ""
         hint(f"interrupted{f'; it goes on with {resumes}' if resumes else ''}")
-    sys.exit(code or 0)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.exit(code or 0)
+    sys.exit(_end_quietly())
+
+
+def _end_quietly() -> int:
+    """Exit code where nobody reads stdout any more; what Python flushes at its end goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _write_for(*streams: Any) -> None:
-    """What a stream cannot spell becomes `?`, not an error; tables are fitted to terminals, and to nothing else."""
+    """What a stream cannot spell is written in ASCII; tables are fitted to terminals, and to nothing else."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="palaestra_ascii")
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         out.width = _WHOLE
 
