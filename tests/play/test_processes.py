@@ -121,3 +121,12 @@ def test_workers_that_cannot_begin_are_named(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(PalaestraError, match=r"3 worker processes ended with 1 before they could play"):
         executor.play(Steps, Team.made(scripts), Plan(2))
     executor.close()
+
+
+def test_a_module_that_no_worker_finds_is_named_with_the_cure() -> None:
+    workers = Processes(workers=1, imports=["no_such_paper"])
+    try:
+        with pytest.raises(PalaestraError, match=r"play\.executor: imports='no_such_paper': no such module.*--trust"):
+            workers.play(Steps, Team(a=random_legal(), b=random_legal()), Plan(1))
+    finally:
+        workers.close()

@@ -300,3 +300,10 @@ def test_one_cluster_serves_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
         text = build.shared_executor("ray(late=None)", 3, stack)
     assert read_call(text) == ("ray", [], {"late": None, "address": "there", "workers": 2})
     assert asked == [({"late": None}, 3), "closed"]
+
+
+def test_the_tokens_of_a_forward_pass_are_bounded_by_the_recipe() -> None:
+    setup = build.resolve(load("answers", ["learn.chunk_tokens=100"]))
+    assert setup.learner(setup.team(0, ["a b"])).chunk_tokens == 100  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match="chunk_tokens"):
+        load("answers", ["learn.chunk_tokens=0"])

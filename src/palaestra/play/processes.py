@@ -181,7 +181,8 @@ def _work(connection: Connection, folder: str, environment: Mapping[str, str]) -
     forkserver.begin(environment, folder)
     forkserver.one_thread()
     player = Player(_read)
-    connection.send(None)
+    with contextlib.suppress(OSError):  # the other end is gone, as below
+        connection.send(None)
     while True:
         try:
             job, plans = connection.recv()

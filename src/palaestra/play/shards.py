@@ -201,7 +201,7 @@ class Player:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 for module in job.imports:
-                    importlib.import_module(module)
+                    _import(module)
                 env, team, local = self._make(job.env, "env"), self._team(job), Local(**job.options)
                 for plan in plans:
                     played.append(local.play(env, team, plan))
@@ -257,3 +257,20 @@ LARGEST = 64 * 2**20
 
 MOST_MADE = 8
 """Makers of envs and teams that a worker keeps."""
+
+
+def _import(module: str) -> None:
+    """A module that the executor names.
+
+    Raises:
+        InputError: there is none of that name here.
+    """
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise InputError(
+            f"play.executor: imports={module!r}: no such module in a worker; a module of the current folder is found "
+            "with --trust, one of elsewhere must be installed or on PYTHONPATH"
+        ) from error

@@ -156,6 +156,11 @@ class LearnPart(Section):
     order: Literal["reverse", "forward", "random"] = Field("reverse", description="of sequential updates")
     epochs: int = Field(1, ge=1, description="times that each batch is learned from")
     minibatch: int | None = Field(None, ge=1, description="rows per step of the optimiser; null: the whole batch")
+    chunk_tokens: int = Field(
+        8192,
+        ge=1,
+        description="padded tokens that go through a model at once; fewer take less memory, not other numbers",
+    )
     max_grad_norm: float = Field(1.0, gt=0, description="longer gradients of a policy are shortened to this")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="of the learning rate over the iterations"
