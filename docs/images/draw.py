@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -39,7 +40,7 @@ def main(run: Path, picture: Path) -> None:
         right.annotate(f"{estimate['mean']:.1f}", (estimate["mean"], place + 0.17), ha="center", color=color)
     right.set_yticks(range(len(rows)), [row["system"] for row in rows])
     right.set(xlabel="held-out tasks solved, % (95 % interval)", ylim=(-0.5, len(rows) - 0.3), xlim=(-3, 100))
-    right.set_title(summary["verdict"].replace(" (", "\n("), loc="left", fontsize=9, color=BLUE)
+    right.set_title(textwrap.fill(summary["verdict"], 66), loc="left", fontsize=9, color=BLUE)
     figure.savefig(picture, dpi=160)
 
 
