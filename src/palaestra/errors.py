@@ -1,4 +1,4 @@
-"""What can go wrong, by the boundary at which it went wrong.
+"""Exceptions, by the boundary at which an error occurred.
 
 Every error that a user can cause says what was found, where, what was expected and the nearest valid name.
 A bad *episode* never raises: it is rows of `Turns` with `error` set. These classes are for what has to stop.
@@ -17,7 +17,7 @@ class PalaestraError(Exception):
 
 
 class InputError(PalaestraError):
-    """What the user gave cannot be used: a recipe, an expression, a file, a column. Exit code 2."""
+    """Unusable input of the user: a recipe, an expression, a file, a column. Exit code 2."""
 
     exit_code = 2
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,7 +165,11 @@ print((peaks[1] - peaks[0]) / 2 ** (20 if sys.platform == "darwin" else 10))
 def test_streaming_takes_no_more_memory_for_more_episodes(tmp_path: Path) -> None:
     """The texts of 8,000 more rows are 46 MB."""
     done = subprocess.run(
-        [sys.executable, "-c", STREAMING, str(tmp_path / "t.parquet")], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", STREAMING, str(tmp_path / "t.parquet")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 20

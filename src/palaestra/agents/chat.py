@@ -228,7 +228,7 @@ class ChatPolicy:
         return answer
 
     async def _send(self, client: openai.AsyncOpenAI, body: dict[str, Any]) -> Any:
-        """What one request brings; never None."""
+        """Response to one request; never None."""
         self.totals["attempts"] += 1
         try:
             # The client's own limit is per read; an endpoint that drips bytes would never meet it.

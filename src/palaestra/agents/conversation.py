@@ -38,7 +38,7 @@ MARK = "[[answer]]"
 
 
 class Style(NamedTuple):
-    """What a policy adds when it shows a conversation to its model.
+    """How a conversation is rendered for a model.
 
     Attributes:
         system: System message in front of every conversation, before the env's own if it has one.

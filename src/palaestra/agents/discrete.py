@@ -1,4 +1,4 @@
-"""What policies over a fixed number of actions have in common: a row of logits per observation, and a legal mask.
+"""Base class of policies over a fixed number of actions: a row of logits per observation, and a legal mask.
 
 Their actions are sequences of one token, the action's id, so the same losses train them as language models.
 """
@@ -112,7 +112,7 @@ class DiscretePolicy(abc.ABC):
         return Scored(chosen, entropies, torch.ones_like(chosen, dtype=torch.bool), logp[:, None])
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What learns."""
+        """Trainable parameters."""
         return [p for p in self.module.parameters() if p.requires_grad]
 
     def state_dict(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class DiscretePolicy(abc.ABC):
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Self:
-        """What `save` wrote. Raises InputError if the folder holds none, or one of another kind."""
+        """Load what `save` wrote. Raises InputError if the folder holds none, or one of another kind."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 

@@ -181,7 +181,7 @@ class LMPolicy:
     def load(
         cls, path: str | Path, *, device: str | torch.device = "cpu", dtype: str | torch.dtype | None = None
     ) -> LMPolicy:
-        """What `save` wrote; `dtype` as in `from_pretrained`, default: as it was."""
+        """Load what `save` wrote; `dtype` as in `from_pretrained`, default: as it was."""
         folder = Path(path)
         found = read_object(folder / "palaestra.json")
         if found is None:
@@ -304,7 +304,7 @@ class LMPolicy:
         return np.array([*ids, self._end], np.int32)
 
     def _texts(self, answers: Sequence[np.ndarray]) -> list[str]:
-        """What was said: special tokens dropped, stripped."""
+        """Decoded answers without special tokens, stripped."""
         distinct = {answer.tobytes(): answer.tolist() for answer in answers}
         texts = self.tokenizer.batch_decode(list(distinct.values()), skip_special_tokens=True)
         said = {key: text.strip() for key, text in zip(distinct, texts, strict=True)}
@@ -366,7 +366,7 @@ class LMPolicy:
         return ids[: self.max_new_tokens]
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What learns: everything, or the adapters only."""
+        """Trainable parameters: all, or the adapters only."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def check_memory(self, *, reference: bool) -> None:

@@ -142,7 +142,7 @@ class Learnable(Policy, Protocol):
         """Log-probabilities of the rows' `action_ids` given their `prompt_ids`, with gradient."""
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What the optimiser updates."""
+        """Trainable parameters."""
 
     def state_dict(self) -> dict[str, Any]:
         """All of its state, as tensors and plain values."""

@@ -120,7 +120,7 @@ class ServedPolicy(Serving):
         return self.lm.score(rows)
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What learns."""
+        """Trainable parameters."""
         return self.lm.parameters()
 
     def state_dict(self) -> dict[str, Any]:

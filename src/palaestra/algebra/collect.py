@@ -79,7 +79,7 @@ class _Keys:
 
 
 class _Statistic:
-    """What is known of one node: an array a quantity, with a number for each key met so far."""
+    """Running statistic of one node: an array per quantity, with an entry for each key met so far."""
 
     def __init__(self, node: Signal) -> None:
         self.node, self.keys = node, _Keys()
@@ -122,7 +122,7 @@ class _Statistic:
         so_far[numbers] = sums
 
     def local(self, numbers: np.ndarray) -> Known:
-        """What is known of some keys."""
+        """Entries of some keys."""
         self._grow(int(numbers.max(initial=-1)) + 1)
         known = {name: array[numbers] for name, array in self.arrays.items()}
         places = np.arange(len(numbers))
@@ -191,7 +191,7 @@ class _Part(Evaluation):
         return super().codes(over)
 
     def counted(self, statistic: _Statistic) -> tuple[Samples, np.ndarray]:
-        """What the part adds to a statistic, and the number of each of its keys."""
+        """Contribution of a part to a statistic, and the number of each of its keys."""
         node = statistic.node
         return self.samples(node), statistic.keys.number(self, node.options["over"], self.codes(node.options["over"]))
 

@@ -132,7 +132,7 @@ def _shared_groups(files: list[Path], scope: list[str], unit: str, cluster: pl.D
 
 
 def _borrowed(files: list[Path], cut: pl.DataFrame, together: int) -> dict[Path, list[Borrowed]]:
-    """What each file needs of the others.
+    """Rows that each file needs of the others.
 
     Raises:
         InputError: that is more than `together` turns for a file.

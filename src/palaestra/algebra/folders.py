@@ -47,7 +47,7 @@ _MARK = "palaestra.apply"
 
 
 class Applied(NamedTuple):
-    """What was done: files and turns in all, files that were finished before, and passes over the files."""
+    """Result of `apply`: files and turns in all, files that were finished before, and passes over the files."""
 
     files: int
     turns: int
@@ -175,7 +175,7 @@ def _check_columns(files: list[Path], schemas: list[_Schema], signals: Mapping[s
 
 @dataclass
 class _Plan:
-    """What a process must know; `columns` go as text where they were given so: reading it loads programs."""
+    """Settings of worker processes; `columns` stay text where given as text, since parsing loads programs."""
 
     source: Path
     out: Path
@@ -196,7 +196,7 @@ class _Plan:
         return self.out / file.relative_to(self.source)
 
     def mark(self, batch: Iterable[Path]) -> str:
-        """What the result of a batch depends on: content, signals, version."""
+        """Digest of everything that the result of a batch depends on: content, signals, version."""
         signals = [[name, signal.digest.hex()] for name, signal in self.signals().items()]
         contents = [_content(file, self.marks) for file in batch]
         text = json.dumps([version("palaestra"), signals, self.slim, self.context, contents])

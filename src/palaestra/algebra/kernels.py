@@ -205,7 +205,7 @@ class Evaluation:
         return result if lengths is None else Ragged(result, lengths)
 
     def samples(self, node: Signal) -> Samples:
-        """What a statistic counted, for `explain`."""
+        """Samples of a statistic, for `explain`."""
         x, codes, keep, lengths = self._inputs(node)
         return self._samples(node, x, codes, keep, lengths)[0]
 
@@ -235,7 +235,7 @@ class Evaluation:
     def _samples(
         self, node: Signal, x: np.ndarray, codes: Codes, keep: np.ndarray, lengths: np.ndarray | None
     ) -> tuple[Samples, np.ndarray]:
-        """What the statistic counts, and for each position the sample that it belongs to."""
+        """Samples of a statistic, and for each position the sample that it belongs to."""
         unit = node.options["unit"]
         taken = None if keep.all() else keep
         if unit == "row":

@@ -36,7 +36,7 @@ from palaestra.errors import ExpressionError
 
 
 def turn_values(evaluation: Evaluation, node: Signal, children: Iterable[Signal]) -> list[np.ndarray]:
-    """What a node's kernel reads: its children's values, float64[rows] each.
+    """Values of a node's children, float64[rows] each.
 
     Raises:
         ExpressionError: one of them has a value per token.

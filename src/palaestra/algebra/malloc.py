@@ -1,4 +1,4 @@
-"""What the C library does with memory that was freed: to keep it costs room, to give it back costs time.
+"""Tunes malloc: whether freed memory is kept, which costs room, or given back, which costs time.
 
 glibc gives what is larger than a threshold back at once, and raises the threshold, up to 32 MiB, to whatever was given
 back; below it memory is cut from a heap that only shrinks at its end, and blocks that torch asks for (aligned) are not

@@ -1,4 +1,4 @@
-"""What a batch must not be cut by, from the keys of all the nodes of a signal.
+"""Partition of a table into parts on which a signal can be computed one by one.
 
 A table of many iterations is worked on part by part, and the parts give what the whole gives if no statistic ranges
 over more than one of them. Every key is prefixed with run and iteration (`Turns`), so nothing ever ranges over more

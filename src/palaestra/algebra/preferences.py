@@ -64,7 +64,7 @@ def to_preferences(
 
 
 def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
-    """What was said, to be learned by heart: columns `prompt` and `completion`, a row per turn.
+    """Prompt and completion rows for supervised fine-tuning, one per turn.
 
     Args:
         where: which turns, e.g. `col("success")`; default: all. Errors, illegal actions and missing ones are left out.

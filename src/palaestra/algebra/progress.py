@@ -1,4 +1,4 @@
-"""What a long piece of work says while it lasts: a live bar on a terminal, elsewhere a line now and then.
+"""Progress reports: a live bar on a terminal, elsewhere a line now and then.
 
 Names and words of logs and models are text here, neither markup nor commands: all goes through the console's
 `render_str`. Left out: nested bars.

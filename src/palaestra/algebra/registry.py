@@ -122,7 +122,7 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
         return len(self._made)
 
     def find(self, name: str) -> Callable[..., T]:
-        """What a name stands for; `module:name` is imported.
+        """Factory registered under a name; `module:name` is imported.
 
         Raises:
             InputError: there is no such name (the message gives the nearest), or the module cannot be imported.
@@ -224,7 +224,7 @@ def split_calls(text: str) -> list[str]:
 
 
 def load_object(path: str, what: str) -> Any:
-    """What `module:name` names.
+    """The object that `module:name` names.
 
     Raises:
         InputError: it is no such text, the module cannot be imported, or has no such name.
@@ -248,7 +248,7 @@ _PLUGINS: set[str] = set()
 
 @functools.cache
 def _entries() -> list[importlib.metadata.EntryPoint]:
-    """What was installed when this process began: a folder that joins the path later brings no plugins."""
+    """Entry points of plugins that were installed when this process began; later ones do not count."""
     found = importlib.metadata.entry_points(group=GROUP)
     return sorted(found, key=lambda each: (each.name, each.value))
 

@@ -22,7 +22,7 @@ _WITHIN_ROWS = {"ArrayExpr", "Column", "ListExpr", "Literal", "StringExpr", "Str
 
 
 def rowwise(expr: pl.Expr) -> str:
-    """What tells an expression from others, because what polars prints is not the whole of it.
+    """Key that identifies a polars expression, since its printed form is not the whole of it.
 
     Raises:
         ExpressionError: it looks beyond its own row, stands for several columns, or cannot be read.

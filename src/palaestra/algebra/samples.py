@@ -22,7 +22,7 @@ Dividing by a deviation below it is dividing by noise as well: `standardise` tak
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """What a statistic counts: values, the key of each, number of keys."""
+    """Samples of a statistic: values, the key of each, number of keys."""
 
     values: np.ndarray
     keys: np.ndarray

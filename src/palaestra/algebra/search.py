@@ -53,7 +53,7 @@ class SearchTree:
         return found
 
     def back(self, node: int, value: float) -> None:
-        """What came of a node counts for it and for all above it."""
+        """Back up a value from a node to all its ancestors."""
         way = [node, *self.ancestors(node)]
         self.visits[way] += 1
         self.total[way] += value
@@ -110,7 +110,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search ends with: the item (None: no answer was met), whether it was passed, nodes made, the tree."""
+    """Result of a search: the item (None: no answer was met), whether it was passed, nodes made, the tree."""
 
     item: Any
     passed: bool

@@ -17,7 +17,7 @@ _INFIX = {
 
 
 def text(node: Signal) -> str:
-    """What `str` gives: all of it spelt out, or with named methods as names where that is too long to be read."""
+    """Text form of an expression: spelt out, or with named methods as names where that is too long to be read."""
     return _spelt(node, str if node.size <= LARGEST else _name)
 
 

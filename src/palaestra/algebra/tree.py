@@ -61,7 +61,7 @@ class Signal:
 
     @property
     def text(self) -> str:
-        """What `str` gives, made when it is first asked for."""
+        """Text form, computed on first use."""
         if not self._text:
             from palaestra.algebra.text import text
 

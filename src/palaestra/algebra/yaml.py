@@ -8,7 +8,7 @@ import yaml
 
 
 class _Once:
-    """What a loader becomes when it is strict about keys."""
+    """YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         """As the safe loader does it, after a look at the keys; `<<` may still bring what is replaced here."""

@@ -97,7 +97,7 @@ def route(p: np.ndarray, cost: np.ndarray, *, beta: float = 0.5) -> np.ndarray:
 
 
 class Classifier(Protocol):
-    """What scikit-learn and TabPFN call a classifier."""
+    """Protocol of a classifier, as in scikit-learn and TabPFN."""
 
     def fit(self, features: np.ndarray, labels: np.ndarray) -> Any:
         """Learn from a context: float64[n, d], int64[n]."""

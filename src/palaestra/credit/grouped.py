@@ -72,7 +72,7 @@ def _flavour(estimator: str, flavour: str | None, options: dict[str, Any]) -> di
 
 
 def _settle(advantage: Signal, options: dict[str, Any]) -> Signal:
-    """What a trainer does with rows that have no reward, or an advantage of exactly 0."""
+    """A trainer's convention for rows without reward or with an advantage of exactly 0."""
     if options.get("unscored") == "zero":
         return fill_missing(advantage, 0.0)
     return where(advantage != 0.0, advantage) if options.get("zeros") == "drop" else advantage

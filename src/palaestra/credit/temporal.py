@@ -89,7 +89,7 @@ def tppo(
 
 @register()
 def value_target(reward: SignalLike = "reward", *, gamma: float = 1.0) -> Signal:
-    """What a critic learns (T-PPO): the return-to-go of episodes that are finished; missing in those cut off."""
+    """Regression target of a critic (T-PPO): the return-to-go of finished episodes, missing in truncated ones."""
     return where(~fill_missing("truncated", False), return_to_go(reward, gamma=gamma))
 
 

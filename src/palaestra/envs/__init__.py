@@ -101,7 +101,7 @@ def make(spec: str, **options: Any) -> EnvFactory:
 
 
 def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """What makes a registered env or `library/name`, and the arguments that its name says; nothing is imported.
+    """Factory of a registered env or `library/name`, and the arguments in its name; nothing is imported.
 
     Raises:
         InputError: there is no such env; the message gives the nearest.

@@ -1,4 +1,4 @@
-"""What the adapters share: reading the actions of a turn, arrays as text, global randomness kept local.
+"""Shared parts of the adapters: reading actions, arrays as text, and global random state kept local.
 
 Left out: continuous action spaces; every adapter here offers numbered or free-text actions.
 """

@@ -58,7 +58,7 @@ class _Shown:
         return self._spaces[agent][1]
 
     def render(self) -> str:
-        """What those who act see."""
+        """Observations of the agents that act, as text."""
         return "\n\n".join(f"{agent}:\n{seen.text}" for agent, seen in self._seen.items())
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class _Shown:
         self._last |= self._seen
 
     def _view(self, agent: str) -> dict[str, np.ndarray]:
-        """What the agent saw last; nothing before it has seen anything. Who does not act may do anything: no matter."""
+        """Last observation of the agent, zeros before its first. Who does not act may do anything: no matter."""
         space, seen = self._spaces[agent][0], self._last.get(agent)
         box: Any = space["observation"]
         view = {"observation": np.zeros(box.shape, box.dtype)}
@@ -118,7 +118,7 @@ class ToAEC(_Shown, AECEnv):  # type: ignore[misc]
         self.agent_selection = next(iter(self._seen))
 
     def observe(self, agent: str) -> dict[str, np.ndarray]:
-        """What this agent saw last."""
+        """Last observation of this agent."""
         return self._view(agent)
 
     def step(self, action: Any) -> None:

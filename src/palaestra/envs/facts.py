@@ -116,7 +116,7 @@ DTYPES: dict[Any, Any] = {**_PLAIN, **{list[kind]: pl.List(dtype) for kind, dtyp
 
 
 def facts_of(env: Any) -> dict[str, type]:
-    """What an env, or the envs of a factory, declare; a factory is asked for an env unless its class says it.
+    """Facts that an env, or the envs of a factory, declare; a factory is asked for an env unless its class says it.
 
     Raises:
         InputError: what is declared is no mapping of names to types that a column can have, or takes a column's name.
@@ -165,7 +165,7 @@ def named(facts: Mapping[str, Any] | None) -> dict[str, type]:
 def read_facts(
     info: Mapping[str, Any], facts: Facts, acted: Iterable[str], agents: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """What `info` says of whom: {agent: {fact: value}}.
+    """Facts in `info` by agent: {agent: {fact: value}}.
 
     Raises:
         EnvError: a value has another type than declared, or is told of somebody who is not among the agents.

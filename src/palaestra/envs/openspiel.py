@@ -135,7 +135,7 @@ class OpenSpielEnv:
         return self._observe()
 
     def look(self, state: Any, player: int) -> Observation:
-        """What `player` sees in a pyspiel state of this game, without playing up to it; the episode is given up."""
+        """Observation of `player` in a pyspiel state of this game; ends the current episode."""
         self.state = state.clone()
         seen = self._see(player)
         if seen is None:
@@ -167,7 +167,7 @@ class OpenSpielEnv:
         return dict(self._turn)
 
     def _see(self, player: int) -> Observation | None:
-        """What a player sees, None if it has nothing to decide; what is known says it all, so it is worked out once."""
+        """Observation of a player, None if it has nothing to decide; cached by information state."""
         state = self.state
         if not self._remembers:
             legal = state.legal_actions(player)
@@ -262,7 +262,7 @@ print("alive")
 
 @functools.cache
 def _dies(name: str) -> str | None:
-    """What a game says that does not live through being loaded with these parameters: C++ that exits, Hanabi's for one.
+    """Error of a game whose C++ code exits when it is loaded with these parameters, as Hanabi's does; None if it loads.
 
     So it is loaded in another process first, once.
     """

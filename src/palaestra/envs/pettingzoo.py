@@ -30,7 +30,7 @@ CHECKS = ("OrderEnforcingWrapper", "AssertOutOfBoundsWrapper", "TerminateIllegal
 
 
 class _PettingZooEnv:
-    """What both APIs share: names, observations, illegal actions, sums of rewards."""
+    """Base class of both PettingZoo APIs: names, observations, illegal actions, sums of rewards."""
 
     entry: str
 

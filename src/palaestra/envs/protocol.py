@@ -21,7 +21,7 @@ Action = str | int
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one agent sees before it acts.
+    """Observation of one agent before it acts.
 
     text: everything the agent is told, history included; also the readable form of `array`.
     choices: names of *all* actions of a discrete action space (position = action id); None if the action is free text.
@@ -92,7 +92,7 @@ def _key_of(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What `step` returns.
+    """Result of `Env.step`.
 
     observations: who acts next and what they see; empty iff the episode is over.
     rewards: what agents received since the last step; agents that are not named received 0. A missing score is None.

@@ -52,7 +52,7 @@ class TaskEnv(ABC):
 
     @property
     def question(self) -> str:
-        """What the agent reads."""
+        """Question that the agent reads."""
         return self.current.question
 
     @property

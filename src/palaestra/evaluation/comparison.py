@@ -301,7 +301,7 @@ def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
 
 
 def joint_interval(comparisons: int) -> str:
-    """What a sentence calls an interval that holds together with those of all `comparisons`.
+    """Name of an interval that holds simultaneously with those of all `comparisons`.
 
     >>> joint_interval(1), joint_interval(3)
     ('95 % interval', 'simultaneous 95 % interval of 3 comparisons')

@@ -1,4 +1,4 @@
-"""What a risk would have been otherwise: the same seeds played again with one thing taken away, paired by seed.
+"""Counterfactual risks: the same seeds played again with one thing removed, paired by seed.
 
 The counterfactual itself (an agent alone, no channel, a forced action, see `envs.worlds.forced`) is an env played
 again; here is what the two plays say together (arXiv 2603.27771). Left out: the detectors, which are in `triage`.

@@ -156,7 +156,7 @@ def eum(points: Any, weights: Any, *, utility: Callable[[np.ndarray, np.ndarray]
 
 
 def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float = 0.95) -> pl.DataFrame:
-    """What a solved trial costs, failures included: `system, cost_per_success, low, high, cost, successes, n, tasks,
+    """Cost per solved trial, failures included: `system, cost_per_success, low, high, cost, successes, n, tasks,
     unknown`.
 
     Σ cost / Σ success over the trials where both are known. The interval is Student's t for the logarithm of the

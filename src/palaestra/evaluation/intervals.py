@@ -283,7 +283,7 @@ def settle(x: float, values: np.ndarray) -> float:
 
 
 def caution(values: np.ndarray, groups: np.ndarray | None = None, *, share: bool = False) -> str:
-    """What makes a mean's interval doubtful: few clusters, or one that carries most of it (float64[runs, tasks]).
+    """Caution about a mean's interval: few clusters, or one that carries most of it (float64[runs, tasks]).
 
     share: of a share only what its clusters make doubtful, since Wilson's interval holds with few tasks.
     """

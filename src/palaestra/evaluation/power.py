@@ -1,4 +1,4 @@
-"""What a design can find: the detectable difference, the units that a difference needs, and how many more would tell.
+"""Power of a design: the detectable difference, and how many more units would find a given one.
 
 Left out: power of rank tests and of sequential designs.
 """

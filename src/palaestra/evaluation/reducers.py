@@ -1,4 +1,4 @@
-"""What k trials of a task amount to: any of them, all of them, the best of them, and how much a whole run moves.
+"""Reducers over k trials of a task: pass@k, pass^k, best of k, and the spread of whole runs.
 
 Each reducer gives a table with a row per cell (run, task) and turns into an estimate that is clustered by task and run.
 `pass_at_k` and `pass_hat_k`, elementwise on counts, are in `intervals`. Left out: majority votes (they need answers).

@@ -1,4 +1,4 @@
-"""What is left under perturbation, and scores that safety gates.
+"""Scores under perturbation, and scores gated by safety.
 
 The same tasks with one thing changed (a fault, a prompt, a parameter) are two systems of one table, paired by task.
 Left out: the perturbation itself, which belongs to environments.

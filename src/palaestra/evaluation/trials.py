@@ -144,7 +144,7 @@ def played(
     errors: Literal["exclude", "count"] = "exclude",
     cluster: str | None = None,
 ) -> pl.DataFrame:
-    """What `trials` are numbered from, a row per episode in the order in which they begin: its key and what came of it.
+    """Episodes from which `trials` are numbered, in the order in which they begin: key and outcome of each.
 
     Of a table in parts, none of which cuts a group, these rows together are those of the whole.
     """

@@ -1,1 +1,1 @@
-"""What a person meets: the command line and the pages."""
+"""User interface: the command line and the pages."""

@@ -60,7 +60,7 @@ class AnswerCache:
 
     @staticmethod
     def key(policy: str, prompt: str, vote: int) -> str:
-        """What an answer is filed under; neither the prompt nor the answer can be read from it."""
+        """Cache key of an answer; neither the prompt nor the answer can be read from it."""
         return hashlib.sha256(json.dumps([policy, prompt, vote]).encode()).hexdigest()
 
     def add(self, entries: dict[str, str]) -> None:
@@ -81,7 +81,7 @@ class AnswerCache:
 
 @dataclass(slots=True)
 class Reply:
-    """What came of one question: its text, or why there is none, and what all attempts at it took.
+    """Outcome of one question: its text, or why there is none, and what all attempts at it took.
 
     known: it was known already, so nothing was asked now. What it takes is then what it took when it was asked (of a
     ledger), or nothing (of a cache, or of a question that stands there twice).
@@ -109,7 +109,7 @@ def ask(
     seed: int = 0,
     agent: str = "judge",
 ) -> list[Answer | None]:
-    """What `read` makes of the policy's answer to each (prompt, number of the vote); None where that failed for good.
+    """Parsed answers of a policy to each (prompt, number of the vote); None where asking failed for good.
 
     read: one function, or one for each prompt. All distinct prompts go to the policy in one batch. An answer that is
     read as None is asked for again, at most `attempts` times in all; a request that the policy itself reports as failed

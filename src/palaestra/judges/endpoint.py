@@ -166,7 +166,7 @@ class Endpoint:
         self._jitter = random.Random()
 
     def body(self, prompt: str, vote: int) -> bytes:
-        """What is sent for a question; votes differ by their seed. Its digest is what the answer is filed under."""
+        """Request body of a question; votes differ by their seed. Its digest is the key of the answer."""
         asked: dict[str, Any] = {
             "model": self.model, "messages": [{"role": "user", "content": prompt}], "max_tokens": self.max_tokens,
             "seed": vote,
@@ -182,7 +182,7 @@ class Endpoint:
         return LedgerTotal(1, tokens + self.max_tokens, cost)
 
     def estimate(self, prompts: Sequence[tuple[str, int]]) -> dict[str, Any]:
-        """What asking these would take, without asking: questions, those that are known, calls, tokens and price.
+        """Cost estimate of asking these, without asking: questions, those that are known, calls, tokens and price.
 
         tokens and price are about what they will be, with answers half as long as they may be; `most_…` is what they
         cannot exceed without retries.
@@ -228,7 +228,7 @@ class Endpoint:
         return replies
 
     def _answered(self, found: Mapping[str, Reply]) -> dict[str, Reply]:
-        """What need not be asked; with `again` what is lost is."""
+        """Answers that are known already; with `again` lost ones are asked again."""
         return {key: reply for key, reply in found.items() if not (self.again and reply.text is None)}
 
     async def _all(self, open_: Mapping[str, _Job], found: dict[str, Reply], progress: Progress, secret: str) -> None:
@@ -366,7 +366,7 @@ class Endpoint:
         return found
 
     def _read(self, response: Response, reply: Reply, most: LedgerTotal) -> None:
-        """What a 200 says. One that is no chat completion was paid for all the same: it stays without a text.
+        """Read a response with status 200. One that is no chat completion was paid for all the same and has no text.
 
         Raises:
             UnusableAnswerError: there is no text in it.
@@ -468,7 +468,7 @@ class _Gate:
 
 
 def _paid(before: Reply | None) -> Reply:
-    """What a question took before it is asked again."""
+    """Cost of a question before it is asked again."""
     return Reply() if before is None else replace(before, text=None, error=None, known=False)
 
 

@@ -1,4 +1,4 @@
-"""What was asked, what it took and what was said, in a file that is written before anything is paid for.
+"""Ledger of judge calls: question, cost and answer, in a file that is written before anything is paid for.
 
 SQLite with a write-ahead log: whatever happens to the process, what was written is there. A row is written before a
 request is sent and completed when its answer is there; one that was never completed may have been paid for, so it
@@ -156,7 +156,7 @@ class Ledger:
         return spent
 
     def _unusable(self, error: Exception) -> StorageError:
-        """What to say of a file that SQLite cannot use."""
+        """Error for a file that SQLite cannot use."""
         name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
         if name.startswith(_OUTSIDE) or isinstance(error, OSError):
             why = "another process has it" if name.startswith(("BUSY", "LOCKED")) else str(error)

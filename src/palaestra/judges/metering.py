@@ -1,4 +1,4 @@
-"""What asking a policy takes, and a budget that is kept: what is asked beyond it fails, which is a missing verdict.
+"""Metering of a policy's calls under a budget: a call beyond it fails, which is a missing verdict.
 
 Left out: retries, rate limits and keys, which are the policy's; and a ledger that outlives the process, which is
 `palaestra.judges.Endpoint`'s.
@@ -76,7 +76,7 @@ class Meter:
         return sum(tokens), sum(costs)
 
     def totals(self) -> dict[str, Any]:
-        """What was spent, as plain values."""
+        """Amounts spent, as plain values."""
         return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost, "refused": self.refused}
 
     def load(self, told: Mapping[str, Any]) -> None:

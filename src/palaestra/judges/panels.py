@@ -38,7 +38,7 @@ Give your strongest argument in two sentences."""
 
 
 class Panel(Members, abc.ABC):
-    """What panels share: members' verdicts as one value for each item and criterion, and these as a score."""
+    """Base class of panels: members' verdicts become one value per item and criterion, and these a score."""
 
     name = "panel"
 
@@ -197,7 +197,7 @@ class Debate(Panel):
         return found
 
     def debates(self, rows: pl.DataFrame) -> list[str]:
-        """What was said about each row. An advocate that fails has said nothing."""
+        """Debate about each row as text. An advocate that fails has said nothing."""
         tasks, texts = text_of(rows, "prompt", needed=False), text_of(rows, "response")
         first = np.random.default_rng(self.seed).integers(2, size=len(rows))
         said = [""] * len(rows)

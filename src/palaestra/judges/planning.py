@@ -209,13 +209,13 @@ def _wrote(said: Decision) -> int | None:
 
 
 def _shared(before: Mapping[str, Any], after: Mapping[str, Any], parts: int) -> list[tuple[int, float]]:
-    """What a scorer's policies took in between, for each of so many requests: tokens and cost."""
+    """Tokens and cost that a scorer's policies took in between, per request."""
     tokens, cost = after["tokens"] - before["tokens"], after["cost"] - before["cost"]
     return [(tokens // parts + (row < tokens % parts), cost / parts) for row in range(parts)]
 
 
 def _taking(chosen: Decision, said: Sequence[Decision], judged: tuple[int, float]) -> Decision:
-    """What was chosen, with what all that was said took, 0 tokens of nothing. A judge's tokens count as read."""
+    """The chosen decision with the cost of all candidates. A judge's tokens count as read."""
     tokens, cost = judged
     read = [known for each in said if (known := _read(each)) is not None]
     wrote = [known for each in said if (known := _wrote(each)) is not None]
@@ -234,7 +234,7 @@ def _taking(chosen: Decision, said: Sequence[Decision], judged: tuple[int, float
 
 @dataclass(frozen=True, slots=True)
 class Foreseen(Observation):
-    """What an agent sees, with the world that it stands in. Only a `Search` looks at that."""
+    """Observation together with its env state, which only a `Search` reads."""
 
     world: Any = field(default=None, compare=False, repr=False)
 

@@ -79,7 +79,7 @@ class RewardProgram:
         return _arguments(self.source, self.function) == 2
 
     def run(self, turns: Turns, *, over: Keys = EPISODE) -> list[CallOutcome]:
-        """What each row came to; memories last for a key of `over`, whose rows are played in order.
+        """Outcome of each row; memories last for a key of `over`, whose rows are played in order.
 
         Raises:
             MissingColumnError: the table lacks a column that the program sees.
@@ -202,7 +202,7 @@ def annotate(turns: Turns, program: RewardProgram, name: str, *, over: Keys = EP
 def program(
     path: str, *columns: str, function: str = "reward", item: int | None = None, over: Keys = EPISODE
 ) -> Signal:
-    """What the reward program in a file says of each turn; missing where it fails or returns None.
+    """Value of a reward program for each turn; missing where it fails or returns None.
 
     columns: what it sees, if its `COLUMNS` does not say. item: of a program that returns lists, e.g. LaRe's factors:
     redistribute(program("factors.py", item=0), program("factors.py", item=1), 1). A table is scored once.

@@ -1,4 +1,4 @@
-"""What a model is told that is to write a reward: the task, what a turn has, what is wanted, what was wrong.
+"""Prompts for a model that writes rewards: the task, columns of a turn, requirements, earlier errors.
 
 Plain templates. `NameMap` lets it write in general names, of which it has read much, and translates.
 """
@@ -26,7 +26,13 @@ RULES = (
 
 @dataclass(frozen=True)
 class Brief:
-    """What a model is told. task: what the agent is to do. seen: `describe(turns, columns)`. hints: on structure."""
+    """Brief of a model that writes rewards.
+
+    Attributes:
+        task: the agent's task.
+        seen: the columns, as `describe(turns, columns)` gives them.
+        hints: on structure.
+    """
 
     task: str
     seen: str
@@ -81,7 +87,7 @@ def revise_prompt(prompt: str, code: str, summary: str) -> str:
 
 
 def describe(turns: Turns, columns: Sequence[str], *, notes: Mapping[str, str] | None = None) -> str:
-    """What a program sees, as the class-like text that a model is shown: name, type, meaning, range or examples.
+    """Columns that a program reads, as class-like text for a model: name, type, meaning, range or examples.
 
     >>> print(describe(Turns({"cost": [1.0, 0.5]}), ["cost"]))
     class Turn(TypedDict):

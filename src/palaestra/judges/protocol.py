@@ -1,4 +1,4 @@
-"""What every scorer, judge and reward model shares: one signature and two tables.
+"""Protocols of scorers, judges and reward models: one signature and two tables.
 
 A scorer says how good a row is: a verifier, a classifier, a judge at an endpoint, a discriminator between policies, a
 mixture, the implicit reward of DPO, an ensemble, or a person's labels in a file. Whatever has the signature can be an

@@ -1,4 +1,4 @@
-"""What a judge is shown and what it said: a fence that the judged text cannot close, and answers read strictly or not.
+"""Fencing of judged texts, and strict or tolerant reading of a judge's answers.
 
 An answer that cannot be read is None. Nothing is guessed: no first digit, no keyword, no default. [131]'s released
 parser ends in "0 = safe"; that is the failure which this file exists to leave out.
@@ -76,7 +76,7 @@ def _word(said: str) -> str:
 
 
 def _last(answer: str) -> Any:
-    """What the last verdict of an answer says, as text or as its JSON has it; None if there is none."""
+    """Last verdict of an answer, as text or as its JSON has it; None if there is none."""
     text = answer[-LONGEST:]
     objects = _objects(text)
     lines = [(each.start(), each[1]) for each in _MARK.finditer(text)]

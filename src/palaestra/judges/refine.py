@@ -55,7 +55,7 @@ def _places(given: list[Any], mark: list[Any]) -> list[int]:
 
 @dataclass(frozen=True)
 class Refined:
-    """What a refinement ends with: the answer that counts, all answers in order, and their scores (empty: no judge)."""
+    """Result of a refinement: the answer that counts, all answers in order, and their scores (empty: no judge)."""
 
     answer: str
     answers: tuple[str, ...]

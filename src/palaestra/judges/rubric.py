@@ -200,7 +200,7 @@ def judge(
 
 
 def cases(turns: Turns, level: Literal["turn", "episode"] = "episode") -> pl.DataFrame:
-    """What there is to judge, a row each: its keys, `task` as `prompt` and the transcript as `response`.
+    """Items to judge, a row each: keys, `task` as `prompt` and the transcript as `response`.
 
     At level "turn" each turn with what came up to it. Other columns have their last value.
 

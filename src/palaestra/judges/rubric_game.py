@@ -24,7 +24,7 @@ class Players(Protocol):
         """Whether the answer is good under the judge's rules, and advice on how to hide better what was found."""
 
     def reflect(self, rules: Rules, answer: Any, good: bool, rng: np.random.Generator) -> Any | None:
-        """What the judge's rules lack, or have too much, seeing that the answer's label is `good` and they say not."""
+        """Change to the judge's rules, given that they contradict the answer's label `good`."""
 
     def rewrite(self, rules: Rules, advice: Any, rng: np.random.Generator) -> Sequence[Any] | None:
         """The rules after one piece of advice: merged, dropped, added."""

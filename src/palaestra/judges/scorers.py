@@ -25,7 +25,7 @@ _READ: dict[str, Callable[[Path], pl.DataFrame]] = {
 
 
 def numbers(values: pl.Series, length: int, what: str) -> pl.Series:
-    """What a scorer gave, as Float64 with null for NaN.
+    """Scores as Float64 with null for NaN.
 
     Raises:
         InputError: another length, or no numbers.
@@ -104,7 +104,7 @@ class HumanLabels:
 
 
 class Members:
-    """What is made of other scorers asks what they ask."""
+    """Mixin of scorers that are composed of other scorers."""
 
     members: Sequence[Any] = ()
 

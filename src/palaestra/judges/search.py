@@ -164,7 +164,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """What a search knows: a row per (state, action) with `prompt`, `response`, `visits` and `q`, and the best path."""
+    """Search tree as a table: a row per (state, action): `prompt`, `response`, `visits`, `q`; and the best path."""
 
     table: pl.DataFrame
     actions: tuple[str, ...]

@@ -18,7 +18,7 @@ from palaestra.judges.language_server import Fact, bundle_id, inside
 
 
 class Checker(Protocol):
-    """What finds diagnostics in files; `name` is part of the bundle. A `LanguageServer` is one."""
+    """Protocol of a diagnostics checker; `name` is part of the bundle. A `LanguageServer` is one."""
 
     name: str
 

@@ -63,7 +63,7 @@ class Round:
 def check(
     program: RewardProgram, sample: Turns, *, functions: Sequence[str] = (), audits: Sequence[Audit] = ()
 ) -> list[Issue]:
-    """What is wrong with a program on a sample of turns; empty if nothing is.
+    """Issues of a program on a sample of turns; empty if there are none.
 
     Args:
         program: the program. sample: a table of a few episodes. functions: those to check; default, the program's one.

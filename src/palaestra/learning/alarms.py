@@ -25,7 +25,7 @@ BROKEN_PREFIXES = 0.1
 
 
 def alarms(line: Line, history: Sequence[Line]) -> list[str]:
-    """What is worrying about `line`, given the lines before it."""
+    """Alarms about `line`, given the lines before it."""
     found = [*_of_the_rollout(line), *_of_the_rewards(line)]
     for name, now in line["policies"].items():
         start = next((before["policies"][name] for before in history if name in before["policies"]), now)

@@ -41,7 +41,7 @@ class Trunk(Learnable, Protocol):
 
 
 class Targets(NamedTuple):
-    """What the heads of one policy shall say about its rows.
+    """Targets of one policy's auxiliary heads.
 
     features: float32[rows + 1, inputs]; the last row is zero. windows: int64[rows, sequence], the rows of the agent's
     last turns in the episode, this one last; -1, which is the row of zeros, before its first. classes: int64[rows].
@@ -106,7 +106,7 @@ class Auxiliary(nn.Module):
         )
 
     def losses(self, targets: Targets, piece: np.ndarray, rows: int) -> dict[str, Tensor]:
-        """What the rows `piece` add to both losses of a step of `rows` rows; a row whose reward is missing adds 0."""
+        """Contribution of the rows `piece` to both losses of a step of `rows` rows; a row without reward adds 0."""
         at = torch.from_numpy(piece).to(targets.windows.device)
         windows = targets.windows[at] % len(targets.features)
         used, places = torch.unique(windows, return_inverse=True)

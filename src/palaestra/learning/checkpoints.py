@@ -86,7 +86,7 @@ def write_state(final: Path, state: dict[str, Any]) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What `save` was given; tensors on the CPU.
+    """Load what `save` was given; tensors on the CPU.
 
     Raises:
         StorageError: the checkpoint is absent, incomplete or damaged.
@@ -115,7 +115,7 @@ def newest(directory: Path) -> Path | None:
 
 
 def damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint; None if it is whole."""
+    """Damage of a checkpoint; None if it is whole."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text())
         for name in {_TENSORS: None, _VALUES: None} | manifest:

@@ -166,7 +166,7 @@ class Devices:
     # -- who has what -------------------------------------------------------------------------------------------------
 
     def place(self, policies: Mapping[str, Learnable], *, frozen: bool = False) -> dict[str, Learnable]:
-        """What learns in place of these policies: they themselves, or their parts on this rank.
+        """Policies as they learn here: themselves, or their shards on this rank.
 
         Rank 0 shards a copy, for its own go on playing; frozen: they are copies already.
         """
@@ -205,7 +205,7 @@ class Devices:
             here.load_state_dict(state)
 
     def meet(self, learner: PolicyGradient, rows: Mapping[str, pl.DataFrame]) -> None:
-        """What a policy knows beside its parameters, every rank knows: the places of states in a table, for example."""
+        """Share what a policy knows beside its parameters with every rank, such as the places of states in a table."""
         if self.ranks is None:
             return
         for name, policy in learner.policies.items():

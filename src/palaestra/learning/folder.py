@@ -1,4 +1,4 @@
-"""What a training leaves in its directory, and what it finds there when it goes on."""
+"""Run folder: what training writes and reads again on resume."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RunFolder:
                 path.unlink()
 
     def forget_after(self, iteration: int) -> None:
-        """What a killed run wrote after its last checkpoint will be written again."""
+        """Remove what a killed run wrote after its last checkpoint."""
         self.journal.rewind(iteration)
         for path in self._tables():
             if checkpoints.iteration_of(path.with_suffix("")) > iteration:

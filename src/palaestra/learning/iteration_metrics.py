@@ -1,4 +1,4 @@
-"""What is written down about an iteration, and which of its episodes may train."""
+"""Metrics of an iteration, and the selection of episodes that may train."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class PolicyGradient:
         return found
 
     def values(self, turns: Turns) -> np.ndarray | Ragged:
-        """What the term `value` predicts: float64[rows], NaN for rows of others and without actions.
+        """Predictions of the term `value`: float64[rows], NaN for rows of others and without actions.
 
         With level="token": a value per token of `action_ids`, of rows without any none.
 
@@ -434,7 +434,7 @@ class PolicyGradient:
         return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)
 
     def _loss(self, name: str, batch: Batch, step: Step, at: np.ndarray) -> torch.Tensor:
-        """What the rows `at` contribute to the step's loss: the sum of the terms."""
+        """Loss of the rows `at`: the sum of the terms."""
         policy, frame, units = self.learned[name], batch.rows[at], None
         if any(term.trunk for term in self.terms.values()):
             scored, units = score_with_units(policy, frame)
@@ -460,7 +460,7 @@ class PolicyGradient:
         return [*self.learned[name].parameters(), *self.modules[name].parameters()]
 
     def _groups(self, name: str) -> Any:
-        """What the optimiser is made for; parameters in parts and whole ones do not go together in one group."""
+        """Parameter groups of the optimiser; sharded and whole parameters do not share a group."""
         own, heads = self.learned[name].parameters(), list(self.modules[name].parameters())
         return [{"params": own}, {"params": heads}] if name in self.devices.sharded and heads else own + heads
 

@@ -223,7 +223,7 @@ def epo_entropy(
     rows: int | None = None,
     **corridor: float,
 ) -> Tensor:
-    """What EPO adds to the policy's loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
+    """EPO's addition to the policy's loss: -λ·(mean entropy - β_k · corridor penalty), λ = weight."""
     bonus = aggregate(entropy if share is None else entropy * share, mask, how="sequence-mean", rows=rows)
     penalty = entropy_corridor(entropy, mask, history, share=share, rows=rows, **corridor)
     return -weight * (bonus - corridor_weight(step, steps, decay=decay) * penalty)

@@ -88,7 +88,7 @@ class Overlap:
                 played.set_exception(error)
 
     def close(self) -> None:
-        """What was not begun is not played."""
+        """Drop iterations that were not begun."""
         for ahead in self.queue:
             if ahead.played is not None:
                 ahead.played.cancel()
@@ -108,7 +108,7 @@ class Overlap:
 
     @staticmethod
     def again(state: list[dict[str, Any]], now: Weights) -> list[Ahead]:
-        """What `state_dict` told, to be added again. now: the weights that the run goes on with."""
+        """Inverse of `state_dict`. now: the weights that the run goes on with."""
         return [Ahead(_plan(each["plan"]), each["notes"], each["weights"] or now) for each in state]
 
 

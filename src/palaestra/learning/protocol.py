@@ -1,4 +1,4 @@
-"""What a trainer asks of whoever changes the policies. `PolicyGradient` is one learner; others enter by a name.
+"""Protocol of learners. `PolicyGradient` is one; others are registered by name.
 
 The verbs are those of hosted trainers: `forward_backward`, `optim_step`, save and load of a state; to sample is a
 policy's (`act`). A service that speaks them becomes a learner by one adapter, which sends the rows that have credit,
@@ -52,7 +52,7 @@ class LearnedPolicy(Protocol):
     name: str
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """State for checkpoints."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
@@ -91,7 +91,7 @@ class Learner(Protocol):
         """Both, as one transaction: it succeeds, or leaves everything as it was."""
 
     def state(self) -> dict[str, Any]:
-        """What a resume needs beside the policies' own states: tensors, plain values, a name on another side."""
+        """State for a resume beside the policies' own: tensors, plain values, a name on another side."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Inverse of `state`, after the policies' own."""

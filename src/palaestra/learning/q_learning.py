@@ -91,7 +91,7 @@ def _next(column: str, keys: Sequence[str], name: str) -> pl.Expr:
 
 
 def _possible(rows: pl.DataFrame, actions: int) -> np.ndarray:
-    """What is legal in the state that follows, bool[rows, actions]; all of it where nothing is said."""
+    """Legal actions in the next state, bool[rows, actions]; all where nothing is said."""
     legal = np.ones((len(rows), actions), bool)
     if "possible" in rows.columns:
         listed = rows["possible"].is_not_null().to_numpy()

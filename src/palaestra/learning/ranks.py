@@ -42,7 +42,7 @@ _world: Ranks | None = None
 
 @contextlib.contextmanager
 def by_itself() -> Iterator[None]:
-    """What is made inside does not wait for other processes: for trying out whether it can be made."""
+    """Context in which nothing waits for other ranks, to try whether objects can be made."""
     token = _alone.set(True)
     try:
         yield
@@ -130,7 +130,7 @@ class Ranks:
     # -- what all ranks do at once ------------------------------------------------------------------------------------
 
     def gather(self, thing: Any) -> list[Any]:
-        """What every rank brings, in their order."""
+        """Objects of all ranks, in their order."""
         self.entered += 1
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, thing, group=self.talk)
@@ -143,7 +143,7 @@ class Ranks:
         return tensor
 
     def same(self, thing: Any) -> Any:
-        """What rank 0 brings; tensors and tables inside travel one by one."""
+        """Broadcast an object of rank 0; tensors and tables inside travel one by one."""
         self.entered += 1
         said: list[Any] = [None]
         if self.rank == 0:
@@ -178,7 +178,7 @@ class Ranks:
         self._send(tensors)
 
     def heard(self) -> Any:
-        """What rank 0 announces next, however long it takes.
+        """Next announcement of rank 0, however long it takes.
 
         Raises:
             RankError: rank 0 is gone.

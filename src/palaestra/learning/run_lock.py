@@ -71,13 +71,13 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _owner(file: IO[str]) -> str:
-    """What the lock says about who holds it."""
+    """Owner recorded in a lock file."""
     file.seek(0)
     return file.read(1000).strip()
 
 
 def _sweep(directory: Path) -> None:
-    """What a killed process was writing when it was killed (see `algebra.files.whole`); nobody writes there now."""
+    """Remove temporary files of a killed process (see `algebra.files.whole`)."""
     for pattern in (".*.tmp", "turns/.*.tmp", "messages/.*.tmp", "policies/.*.tmp"):
         for path in directory.glob(pattern):
             if re.fullmatch(r"\..+\.\d+\.tmp", path.name):

@@ -79,7 +79,7 @@ class ShardedLM:
         self.own = dict(model.named_parameters())
 
     def parameters(self) -> list[nn.Parameter]:
-        """What learns, in parts, in the order of the policy's own."""
+        """Sharded parameters, in the order of the policy's own."""
         return [p for name, p in self.own.items() if name in set(self.names) and p.requires_grad]
 
     def score(self, rows: pl.DataFrame) -> Scored:
@@ -146,7 +146,7 @@ def put(part: Tensor, whole: Tensor) -> None:
 
 
 def kept(learner: PolicyGradient) -> dict[str, Any]:
-    """What goes into a state in place of moments and references that are in parts."""
+    """State of sharded moments and references."""
     tensors, steps = _held(learner)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     return {"steps": steps, "shards": Folder(learner._write, size)}

@@ -1,4 +1,4 @@
-"""What is said of the steps of an update: losses, norms, and the metrics that terms make of themselves."""
+"""Metrics of the steps of an update: losses, norms, and those that terms report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 
 
 def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
-    """What the terms said in the pieces of a step, added up."""
+    """Sums of the terms' metrics over the micro-batches of a step."""
     said: dict[Place, float] = {}
     for key, name, per, value in logged:
         said[key, name, per] = said.get((key, name, per), 0.0) + float(value)
@@ -31,7 +31,7 @@ def summed(logged: Iterable[tuple[str, str, str, Any]]) -> dict[Place, float]:
 
 
 def metrics_of(taken: Sequence[Taken], only: str | None = None) -> Metrics:
-    """What terms said of themselves, over all steps; a name that two terms use is the mean of both."""
+    """Metrics of the terms over all steps; a name that two terms use is the mean of both."""
     found: dict[str, list[float]] = {}
     for key, name, per in dict.fromkeys(place for step in taken for place in step.said):
         if only is None or key == only:

@@ -1,4 +1,4 @@
-"""What learners of tables share: some seats of a team learn by a rule of their own, the others by gradients.
+"""Base class of tabular learners: some seats of a team learn by their own rule, the others by gradients.
 
 A rule looks at the turns first and writes later, so that an update that fails leaves everything as it was.
 """
@@ -144,7 +144,7 @@ class TableLearner(abc.ABC):
         self._updates += 1
 
     def state(self) -> dict[str, Any]:
-        """What a resume needs beside the policies' own states."""
+        """State for a resume beside the policies' own."""
         return {"updates": self._updates, "rest": self.rest.state() if self.rest else None}
 
     def restore(self, state: dict[str, Any]) -> None:

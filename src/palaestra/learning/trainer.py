@@ -221,7 +221,7 @@ class Trainer:
     # -- one iteration ------------------------------------------------------------------------------------------------
 
     def _context(self, iteration: int) -> Callable[[np.random.Generator], Context]:
-        """What a stage may use in this iteration, but for its stream."""
+        """Context of the stages of this iteration, but for the random stream."""
         return lambda rng: Context(
             rng=rng,
             iteration=iteration,
@@ -254,7 +254,7 @@ class Trainer:
             self.overlap.add(ahead, play=iteration <= self.iterations)
 
     def _play(self, iteration: int) -> tuple[Plan, Turns, float]:
-        """What was planned, what was played, and the seconds that one waited for it."""
+        """Plan of an iteration, its turns, and the seconds waited for them."""
         if self.overlap is None:
             plan, began = self._plan(iteration), time.perf_counter()
             served = {name: each for name, each in self.learner.policies.items() if isinstance(each, Served)}
@@ -347,7 +347,7 @@ class Trainer:
         } | ({} if self.overlap is None else {"ahead": self.overlap.state_dict()})
 
     def _settings(self) -> dict[str, Any]:
-        """What must be the same when a run goes on."""
+        """Settings that must not change on resume."""
         return {
             "seed": self.seed,
             "groups": self.groups,
@@ -388,7 +388,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
-        """What runs inside is training time."""
+        """Count the time inside as training time."""
         wall, cpu = time.perf_counter(), time.process_time() + spent_by(self.executor)
         yield
         self.wall += time.perf_counter() - wall

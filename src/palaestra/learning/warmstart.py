@@ -38,7 +38,7 @@ class TextPolicy(Protocol):
     """A policy with a tokenizer, as `LMPolicy` has."""
 
     def prompt_ids(self, observations: Sequence[Observation]) -> list[np.ndarray]:
-        """What the model is shown."""
+        """Token ids of the prompts."""
 
     def encode(self, prompt: str, action: str) -> tuple[np.ndarray, np.ndarray]:
         """(prompt_ids, action_ids) of an action that somebody else chose."""

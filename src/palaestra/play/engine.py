@@ -30,7 +30,7 @@ from palaestra.play.validation import CheckedStep, Seen, Success, accept, begin,
 
 
 class Seats(Protocol):
-    """What a rollout needs of a `Team`: who fills a seat."""
+    """Protocol of a team as rollouts use it: the policy of each seat."""
 
     def for_agent(self, agent: str) -> Policy:
         """The policy of this agent."""
@@ -92,7 +92,7 @@ class _Play:
         return PreviousTurn(self.talk[agent], row.prompt_ids, row.action_ids)
 
     def receive(self, outcome: CheckedStep) -> str | None:
-        """What the env said about the actions just taken; why the episode cannot go on, if so."""
+        """Store the env's result of the actions just taken; returns why the episode cannot go on, if so."""
         for agent, _, row in self.seen:
             row.valid = outcome.valid.get(agent, True)
             row.metadata = outcome.metadata

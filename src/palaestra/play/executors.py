@@ -49,7 +49,7 @@ class Executor(Protocol):
         """
 
     def starts(self, env: EnvFactory, plan: Plan) -> list[Observation | None]:
-        """What is seen first in each group of the plan, without playing; None where the env fails.
+        """First observation of each group of the plan, without playing; None where the env fails.
 
         Of several agents that act at once, what the first of them sees.
         """
@@ -196,7 +196,7 @@ class Threads(Local):
 
 
 class _Openings:
-    """What the episodes of each group saw first, while the table goes by."""
+    """Collector of the first observation of each group."""
 
     def __init__(self) -> None:
         self._seen: list[pl.DataFrame] = []

@@ -14,7 +14,7 @@ _for_good: bool | None = None  # None: nobody has played yet
 
 
 def set_aside_for_good() -> None:
-    """What is there by now stays, as far as the search for garbage goes."""
+    """Exclude all objects that exist now from garbage collection."""
     global _for_good
     gc.collect()
     gc.freeze()

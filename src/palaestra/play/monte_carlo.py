@@ -20,7 +20,7 @@ from palaestra.play.engine import Seats
 
 @runtime_checkable
 class Restartable(Protocol):
-    """What an env has, beside `Env`, if an episode can be gone on with from where it stood."""
+    """Protocol of envs that can snapshot and restore an episode."""
 
     def snapshot(self) -> Any:
         """The episode as it stands: before the agents last observed have acted."""
@@ -105,7 +105,7 @@ def _finish(
     agent: str | None,
     limit: int,
 ) -> np.ndarray:
-    """What is earned from each snapshot on, each in an env of its own, side by side."""
+    """Returns from each snapshot on, each in an env of its own, side by side."""
     live = {n: envs[n].restore(snapshot, seed=int(rng.integers(2**63))) for n, snapshot in enumerate(snapshots)}
     earned = np.zeros(len(snapshots))
     for _ in range(limit):

@@ -90,7 +90,7 @@ _RAGGED = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What all rows of a rollout share; the fields are columns of `SCHEMA`."""
+    """Columns that all rows of a rollout share; the fields are columns of `SCHEMA`."""
 
     run: str | None = None
     iteration: int = 0

@@ -118,7 +118,7 @@ def digest(packed: Any) -> str:
 
 
 class Published(NamedTuple):
-    """What was published: its key, and where it is (a file, a reference into an object store)."""
+    """Published weights: key, and place (a file, a reference into an object store)."""
 
     key: str
     place: Any
@@ -141,7 +141,7 @@ class PlayJob:
 
 
 class ShardResult(NamedTuple):
-    """What became of shards: a table as an Arrow stream, or why there is none; what was warned of; CPU-seconds.
+    """Result of shards: a table as an Arrow stream, or why there is none; what was warned of; CPU-seconds.
 
     shards: of those that were given, the first so many are in the table.
     """
@@ -153,7 +153,7 @@ class ShardResult(NamedTuple):
     shards: int = 1
 
     def raise_(self) -> None:
-        """What the worker raised, here."""
+        """Raise the worker's exception here."""
         if self.error is not None:
             import palaestra.errors
 

@@ -42,7 +42,7 @@ HANGS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a call raised instead of returning; `hung` if it was abandoned."""
+    """Exception of a call; `hung` if the call was abandoned."""
 
     error: BaseException
     hung: bool = False

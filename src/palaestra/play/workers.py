@@ -46,7 +46,7 @@ KEPT = 3
 
 
 class Workers(Protocol):
-    """What a spread executor asks for."""
+    """Protocol of workers as executors use them."""
 
     def publish(self, slot: str, version: str, value: Any, keep: int = KEPT) -> Published:
         """Put it where every worker finds it, once for each version of a slot; the last `keep` versions stay."""
@@ -95,7 +95,7 @@ class WorkerBackend(Protocol):
         """Let an idle worker play these shards, or the first of them if they take long (`Player.play`)."""
 
     def wait(self, seconds: float) -> list[tuple[int, ShardResult | Lost]]:
-        """What came in, at most so much later; an `ShardResult` makes its worker idle, one that is lost is replaced.
+        """Results that arrived within so many seconds. A `ShardResult` makes its worker idle, a `Lost` one is replaced.
 
         Raises:
             PalaestraError: no worker can be started.
@@ -261,7 +261,7 @@ class Spread(abc.ABC):
 
     @abc.abstractmethod
     def start_pool(self) -> tuple[tuple[Any, ...], Callable[[], WorkerPool]]:
-        """What tells its workers from others, and how they are made."""
+        """Key that identifies a pool of workers, and its factory."""
 
     @property
     def pool(self) -> WorkerPool:
@@ -313,7 +313,7 @@ class Spread(abc.ABC):
                     pool.close()
 
     def _job(self, pool: WorkerPool, env: EnvFactory, team: Any) -> PlayJob | str:
-        """What workers are told; or what it is that they cannot be."""
+        """Job for the workers, or the reason why there is none."""
         maker = getattr(team, "maker", None)
         if maker is None:
             return "a team that does not know its maker (Team.made)"

@@ -61,12 +61,12 @@ def read(text: str) -> Budget:
 
 
 def unit(budget: Budget) -> str:
-    """What is counted."""
+    """Unit of the budget."""
     return next(name for name in budget if name in UNITS)
 
 
 def cost(budget: Budget, line: Mapping[str, Any]) -> Any:
-    """What was spent, from something with turns, tokens_in and tokens_out, numbers or columns: a line of metrics."""
+    """Amount spent, from something with turns, tokens_in and tokens_out, numbers or columns: a line of metrics."""
     if unit(budget) == "turns":
         return line["turns"]
     prices = {name: budget.get(name, price) for name, price in PRICES.items()} if "price" in budget else {}
@@ -87,7 +87,7 @@ def should_stop(budget: Budget, lines: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def stopper(budget: Budget | None) -> Callable[[Sequence[Mapping[str, Any]]], bool] | None:
-    """What `Trainer(should_stop=…)` takes."""
+    """Callback for `Trainer(should_stop=…)` that ends training when the budget is spent."""
     return None if budget is None else functools.partial(should_stop, budget)
 
 
@@ -118,7 +118,7 @@ def refuse(budget: Budget, least: float, part: TrainPart, name: str = "", about:
 
 
 def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """What each variant spent on training, mean over seeds, and a sentence that says it; from `result.json` of each."""
+    """Training cost of each variant, mean over seeds, and a sentence that says it; from `result.json` of each."""
     if budget is None:
         return {}
     each = {
@@ -137,6 +137,6 @@ def spending(budget: Budget | None, results: Mapping[str, Sequence[Mapping[str, 
 
 
 def total(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """What was played in training: iterations, episodes, turns and tokens."""
+    """Totals of training: iterations, episodes, turns and tokens."""
     names = ("episodes", "turns", "tokens_in", "tokens_out")
     return {"iterations": len(lines)} | {name: sum(line.get(name) or 0 for line in lines) for name in names}

@@ -39,7 +39,7 @@ from palaestra.testing import check_episode
 
 @dataclass(frozen=True)
 class Setup:
-    """What a recipe stands for. What has a state is made anew for each seed, by calling the field.
+    """Resolved recipe. Stateful parts are factories, called anew for each seed.
 
     train, test: the env's two splits. agents: who can act. team: (seed, corpus) -> Team.
     learner: Team -> Learner. stages: texts. executor: () -> Executor. controls: other teams by name, (seed, corpus) ->
@@ -205,7 +205,7 @@ def _scripted(
 
 
 def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 64) -> tuple[Turns, list[str]]:
-    """What a seed begins with: scripted play, which a warm start imitates, and the texts in it.
+    """Scripted play for the warm start of a seed, and the texts in it.
 
     A `tiny` model gets its tokenizer from these texts, so whoever makes the team of a run again needs the same ones.
     groups: how much is played where there is no warm start.
@@ -245,7 +245,7 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
 
 
 def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
-    """What plays; the recipe's shards, concurrency, timeout, retries and imports are for those that take them.
+    """Executor of a recipe; its shards, concurrency, timeout, retries and imports are for those that take them.
 
     Raises:
         RecipeError: there is no such executor, or it does not take these options.
@@ -336,7 +336,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
 
 
 def check_columns(setup: Setup, learner: Learner | None = None) -> None:
-    """What reward, stages, credit and the learner's terms read must be there when they read it.
+    """Check that every column which reward, stages, credit and terms read is there when they read it.
 
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.
@@ -362,7 +362,7 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
 
 
 def _made_later(who: str, lacking: set[str], later: Sequence[tuple[str, Any, Any]]) -> str | None:
-    """What to say if a stage that stands too late gives the first of these columns; None if none does."""
+    """Error if a stage that stands too late gives the first of these columns; None if none does."""
     for column in sorted(lacking):
         for stage, needs, adds in later:
             if column not in adds or not stage.startswith("stages: "):

@@ -1,4 +1,4 @@
-"""What each member of a trained team is worth: every coalition of trained and untrained members plays the same tasks.
+"""Shapley values of trained members: every coalition of trained and untrained members plays the same tasks.
 
 v(S) is what the team achieves with the members of S as they are after training and the others as they were before; the
 Shapley values of it add up to what training gained on these tasks ([88], arXiv 2502.00510).

@@ -34,7 +34,7 @@ from palaestra.teams import WORKFLOWS, pipeline
 
 
 class Section(BaseModel):
-    """What all parts share: unknown fields and secrets are refused, values do not change."""
+    """Base class of a recipe's sections: unknown fields and secrets are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -58,7 +58,7 @@ Seeds = Annotated[
 
 
 class EnvPart(Section):
-    """What is played: a registered env (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
+    """The env: a registered one (`openspiel/kuhn_poker`) or your own (`module:function`, which makes one)."""
 
     make: str = Field(
         description="a name of `palaestra names env`, library/name, or module:name of a class or function"
@@ -316,7 +316,7 @@ class ControlPart(Section):
 
 
 class ScorerPart(Section):
-    """What held-out play is scored by, beside success; a text says the scorer alone. It pays nobody."""
+    """Scorer of held-out play, beside success; a text names the scorer alone. It is no reward."""
 
     model_config = ConfigDict(json_schema_extra=_or_text)
 

@@ -1,4 +1,4 @@
-"""What the fields of a recipe mean: for `recipes --explain`, for editors (JSON schema), for docs/recipes.md."""
+"""Descriptions of a recipe's fields: for `recipes --explain`, for editors (JSON schema), for docs/recipes.md."""
 
 from __future__ import annotations
 

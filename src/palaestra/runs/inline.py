@@ -18,7 +18,7 @@ from palaestra.runs.trainers import trainer_of
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training left: the team, a line of metrics per iteration, how it was set up, what plays it."""
+    """Result of training in memory: the team, a line of metrics per iteration, the setup, and the executor."""
 
     team: Team
     lines: list[dict[str, Any]]

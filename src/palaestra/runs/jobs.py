@@ -123,7 +123,7 @@ def _keep_environment(directory: Path) -> str:
 
 
 def _check(recipe: Recipe) -> None:
-    """What cannot work is said before a directory is made."""
+    """Check a recipe before a directory is made."""
     kinds = {part.kind for part in recipe.policies.values()}
     with by_itself():
         build.check(build.resolve(recipe), from_disk=not kinds.isdisjoint(FROM_DISK))
@@ -234,7 +234,7 @@ def _interruptible(call: Callable[[], Any]) -> Any:
 
 
 def _imports(recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """What their seeds will import."""
+    """Modules that the seeds will import."""
     kinds = {part.kind for recipe in recipes for part in recipe.policies.values()}
     return forkserver.TORCH if kinds.isdisjoint(LANGUAGE_MODELS) else (*forkserver.TORCH, *forkserver.LANGUAGE)
 
@@ -282,7 +282,7 @@ NOTE = ".progress.json"
 
 
 class _Watched:
-    """What is shown of a job: its phase, and its alarms, each kind once; the report counts them all."""
+    """Progress display of a job: its phase, and its alarms, each kind once; the report counts them all."""
 
     def __init__(self, job: SeedJob, bars: Bars) -> None:
         self.job, self.bars, self.report = job, bars, bars.task(job.title)

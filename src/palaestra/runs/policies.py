@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Making:
-    """What a kind of policy is made from.
+    """Arguments from which a kind of policy is made.
 
     name: of the policy. options: of the recipe. field: where they stand in it, for messages. env: to look at.
     seed: of first parameters. corpus: texts of the env, from which a tokenizer may be made.
@@ -88,7 +88,7 @@ LANGUAGE_MODELS = ("tiny", *FROM_DISK)
 
 
 def check_from_disk(kind: str, made: Making) -> None:
-    """What can be known of such a kind without reading the model. Raises RecipeError if it cannot be made."""
+    """Check a policy from disk without reading the model. Raises RecipeError if it cannot be made."""
     from palaestra.agents import LMPolicy, ServedPolicy
 
     if kind == "served":
@@ -163,7 +163,7 @@ def script(made: Making) -> Policy:
 
 
 class Takes(NamedTuple):
-    """What takes the options of a kind: a function, how many arguments and which options it gets otherwise, and to what
+    """Consumer of a kind's options: a function, how many arguments and which options it gets otherwise, and to what
     it passes its options on. `module:name` each, because some need torch."""
 
     function: str

@@ -310,7 +310,7 @@ def _read(source: str | Path) -> tuple[str, str, bool]:
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with a piece of YAML, and where, on one line."""
+    """Error of a piece of YAML, and its place, on one line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     said = str(problem or error or type(error).__name__).splitlines()[0]
     hint = "; brackets of a call are written (...) there" if "but got '['" in said else ""

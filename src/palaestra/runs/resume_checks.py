@@ -1,4 +1,4 @@
-"""What a run directory holds already, and which recipe may go on there.
+"""Checks of an existing run directory: whether a recipe may start or resume there.
 
 The remains of a start that failed before anything was learned are in nobody's way. A run goes on with the recipe that
 it was begun with, or with one that asks for more of the same; anything else is another run.
@@ -54,7 +54,7 @@ BESIDE = ("description", "track", "play.executor")
 
 
 def _trained(directory: Path) -> Iterator[str]:
-    """What was learned there, and would be lost."""
+    """Trained parts of a run that a new start would overwrite."""
     for seed in sorted(directory.glob("seed-*")):
         if (seed / "result.json").exists() or checkpoints.begun(seed):
             yield seed.name

@@ -79,7 +79,7 @@ def parameters(
     fixed: int = 0,
     accepts: Sequence[Callable[..., Any]] = (),
 ) -> dict[str, inspect.Parameter]:
-    """What options a function takes, and those to which it passes its options on: without the first `fixed` arguments
+    """Parameters of a function, and of those to which it passes its options on: without the first `fixed` arguments
     and those that are given otherwise."""
     own = list(inspect.signature(function).parameters.values())[fixed:]
     others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]

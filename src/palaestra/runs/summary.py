@@ -1,4 +1,4 @@
-"""What was proved: from the play of all seeds to a summary, from several runs to pairs, from any table to a comparison.
+"""Summaries: from the play of all seeds to a summary, from several runs to pairs, from any table to a comparison.
 
 Nothing here plays or learns, so none of it needs torch.
 """
@@ -75,7 +75,7 @@ def baseline_of(systems: Sequence[str], asked: str | None, option: str = "--base
 
 
 def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, Any]:
-    """What `summary.json` holds, but for the time of day and the versions."""
+    """Content of `summary.json`, but for the time of day and the versions."""
     played = [_evaluation(directory / f"seed-{result['seed']}") for result in results]
     table = trials(Turns.concat(played), where=judged(recipe.evaluation))
     value = value_of(recipe.evaluation.measure, table)
@@ -135,7 +135,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
 
 
 def _spent(results: Results) -> dict[str, dict[str, float]]:
-    """What each trained system was trained on, all seeds together; empty where nobody counted."""
+    """Training data of each system, all seeds together; empty where nobody counted."""
     every = [result.get("spent") or {} for result in results]
     names = dict.fromkeys(name for each in every for name in each)
     sums = {name: {key: sum(each[name][key] for each in every if name in each) for key in total([])} for name in names}
@@ -258,7 +258,7 @@ def pairs(recipe: Recipe, directory: Path, variants: Mapping[str, str], results:
 def economics(
     table: pl.DataFrame, budget: Budget | None = None, *, rows: Sequence[SystemResult] | None = None
 ) -> list[dict[str, Any]]:
-    """What a held-out trial of each system costs and brings: rows of `evaluation.teamwork.economy`, with their `unit`.
+    """Cost and success of a held-out trial of each system: rows of `evaluation.teamwork.economy`, with their `unit`.
 
     Args:
         table: trials of the systems.

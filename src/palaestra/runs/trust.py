@@ -1,4 +1,4 @@
-"""What a recipe would make Python import, found by reading alone; see docs/security.md.
+"""Code that a recipe would import, found by reading alone; see docs/security.md.
 
 Whoever runs a recipe runs the code that it names. So a file that names any is refused until somebody says that he has
 read it. Every text of a recipe is looked at, whatever field it stands in: what looks like `module:name` counts, because

@@ -148,7 +148,7 @@ class AuditedDeliberation(Deliberation):
         return sum(said.held is None for said in self._said.values())
 
     def _note(self, seen: Observation, said: Message, wrong: Sequence[str]) -> Observation:
-        """What the role read before, its rejected answer, and what is wrong with it."""
+        """Observation after a rejection: the earlier prompt, the rejected answer, and the complaint."""
         note = NOTE + "; ".join(dict.fromkeys(wrong))
         mark = self._separator.strip()
         parts = [seen.text, said.text.replace(mark, " ")[: self._longest], note.replace(mark, " ")]

@@ -35,7 +35,7 @@ def tokens(text: str) -> int:
 
 
 def digest(messages: Sequence[Message]) -> str:
-    """What was said, a line of at most 80 characters each.
+    """Digest of messages, a line of at most 80 characters each.
 
     >>> digest([{"role": "tool", "content": "The red mill\\nkeeps 37 sacks."}])
     'tool: The red mill keeps 37 sacks.'

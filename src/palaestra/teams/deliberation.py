@@ -131,7 +131,7 @@ class Deliberation(AroundTask):
         return StepResult({}, dict.fromkeys(self._said, worth), terminated=True, info=info)
 
     def _read_by(self) -> dict[str, str]:
-        """What each role reads of the question."""
+        """Part of the question that each role reads."""
         if self.reads == "whole":
             return dict.fromkeys(self.agents, self.question)
         parts = self.inner.current.parts
@@ -142,7 +142,7 @@ class Deliberation(AroundTask):
         return dict(zip(self.agents, parts, strict=True))
 
     def _read(self, role: str, text: str) -> Message:
-        """What was said, as it counts: the word of acceptance is what it accepts."""
+        """Message of a role as it counts: a word of acceptance stands for what it accepts."""
         if text.casefold() == self._accept:
             heard = self._acting[role]
             accepted = heard[-1] if heard else self._said.get(role)
@@ -192,7 +192,7 @@ class Deliberation(AroundTask):
         return observations
 
     def _verdicts(self, role: str, own: Message | None, coming: list[Message]) -> list[Verdict]:
-        """What the gate says of each message; those that are held anyway it is not asked about."""
+        """Verdicts of the gate on each message; messages that are held anyway are not asked about."""
         judged = [said for said in coming if said.held is None]
         verdicts = self._gate(role, own, judged, self._draw) if judged else []
         if len(verdicts) != len(judged):
@@ -203,7 +203,7 @@ class Deliberation(AroundTask):
         return [next(following) if said.held is None else (0.0, said.held) for said in coming]
 
     def _coming(self, role: str) -> list[Message]:
-        """What was said to this role: the latest word of each sender, or all of theirs."""
+        """Messages to this role: the latest of each sender, or all."""
         senders = self.graph.heard[role]
         if self.graph.memory == "all":
             return [said for said in self._every if said.role in senders]

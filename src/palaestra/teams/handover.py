@@ -45,7 +45,7 @@ class HandoverEnv:
         return self._show(observations)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
-        """What the one of them did, the seat does."""
+        """Map the acting player's action to the seat, and step."""
         if actions.keys() != self._asked:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         here = self._name
@@ -69,7 +69,7 @@ class HandoverEnv:
         return shown
 
     def _renamed(self, value: Any, here: str) -> Any:
-        """What is told of the seat is told of who sat there."""
+        """Rename the seat in results to the player who sat there."""
         if isinstance(value, Mapping) and self.seat in value:
             return {here if agent == self.seat else agent: each for agent, each in value.items()}
         return value

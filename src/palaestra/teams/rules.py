@@ -22,7 +22,7 @@ _HOME = ("palaestra.teams.rules",)
 
 
 class Message(NamedTuple):
-    """What a role said last: the answer, its score (None: the task cannot read it), when, and whether it accepted.
+    """Last message of a role: the answer, its score (None: the task cannot read it), when, and whether it accepted.
 
     held: why nobody hears it, and it does not count, unless nothing else does.
     """
@@ -284,7 +284,7 @@ def last() -> Aggregate:
 
 @AGGREGATES.register("of")
 def of(role: str) -> Aggregate:
-    """What this role said last; before it spoke, who spoke last."""
+    """Last message of this role; before it spoke, that of the last speaker."""
     return lambda said, draw: next((each for each in said if each.role == role), said[-1])
 
 

@@ -1,4 +1,4 @@
-"""What all workflows around a task with one answer share: they ask what it asks."""
+"""Base class of workflows around a task with one answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AroundTask:
 
     @property
     def question(self) -> str:
-        """What the wrapped task asks."""
+        """Question of the wrapped task."""
         return self.inner.question  # type: ignore[no-any-return]
 
     @property

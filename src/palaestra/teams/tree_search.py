@@ -115,7 +115,7 @@ class TreeSearchEnv(AroundTask):
         return dict.fromkeys(self.agents, seen)
 
     def _told(self) -> dict[str, Any]:
-        """What everybody heard alike."""
+        """Facts that all members share."""
         return {
             "way": self._text(self._way), "expected": self.inner.answer,
             "heard": [step.role for step in self._way], "heard_turn": [step.turn for step in self._way],

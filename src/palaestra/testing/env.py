@@ -120,7 +120,7 @@ def check_episode(factory: EnvFactory, *, seed: int = 0, seconds: float = 1.0) -
 
 
 class _Raised(Exception):
-    """What an env raised, as opposed to what is said about it."""
+    """Exception raised by an env, as opposed to one about it."""
 
 
 class _Shield:

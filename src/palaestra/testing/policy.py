@@ -149,7 +149,7 @@ def _check_score(
 
 
 def _rows(decisions: list[Decision], observations: Sequence[Observation]) -> pl.DataFrame:
-    """What a rollout would store of these decisions, as far as `score` may look at it."""
+    """Rows that a rollout would store of these decisions, as far as `score` reads them."""
 
     def lists(name: str, of: Sequence[Any], kind: type[pl.DataType]) -> pl.Series:
         values = [None if (v := getattr(x, name)) is None else np.ravel(v).tolist() for x in of]

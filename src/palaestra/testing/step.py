@@ -1,4 +1,4 @@
-"""What a reset and a step of an env must give: who is shown what, and what is rewarded, told and over.
+"""Checks of an env's reset and step: observations, rewards, info and ends.
 
 A breach is an `AssertionError`, one sentence that begins with where it was.
 """

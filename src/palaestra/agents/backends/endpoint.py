@@ -1,4 +1,4 @@
-"""What goes to an endpoint, and what it may send: calls, bodies without end, counts that are none, an echo of the key.
+"""Requests to chat endpoints and checks of responses: tool calls, endless bodies, impossible counts, echoed keys.
 
 Left out: nothing of it is trusted, so nothing is validated either; what cannot be used counts as not said.
 """
@@ -161,7 +161,7 @@ def check_key_name(name: str | None, what: str = "") -> None:
 
 
 def messages(observation: Observation) -> list[dict[str, Any]]:
-    """What chat endpoints are sent: arguments of calls as text with JSON.
+    """Messages in the form of chat endpoints: arguments of tool calls are JSON text.
 
     >>> messages(Observation("Hi"))
     [{'role': 'user', 'content': 'Hi'}]

@@ -54,7 +54,7 @@ class Forward(Protocol):
 
     @property
     def head(self) -> Head:
-        """What makes logits of hidden states."""
+        """The output head, which maps hidden states to logits."""
 
     def read(self, prompts: Sequence[np.ndarray], rows: Tensor, room: int) -> tuple[Tensor, State]:
         """Read `prompts` (ascending in length); row i continues `prompts[rows[i]]` by at most `room` tokens.
@@ -66,7 +66,7 @@ class Forward(Protocol):
         """Append `ids` [rows, tokens] and return what stands after each of them."""
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
-        """What stands before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
+        """Hidden state before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
 
 
 def forward_of(model: nn.Module, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> Forward:
@@ -122,7 +122,7 @@ class KeyValueCache:
         return (there - self.pad[:, None]).clamp(min=0)
 
     def bias(self, tokens: int) -> Tensor | None:
-        """What is added to the scores of the next `tokens`: None, [tokens, places] or [rows, 1, tokens, places]."""
+        """Attention bias of the next `tokens`: None, [tokens, places] or [rows, 1, tokens, places]."""
         end = self.length + tokens
         blind = None if self.blind is None else self.blind[..., :end]
         if tokens == 1:

@@ -33,7 +33,7 @@ class Low(NamedTuple):
     scale: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """What `up` reads."""
+        """Input of the layer `up`."""
         return F.linear(x.to(self.down.dtype), self.down) * self.scale
 
 
@@ -96,7 +96,9 @@ class Head:
         return self._bend(sum(made[1:], total))
 
     def score(self, hidden: Tensor, ids: Tensor, mask: Tensor, temperature: float) -> Scored:
-        """What stands after `hidden` [rows, tokens, width] under the sampling distribution; ids, mask: [rows, tokens].
+        """Log-probabilities and entropies after `hidden` [rows, tokens, width] under the sampling distribution.
+
+        ids, mask: [rows, tokens].
 
         Only real tokens go through a head that is chunked.
         """

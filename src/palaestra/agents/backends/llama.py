@@ -270,7 +270,7 @@ class _LlamaState(KeyValueCache):
         self._shade(self.room)
 
     def past(self, i: int, rows: slice = slice(None)) -> Any:
-        """What makes, of the new keys and values of a layer and these rows, all so far."""
+        """Function that appends a layer's new keys and values of these rows to the cached ones."""
         if i == len(self.keys):
             return None
         keys, values, start = self.keys[i][rows], self.values[i][rows], self.length

@@ -33,7 +33,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class LoadingPlan(NamedTuple):
-    """What is to be loaded, after every check that needs no weights.
+    """Plan of loading a model, after every check that needs no weights.
 
     base: folder or hub id of the weights. adapter: folder or id of an adapter on them. config: of the base. compute:
     the type of the arithmetic, if not that of the weights.
@@ -133,7 +133,7 @@ def _base_of(made: LoadingPlan) -> Any:
 
 
 def _key(made: LoadingPlan) -> tuple[Any, ...]:
-    """What two policies must have in common; files that were written anew are another model."""
+    """Key by which two policies share a model; rewritten files are another model."""
     files = sorted(Path(made.base).glob("*.safetensors")) if Path(made.base).is_dir() else []
     stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return made.base, made.dtype, made.device, tuple(stamps)

@@ -104,7 +104,7 @@ class SampledAnswer(NamedTuple):
 
 
 class ServedModel(NamedTuple):
-    """What a server calls its model, and the adapter that is meant, if one is."""
+    """A server's names of its model and of the adapter in use, if any."""
 
     model: str
     adapter: str | None = None
@@ -211,7 +211,7 @@ class Client:
 
 
 def _message(found: Any, text: bytes) -> str:
-    """What an error says of itself, on one line."""
+    """Message of an error on one line."""
     said = found
     for name in ("error", "message", "detail"):
         said = said.get(name, said) if isinstance(said, dict) else said
@@ -222,7 +222,7 @@ def _message(found: Any, text: bytes) -> str:
 
 
 class Dialect(Protocol):
-    """What a policy needs of a server, in the server's words."""
+    """Protocol of one kind of server: how its requests and responses are written and read."""
 
     hint: str
     """What the server must have been started with, so that weights can be changed."""
@@ -233,10 +233,10 @@ class Dialect(Protocol):
         """Ask for one answer of at most so many tokens; without `ends` it has exactly so many."""
 
     def read(self, answer: Any, model: ServedModel) -> SampledAnswer:
-        """What was sampled. Raises ServerError for an answer that nothing can be learned from."""
+        """Sampled answer of a response. Raises ServerError for an answer that cannot be learned from."""
 
     def version(self, client: Client) -> str | None:
-        """What the server calls its weights."""
+        """The server's label of its weights."""
 
     def name(self, client: Client, version: str) -> None:
         """Call the weights so."""
@@ -407,7 +407,7 @@ def _succeeded(answer: Any) -> None:
 
 
 def _get(found: Any, *path: Any) -> Any:
-    """What stands there in the JSON; None if anything on the way is missing."""
+    """Value at a path in JSON; None if anything on the way is missing."""
     for step in path:
         try:
             found = found[step]

@@ -37,7 +37,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What a person would see."""
+        """Rendering for people."""
         lines = [f"{name} {' '.join(map(str, box))}" for name, box in self.boxes.items()]
         return "\n".join([*lines, f"{self.kind} {self.goal}"])
 

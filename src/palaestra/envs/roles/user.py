@@ -45,7 +45,7 @@ class User(Protocol):
         """How much the last reply changes the emotion."""
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
-        """What the user says next."""
+        """The user's next message."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ModelUser:
         return int(numbers[-1][:6]) if numbers else 0
 
     def reply(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:
-        """What the model says."""
+        """The model's reply."""
         return self.ask([f"{self._shown(profile, dialogue, emotion)}\n\nWhat do you say next? Only your words."])[0]
 
     def _shown(self, profile: str, dialogue: Sequence[str], emotion: int) -> str:

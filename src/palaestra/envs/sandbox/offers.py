@@ -1,4 +1,4 @@
-"""What a screened program gets when it imports a module: a copy with functions that compute, and nothing else.
+"""Modules offered to screened programs: copies that hold only functions that compute.
 
 NumPy's copy is a list of what is allowed, because NumPy has many ways to read memory and files. No listed function, and
 no method that the screen lets pass, makes an array of a given address or reads the same bytes as another type.

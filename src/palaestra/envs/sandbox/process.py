@@ -45,7 +45,7 @@ Value = float | list[float | None] | None
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use.
+    """Resource limits of a program.
 
     Attributes:
         cpu: Seconds of CPU time of all calls together (whole ones). They count anew after a process died.
@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What one call came to: a value (None: not scored), or an error; never both. printed: what it printed."""
+    """Outcome of one call: a value (None: not scored), or an error; never both. printed: what it printed."""
 
     value: Value = None
     error: str | None = None

@@ -42,7 +42,7 @@ class Printer:
         """Nothing waits."""
 
     def take(self) -> str:
-        """What was printed since the last time."""
+        """Output printed since the last call."""
         kept, self.kept = self.kept, ""
         return kept
 

@@ -1,4 +1,4 @@
-"""What a reward program may be written in: a syntax tree is looked at before anything runs.
+"""Static screen of reward programs: the syntax tree is checked before anything runs.
 
 This is the first of two walls, and the one that explains itself: names what is not allowed, the line and what to use
 instead. It is not the one that holds; `confine` is.
@@ -45,7 +45,7 @@ class ScreenFinding:
 
 
 def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
-    """What is wrong with a program as text; empty if it may be run.
+    """Findings in a program's source; empty if it may be run.
 
     Args:
         source: the program. function: the one that is called. parameters: how many arguments it is called with.

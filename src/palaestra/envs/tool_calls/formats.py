@@ -1,4 +1,4 @@
-"""What a call is, what is said of one that cannot be read, and the registry of formats."""
+"""Tool calls: their type, errors of unreadable ones, and the registry of formats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Format(ABC):
 
     @abstractmethod
     def find(self, text: str, tools: Schemas) -> tuple[str, list[Call]]:
-        """What stands beside the calls, and these. Raises FaultError for what cannot be read."""
+        """Split a text into the words beside its calls, and the calls. Raises FaultError for what cannot be read."""
 
     @abstractmethod
     def write(self, calls: Sequence[Call]) -> str:
@@ -138,7 +138,7 @@ def _is(value: Any, wanted: str) -> bool:
 
 
 def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema says of its function."""
+    """The function part of a tool's schema."""
     found = tool.get("function", tool)
     return found if isinstance(found, Mapping) else {}
 

@@ -29,7 +29,7 @@ Cell = tuple[int, int]
 
 @dataclass
 class _Mind:
-    """What one of them knows: where it is, what it saw, what it thinks that the team has, where others go."""
+    """Knowledge of one agent: its place, cells seen, the team's believed stock, where others go."""
 
     place: Cell
     seen: np.ndarray
@@ -103,7 +103,7 @@ class Craft(NativeEnv):
         return f"craft:{int(self.rng.integers(2**40))}", state
 
     def look(self) -> dict[str, Observation]:
-        """What each has, as far as it knows, and no more than is needed."""
+        """Observation of each agent: its stock and needs as far as it knows them."""
         if self.state.over:
             return {}
         shown = {}

@@ -75,7 +75,7 @@ class Lock(NativeEnv):
         return {"opener": float(opened) if opened or not self.gamma else self._way()}, info | {"success": opened}
 
     def _way(self) -> float:
-        """What the right steps of a lock that stays shut are worth."""
+        """Reward for the right steps of a lock that stays shut."""
         from palaestra.evaluation.rubric import path_credit  # brings statistics that a world can do without
 
         turned = [*self.state.turned, *[None] * (self.steps - len(self.state.turned))]

@@ -180,7 +180,7 @@ class Market(NativeEnv):
         return self._close(rewards) if None not in state.paid else (rewards, {})
 
     def _close(self, rewards: dict[str, float]) -> tuple[dict[str, float], dict[str, Any]]:
-        """What the whole market was worth: wishes that were met; payments only move money."""
+        """Welfare of the whole market: wishes that were met; payments only move money."""
         state, meets, worth = self.state, self._meets(self.state), self._worth(self.state)
         welfare = 0.0
         for number, position in enumerate(state.paid):

@@ -1,4 +1,4 @@
-"""What the native worlds share: reading actions, showing observations, going back to where an episode stood.
+"""Base class of the native worlds: reads actions, shows observations, snapshots and restores episodes.
 
 A world keeps its options in attributes that never change and everything else in one value, `state`. Its three methods
 say how an episode begins, what the agents see, and what their actions do.

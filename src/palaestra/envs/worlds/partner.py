@@ -151,13 +151,13 @@ class Partner(NativeEnv):
         return f"partner:{state.type}:{int(self.rng.integers(2**40))}", state
 
     def _draw(self, state: _PartnerState) -> None:
-        """What is blocked in this round, and what the partner will do."""
+        """Draw the blocked jobs of this round and the partner's choice."""
         state.blocked = int(self.rng.integers(len(self.jobs))) if self.rng.random() < self.blocked else -1
         state.coming = int(self.rng.choice(len(self.jobs), p=TYPES[state.type](state.round, len(self.jobs))))
         state.refused = []
 
     def look(self) -> dict[str, Observation]:
-        """What may be expected, and what was refused."""
+        """Observation: expected requests, and refused ones."""
         state = self.state
         if state.round >= self.rounds:
             return {}

@@ -65,7 +65,7 @@ class Parts(NativeEnv):
 
     @abstractmethod
     def judge(self, task: int, said: list[int]) -> tuple[float, dict[str, Any]]:
-        """What a whole answer earns, and its facts."""
+        """Reward of a whole answer, and its facts."""
 
 
 @ENVS.register("native/call")
@@ -146,7 +146,7 @@ class Hops(Parts):
         return float(right), {"success": right}
 
     def tell(self, task: int, said: list[int]) -> dict[str, Any]:
-        """What was read, and what should be."""
+        """Facts: what the agent read, and the right reading."""
         hop = len(said) - 1
         read = {"found": f"<{hop}:{said[hop]}>"} if hop < len(self.sizes) - 1 else {}
         return {**read, "entities": [f"<{hop}:{number}>" for hop, number in enumerate(self.gold[task][:-1])]}

@@ -20,7 +20,7 @@ Play = Callable[[Any], str]
 
 
 def _facts(request: Any) -> tuple[dict[str, Any], bool]:
-    """What the agent is told, and whether it has to answer."""
+    """Facts that the agent observes, and whether it has to answer."""
     facts: dict[str, Any] = json.loads(request.observation.text.rsplit("\n", 1)[1])
     return facts, facts["round"] > facts["rounds"]
 

@@ -45,7 +45,7 @@ class Stakeholder(NativeEnv):
         return "rubric", _StakeholderState(self.rng.random((self.outputs, len(self.weights))))
 
     def look(self) -> dict[str, Observation]:
-        """What has not been asked about yet."""
+        """Observation: wishes that were not asked about yet."""
         if len(self.state.asked) >= self.asked:
             return {}
         left = np.ones(len(self.weights), bool)

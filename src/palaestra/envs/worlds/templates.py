@@ -34,7 +34,7 @@ class TaskTemplate(Protocol):
         """Values for the slots."""
 
     def goal(self, params: Mapping[str, Any]) -> str:
-        """What is asked."""
+        """Goal in words."""
 
     def init(self, state: dict[str, Any], params: Mapping[str, Any]) -> None:
         """Bring the state to where the task begins."""

@@ -115,5 +115,5 @@ def audit(
 
 
 def cheap(turns: Turns, reward: Signal) -> list[Finding]:
-    """What is worth a warning before training goes on: loops and repetition that pay."""
+    """Audits that are cheap enough to run during training: loops and repetition that pay."""
     return [finding for finding in audit(turns, reward, only=("repeats", "cycles")) if finding.verdict == "fail"]

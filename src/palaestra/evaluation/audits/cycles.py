@@ -103,7 +103,7 @@ def _best_edge(
 
 
 def _values(choice: np.ndarray, stop: np.ndarray, paid: np.ndarray) -> tuple[np.ndarray, bool]:
-    """What each node's walk earns until it stops, by doubling; and whether some walk never does."""
+    """Earnings of each node's walk until it stops, by doubling; and whether some walk never stops."""
     n = len(choice)
     jump = np.append(np.where(choice >= 0, stop[choice], n), n)
     value = np.append(np.where(choice >= 0, paid[choice], 0.0), 0.0)
@@ -277,7 +277,7 @@ def _lap(turns: Turns, reward: Signal, rows: np.ndarray, gamma: float) -> _Laps:
 
 
 def _second_time(turns: Turns, reward: Signal) -> np.ndarray:
-    """What each row would earn if its episode were played once more before it ends: float64[rows]."""
+    """Reward of each row if its episode were played once more before it ends: float64[rows]."""
     episodes = turns.segments("episode")
     order = np.arange(len(turns)) if episodes.order is None else episodes.order
     number = np.repeat(np.arange(len(episodes.lengths)), 2 * episodes.lengths)

@@ -155,7 +155,7 @@ def optimal_policy(R: np.ndarray, T: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def regret(R1: np.ndarray, R2: np.ndarray, T: np.ndarray, gamma: float) -> float:
-    """What is lost on R1 by being optimal for R2, as a share of the best minus the worst return; uniform start."""
+    """Regret on R1 of a policy that is optimal for R2, as a share of the best minus the worst return; uniform start."""
     R1, T = _checked(R1, T, gamma)
     best, worst, found = (
         policy_values(R1, T, gamma, optimal_policy(R, T, gamma)).mean() for R in (R1, -R1, np.asarray(R2, float))

@@ -1,4 +1,4 @@
-"""What an audit says: a verdict, one sentence, the numbers behind it and the rows that prove it."""
+"""Result of an audit: a verdict, one sentence, the numbers behind it and the rows that prove it."""
 
 from __future__ import annotations
 

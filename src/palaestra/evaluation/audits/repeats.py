@@ -110,7 +110,7 @@ def repeat_insertion(turns: Turns, reward: Signal, *, gamma: float = 1.0, limit:
 
 
 def _sums(turns: Turns, reward: Signal, rows: np.ndarray, copies: int, gamma: float) -> np.ndarray:
-    """What each row's episode earns with so many copies put before the row: float64[rows]."""
+    """Return of each row's episode with so many copies put before the row: float64[rows]."""
     start, repeated = place(turns)[rows], turns["agent"].cast(pl.String)[rows.tolist()].to_numpy()
     table = insert_copies(turns, rows, copies)
     episode = table["episode"].to_numpy()

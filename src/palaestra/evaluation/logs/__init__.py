@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Logs:
-    """What was read. files: how many gave rows. problems: what of them was not read, and why.
+    """Logs that were read. files: how many gave rows. problems: what of them was not read, and why.
 
     skipped: files of a folder that are no log. sources: the same by path. columns: of all files, read or not.
     """
@@ -86,7 +86,7 @@ class _Given:
 
 @dataclass(frozen=True)
 class Part:
-    """What is kept of each file, so that memory holds one of them at a time.
+    """Reduction applied to each file as it is read, so that memory holds one file at a time.
 
     columns: all that anybody will look at; other columns of a table are not read. reduce: what a file's table is
     replaced by, with its columns `system` and `group` and a row per episode or fewer. It is told the file, or None of

@@ -94,7 +94,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def _success(record: dict[str, Any]) -> Any:
-    """What the line says of success, by the name that we or others give it."""
+    """Success of a record, under any of its usual names."""
     if record.get("success") is not None:
         return record["success"]
     words = (truth_of(record[name]) for name in SUCCESS if isinstance(record.get(name), str | bool | int))

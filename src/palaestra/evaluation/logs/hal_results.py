@@ -1,4 +1,4 @@
-"""What each benchmark of HAL says of each task: `results` names who succeeded, `raw_eval_results` how well.
+"""Results of each task in HAL uploads: `results` names the tasks solved, `raw_eval_results` the scores.
 
 Layouts as `hal/benchmarks/*.py` of the released harness writes them (code read). Only fields that are known to be a
 score are taken for one; a count, a list without names of tasks or an unknown number never is.

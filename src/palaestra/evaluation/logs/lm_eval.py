@@ -42,7 +42,7 @@ def lm_eval() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """What the harness writes for every document."""
+    """Whether a record is one that the harness writes for a document."""
     return record.keys() >= {"doc_id", "resps"}
 
 

@@ -120,7 +120,7 @@ def of_autogen(message: Any) -> Any:
 
 
 def opening(messages: Sequence[Any]) -> str:
-    """What the first user message says: episodes that open alike are of one task."""
+    """Text of the first user message; episodes that open alike are of one task."""
     for message in map(of_autogen, messages):
         if not isinstance(message, Mapping):
             continue

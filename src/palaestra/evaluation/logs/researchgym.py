@@ -24,7 +24,7 @@ FILES = ("metadata.json", "status.json", "plan.json", "logs/cost_summary.json", 
 
 @dataclass(frozen=True)
 class ResearchBudget:
-    """What a run may use."""
+    """Budget of a run."""
 
     hours: float = 24.0
     dollars: float = 10.0

@@ -92,7 +92,7 @@ def _turns(trajectory: Mapping[str, Any], model: str | None, first: int) -> list
 
 
 def _seen(step: Mapping[str, Any]) -> str | None:
-    """What was said before the answer: of a conversation the messages since the agent's last one."""
+    """Prompt of a step: of a conversation the messages since the agent's last one."""
     talk = [mapping(each) for each in items(step.get("chat_completions"))]
     while talk and talk[-1].get("role") == "assistant":
         talk.pop()

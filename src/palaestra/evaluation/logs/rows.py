@@ -1,4 +1,4 @@
-"""What every reader fills: rows of turns, episode by episode, and a list of what could not be read.
+"""Rows of turns that every reader fills, episode by episode, and a list of what could not be read.
 
 A value of a wrong type is named and left out; the rest of its row stays. What a source does not say is null, never 0.
 Nothing here knows a format.

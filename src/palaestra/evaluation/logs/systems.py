@@ -58,7 +58,7 @@ def system_of(records: Sequence[Mapping[str, Any]], rows: Rows) -> list[str | No
 
 
 def _within(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the objects in an object hold."""
+    """Fields of the objects nested in a record."""
     inner = [value for value in record.values() if isinstance(value, Mapping)]
     return {name: value for each in reversed(inner) for name, value in each.items()}
 

@@ -146,7 +146,7 @@ def _records(good: Documents, told: Names, rows: Rows) -> Documents:
 
 
 def separator(data: bytes) -> str:
-    """What stands most often between the names of the first line: a comma, a semicolon, a tab or a bar."""
+    """Separator of a text table: the most frequent of comma, semicolon, tab and bar in the first line."""
     first = data.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
     return max(",;\t|", key=lambda sign: first.count(sign.encode()))
 
@@ -184,7 +184,7 @@ def own(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def is_trl(columns: list[str]) -> bool:
-    """What GRPOTrainer writes with `log_completions=True`."""
+    """Whether the columns are those of TRL's GRPOTrainer with `log_completions=True`."""
     return {"step", "prompt", "completion", "advantage"} <= set(columns)
 
 

@@ -157,7 +157,7 @@ def _turns(
 
 
 def _tell(turns: list[dict[str, Any]], own: list[Mapping[str, Any]]) -> None:
-    """What `info` says of each message that was sampled; the reward of a turn is on its last row."""
+    """Write `info` of each sampled message into its rows; the reward of a turn is on its last row."""
     last = {}
     for turn in turns:
         if int(turn["turn"]) < len(own):

@@ -22,7 +22,7 @@ def verl() -> LogReader:
 
 
 def fits(record: dict[str, Any]) -> bool:
-    """What verl writes in every line."""
+    """Whether a record is a line of verl's rollouts."""
     return record.keys() >= {"input", "output", "score", "step"}
 
 

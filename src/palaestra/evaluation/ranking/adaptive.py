@@ -95,7 +95,7 @@ class PayoffEstimate:
 
 @dataclass(frozen=True)
 class Settled:
-    """What adaptive matching found.
+    """Result of adaptive matching.
 
     plays: how many; edges: pairs of profiles that differ in one player's strategy, settled: those whose order is sure.
     order: per edge (profile, profile, player): the player prefers the second; open ones by their means.

@@ -1,4 +1,4 @@
-"""What files of matches call their columns, and how their words say who won: one table, and nothing is guessed beyond.
+"""Column names of match files and their words for the winner, in one table.
 
 Names are compared without case and with `_` for whatever stands between words: `Model A`, `model-a` and `model_a` are
 one. A file that is not in the table is asked about: `--a`, `--b`, `--winner`.
@@ -147,7 +147,7 @@ def _outcome(found: Layout, by: dict[str, str], what: str, winner: str | None) -
 
 
 def _sides(a: str, b: str, of: str) -> list[tuple[str, str]]:
-    """What the scores of two columns are called: score_a, a_score, score1, home_goals, model_a_score."""
+    """Names of score columns of two sides: score_a, a_score, score1, home_goals, model_a_score."""
     ends = [(a, b), ("a", "b"), ("1", "2"), ("home", "away"), ("white", "black"), ("left", "right"), ("x", "y")]
     ends += [(a.removesuffix("_team"), b.removesuffix("_team"))]
     return [
@@ -156,7 +156,7 @@ def _sides(a: str, b: str, of: str) -> list[tuple[str, str]]:
 
 
 def scores(table: pl.DataFrame, how: Layout, what: str) -> pl.Series:
-    """What a got, 1, 1/2 or 0, float64[rows]; null where the file says nothing.
+    """Score of side a, 1, 1/2 or 0, float64[rows]; null where the file says nothing.
 
     table: `row`, `a`, `b` and the columns of the outcome as text.
 

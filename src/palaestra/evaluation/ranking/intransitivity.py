@@ -17,7 +17,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class Transitivity:
-    """What the win table says about an order.
+    """Transitivity of a win table.
 
     cycle_p: p of "no cycle in who beats whom"; cycle: the strongest one, indices in order, each beats the next and the
     last the first (empty if no majority cycle was seen). fit_p: p of "Bradley-Terry is the truth"; deviance: its

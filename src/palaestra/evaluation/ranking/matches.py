@@ -20,7 +20,7 @@ from palaestra.evaluation.ranking.voting import widest_paths
 
 @dataclass(frozen=True)
 class RowCounts:
-    """What became of the rows of a file. tied: of those that were used. dropped: how many, by why."""
+    """Counts of the rows of a file by use. tied: of those that were used. dropped: how many, by why."""
 
     rows: int
     used: int

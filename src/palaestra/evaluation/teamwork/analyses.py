@@ -22,7 +22,7 @@ from palaestra.evaluation.teamwork.contest import Allocation
 
 @ANALYSES.register("coordination")
 def coordination(baseline: str, by: str = "system") -> Analysis:
-    """What does coordination cost and bring, against one agent? TURNS with `by`, episode, turn, agent, success."""
+    """Cost and benefit of coordination against one agent. TURNS with `by`, episode, turn, agent, success."""
 
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, by, "episode", "success"))
@@ -93,7 +93,7 @@ def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) ->
 
 @ANALYSES.register("best_of")
 def best_of(chance: float, tpr: float = 1.0, fpr: float = 0.0) -> Analysis:
-    """What do more tries bring with a verifier like that? No file: how often best-of-n is right, n = 1 to 64."""
+    """Accuracy of best-of-n under an imperfect verifier, n = 1 to 64; reads no file."""
     return lambda: pl.DataFrame(
         [{"n": n, "right": teamwork.best_of_n(chance, n, tpr=tpr, fpr=fpr)} for n in (1, 2, 4, 8, 16, 32, 64)]
     )
@@ -107,7 +107,7 @@ def personas() -> Analysis:
 
 @ANALYSES.register("budget")
 def budget(cost: float | None = None, score: float | None = None) -> Analysis:
-    """What is the best for so much, what does so much cost? POINTS with `system`, `cost` and `score`."""
+    """Best score within a cost, and least cost of a score. POINTS with `system`, `cost` and `score`."""
 
     def answer(points: Path) -> pl.DataFrame:
         frame = table(points, "system", "cost", "score")
@@ -123,7 +123,7 @@ def budget(cost: float | None = None, score: float | None = None) -> Analysis:
 
 @ANALYSES.register("conversation")
 def conversation(shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1) -> Analysis:
-    """What does a workflow cost as a team, and what as one conversation with a cache? No file."""
+    """Cost of a workflow as a team and as one cached conversation; reads no file."""
 
     def answer() -> pl.DataFrame:
         team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached)
@@ -145,7 +145,7 @@ def decisions(threshold: float = 0.5) -> Analysis:
 
 @ANALYSES.register("modules")
 def modules(score: str = "success", task: str = "task", pairs: bool = False) -> Analysis:
-    """What is each module worth (Shapley), or each pair beyond that (pairs=True)? RUNS: coalition, task, `score`."""
+    """Shapley value of each module, or interaction of each pair (pairs=True). RUNS: coalition, task, `score`."""
     ask = teamwork.module_interactions if pairs else teamwork.module_values
     return lambda runs: ask(table(runs, "coalition", score, task), score=score, task=task)
 
@@ -167,7 +167,7 @@ def auction(cost: float = 1.0, entropy: float = 0.0, jury: float = 1.0) -> Analy
 
 @ANALYSES.register("contest")
 def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Analysis:
-    """What would a contest have given to whom, and earned? REWARDS: day, agent, reward; a row per day."""
+    """Allocation of work by a contest, and its earnings. REWARDS: day, agent, reward; a row per day."""
 
     def answer(rewards: Path) -> pl.DataFrame:
         found = teamwork.contest(table(rewards, "day", "agent", "reward"), window=window, how=how, most=most)
@@ -182,7 +182,7 @@ def contest(window: int = 5, how: Allocation = "positive", most: int = 3) -> Ana
 
 @ANALYSES.register("gap")
 def gap(by: str = "pair") -> Analysis:
-    """What is lost by working together? RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
+    """Collaboration gap. RUNS: `by`, task, condition (solo, solo_halves, joint), success."""
     return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
 
 

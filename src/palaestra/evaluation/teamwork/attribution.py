@@ -1,4 +1,4 @@
-"""What a member of a team was worth, read from what was said: importance that flows back, likeness to the others.
+"""Attribution of a team's result to members from their messages: importance flowing back, similarity to others.
 
 Both read the table of turns and that of messages (`palaestra.algebra.messages`), so also other people's logs. Shapley
 values, against which such proxies are judged, are in `palaestra.credit.teams`. Left out: judges of contributions, which

@@ -19,7 +19,7 @@ from palaestra.errors import InputError, need_columns
 
 
 class Weights(NamedTuple):
-    """What counts in an auction: price · tokens, entropy of the plan, marks of the jury (for each juror, or all)."""
+    """Weights of an auction: price · tokens, entropy of the plan, marks of the jury (for each juror, or all)."""
 
     cost: float = 1.0
     entropy: float = 0.0

@@ -1,4 +1,4 @@
-"""What is lost by working together ([60], arXiv 2511.02687): the same tasks alone with all, or the parts, and jointly.
+"""Collaboration gap ([60], arXiv 2511.02687): the same tasks alone with all, or the parts, and jointly.
 
 Left out: grading of transcripts; `success` is a column.
 """

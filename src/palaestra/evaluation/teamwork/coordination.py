@@ -1,4 +1,4 @@
-"""What coordination costs and brings: the metrics of [79] (arXiv 2512.08296), flips of opinion, who was overruled.
+"""Coordination metrics of [79] (arXiv 2512.08296): cost, benefit, flips of opinion, overruled members.
 
 Against a baseline, one agent on the same tasks. Left out: the paper's regression over benchmarks, which needs its
 260 configurations; error amplification, which counts errors in traces by hand there: what is here is the ratio of

@@ -1,4 +1,4 @@
-"""What a module of a system is worth, from runs in which some modules are replaced.
+"""Shapley values of a system's modules, from runs in which some modules are replaced.
 
 All coalitions give Shapley values and interactions ([88], arXiv 2502.00510); only the whole system and it without one
 module give that module's win rate ([58], arXiv 2511.03023), which says whether it helps every model or some. What plays

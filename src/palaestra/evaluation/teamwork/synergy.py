@@ -40,7 +40,7 @@ def tree_step(signal: float, *, branch: int, fidelity: float = 1.0, correlation:
 
 
 def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0, correlation: float = 0.0) -> float:
-    """What arrives at the root of a tree of this depth whose leaves have this signal."""
+    """Signal that arrives at the root of a tree of this depth whose leaves have this signal."""
     for _ in range(depth):
         signal = tree_step(signal, branch=branch, fidelity=fidelity, correlation=correlation)
     return signal

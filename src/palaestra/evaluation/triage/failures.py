@@ -224,7 +224,7 @@ def failures(answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_json(text: str) -> str | None:
-    """What an object says of its own failure, in lower case; None if it reports none."""
+    """Failure that an object reports of itself, in lower case; None if it reports none."""
     try:
         said = json.loads(text[:20_000])
     except (ValueError, RecursionError):

@@ -149,7 +149,7 @@ def because(row: Mapping[str, Any]) -> str:
 
 
 def outcome_of(episodes: pl.DataFrame) -> pl.Series:
-    """What became of each episode: `regressed`, `failed`, `succeeded`, or null where the table does not say.
+    """Outcome of each episode: `regressed`, `failed`, `succeeded`, or null where the table does not say.
 
     regressed: it failed, in a task in which the system of the first row succeeds in at least half of its trials.
     """

@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 class Survey(NamedTuple):
-    """What `survey` found.
+    """Result of `survey`.
 
     chosen: as `triage` returns it, with `episode_code` as in `turns`. turns, detections: of the chosen episodes.
     total: episodes in all. kinds: `type, n, episodes` of all detections.

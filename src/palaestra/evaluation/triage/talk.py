@@ -1,4 +1,4 @@
-"""What was said, by whom: the table of turns as messages, and how alike two texts are.
+"""The table of turns as messages with their speakers, and similarity of texts.
 
 A row of `Turns` holds what an agent observed and what it did. What it observed is a tool's answer if its previous turn
 called a tool, else a person's message. A table with a column `role` (human, agent, observation) says it itself: then a

@@ -245,6 +245,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _fail(error, str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+        exec("")  # an interruption inside of exec, as in dataclasses, marks the process to die of it; this unmarks it
     except BrokenPipeError:
         code = _end_quietly()
     except Exception as error:
@@ -268,7 +269,7 @@ def _end_quietly() -> int:
 
 
 def _write_for(*streams: Any) -> None:
-    """What a stream cannot spell is written in ASCII; tables are fitted to terminals, and to nothing else."""
+    """Write in ASCII what a stream cannot encode; fit tables to terminals only."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="palaestra_ascii")

@@ -198,7 +198,7 @@ def _run_of_ours(
 
 @dataclass
 class Asked:
-    """What is asked of each file: its episodes (`played`), by its own name of the score; and what was seen of it."""
+    """Reduction of each log file to its episodes (`played`), with the facts gathered on the way."""
 
     agents: tuple[str, ...] = ()
     score: str | None = None
@@ -251,7 +251,7 @@ class Asked:
 
 
 def _to_show(paths: list[str], format: str | None, names: Names, asked: Asked, logs: Logs) -> Turns | None:
-    """What a page shows beside numbers: all turns if they are few, else each episode's confidence if there is any."""
+    """Turns shown on a page: all if they are few, else each episode's confidence if there is any."""
     from palaestra.evaluation.logs import Part, read_logs
     from palaestra.interface.report.evaluation import MOST_ROWS, confidences
 

@@ -19,7 +19,7 @@ On = Annotated[
 
 
 def placed(overrides: list[str] | None, on: str | None) -> list[str]:
-    """What was typed, with `--on` as the field that it stands for."""
+    """Overrides as typed, with `--on` as the field that it stands for."""
     return [*(overrides or []), *([] if on is None else [f"play.executor={on}"])]
 
 

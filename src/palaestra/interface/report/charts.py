@@ -141,7 +141,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """What was said from one member to another: `amount`, in tokens or messages of an episode."""
+    """Traffic from one member to another: `amount`, in tokens or messages of an episode."""
 
     sender: str
     receiver: str

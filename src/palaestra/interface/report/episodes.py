@@ -26,7 +26,7 @@ KEY = ["place", "source", "group", "episode"]
 
 @dataclass(frozen=True)
 class Text:
-    """What is shown of a text: its two ends, and the whole if they are not all of it."""
+    """Display form of a text: its two ends, and the whole if it is longer."""
 
     head: str
     tail: str = ""

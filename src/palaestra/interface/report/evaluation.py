@@ -85,7 +85,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SystemPrice:
-    """What a system costs: a trial, a success, and how many trials have no known cost."""
+    """Costs of a system: per trial, per success, and how many trials have no known cost."""
 
     point: Priced
     success: Interval | None
@@ -182,7 +182,7 @@ def _same_as_success(systems: Sequence[ComparisonRow]) -> bool:
 
 
 def _prices(trials: pl.DataFrame | None) -> tuple[str, list[SystemPrice]]:
-    """What is bought (success or score), and what it costs, the cheapest system first."""
+    """What a success or a score costs by system, the cheapest first."""
     if trials is None or trials["cost"].null_count() == len(trials):
         return "success", []
     per_trial = trials.filter(pl.col("cost").is_not_null()).group_by("system").agg(pl.col("cost").mean())

@@ -1,4 +1,4 @@
-"""What a run cannot say: sentences that follow from its numbers, for the box at the end of the page."""
+"""Limits of a run's evidence: sentences for the box at the end of the page."""
 
 from __future__ import annotations
 

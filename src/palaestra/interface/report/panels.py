@@ -162,7 +162,7 @@ def _title(name: str) -> str:
 
 @CHARTS.register()
 def model_and_truth(run: Run) -> Chart | None:
-    """What a reward model pays beside the true metric, of the run and of controls that were trained with one, too.
+    """Chart of a reward model's score beside the true metric, of the run and of its controls.
 
     Where the lines part, the model is being hacked.
     """

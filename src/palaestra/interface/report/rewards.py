@@ -49,7 +49,7 @@ class AuditSummary:
 
 @dataclass(frozen=True)
 class Rewards:
-    """What the section shows; turns, episodes: that the distributions are over."""
+    """Content of the section on rewards; turns, episodes: sizes of the distributions."""
 
     components: tuple[ComponentRow, ...]
     turns: int

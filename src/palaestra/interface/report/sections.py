@@ -1,4 +1,4 @@
-"""What the numbered sections of a page say, as plain values for the template."""
+"""Content of the numbered sections of a page, as plain values for the template."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _list(parent: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, 
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """What was run, as label and value."""
+    """Facts of a run, as label and value."""
     summary = run.summary or {}
     rows = [seed.metrics for seed in run.seeds if seed.metrics]
     total = {name: sum(r.get(name) or 0 for seed in rows for r in seed) for name in ("episodes", "turns")}

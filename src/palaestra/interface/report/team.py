@@ -29,7 +29,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Member:
-    """What is known of one agent, per episode.
+    """Statistics of one agent, per episode.
 
     Attributes:
         right: share of its turns that were right; an answer that could not be read is not right.
@@ -62,7 +62,7 @@ class Group:
 
 
 def team(run: Run) -> Group | None:
-    """What there is to say of the team; None if nobody heard anybody."""
+    """Content of the section on the team; None if there are no messages."""
     table = _table(run)
     if table is None:
         return None

@@ -111,7 +111,7 @@ def _turns(episodes: Iterable[Any]) -> list[_Turn]:
 
 
 def _heard(nodes: list[Any], place: int) -> str:
-    """What was said since the agent spoke last."""
+    """Messages since the agent's last one."""
     said: list[str] = []
     at = nodes[place].parent
     while at is not None and not nodes[at].sampled:

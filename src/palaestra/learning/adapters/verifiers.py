@@ -35,7 +35,7 @@ def load_environment(
     seed: int = 0,
     longest: int = LONGEST,
 ) -> Any:
-    """What `vf.load_environment` calls: the env that these names say, as `env:` of a recipe, on so many seeds.
+    """Entry point of `vf.load_environment`: the env that these names say, as `env:` of a recipe, on so many seeds.
 
     Raises:
         InputError: a name or an option is unknown, or agents act at once.
@@ -78,7 +78,7 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
             state["paid"] = {}
 
         async def get_prompt_messages(self, state: Any) -> Any:
-            """What the agent whose turn it is sees; nothing else was said to it."""
+            """Messages of the agent whose turn it is."""
             return _messages(_alone(state["seen"])[1])
 
         async def add_trajectory_step(self, state: Any, trajectory_step: Any) -> None:
@@ -99,7 +99,7 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
             return []
 
         async def render_completion(self, state: Any) -> None:
-            """What was said in all turns, for logs; each turn's own prompt is in the trajectory."""
+            """Messages of all turns, for logs; each turn's own prompt is in the trajectory."""
             told: list[Any] = []
             for number, each in enumerate(state["trajectory"]):
                 told += [*(each["prompt"] if number else ()), *each["completion"]]
@@ -119,7 +119,7 @@ def environment(made: EnvFactory, seeds: Iterable[int], *, longest: int = LONGES
 
 
 def _pay(state: Any, outcome: CheckedStep) -> None:
-    """What an agent gets is for its last step."""
+    """Credit an agent's reward to its last step."""
     for agent, reward in outcome.rewards.items():
         if reward is None:
             continue

@@ -36,7 +36,7 @@ INFO = "palaestra"
 def plugin(
     made: EnvFactory, seeds: Iterable[int], *, longest: int = 64, conversation: bool = False
 ) -> tuple[type[Any], type[Any], type[Any]]:
-    """What a module exports to verifiers: a `Taskset` with a task for each seed, an `Env`, and a `Harness`.
+    """Classes that a module exports to verifiers: a `Taskset` with a task for each seed, an `Env`, and a `Harness`.
 
     A seat is named as the agent; `_` stands for what no identifier has, and a name that is none even so, or that every
     `EnvConfig` has, gets `agent_` in front. Agents that act at once are asked at once, as many as verifiers'
@@ -165,7 +165,7 @@ def _messages(observation: Observation) -> list[dict[str, Any]]:
 
 
 def _news(observation: Observation, before: Observation | None) -> list[dict[str, Any]]:
-    """What a conversation that `before` was the last question of is told now."""
+    """New messages of a conversation whose last question was `before`."""
     if before is None:
         return _messages(observation)
     if continues(observation, before):
@@ -199,7 +199,7 @@ class _Played:
         return before
 
     def keep(self, agent: str, trace: Any) -> None:
-        """What was sampled since the turn began is of this turn."""
+        """Assign what was sampled since the turn began to this turn."""
         self.traces[trace.id] = agent, trace
         told = trace.info.setdefault(INFO, [])
         told += [self.last[agent]] * (trace.num_turns - len(told))

@@ -42,7 +42,7 @@ def factory(
     workflow: str | None = None,
     workflow_options: Mapping[str, Any] | None = None,
 ) -> EnvFactory:
-    """What makes the env that these names say; equal to `env:` of a recipe.
+    """Factory of the env that these names say; equal to `env:` of a recipe.
 
     Raises:
         InputError: a name or an option is unknown.

@@ -1,4 +1,4 @@
-"""What reward models learn from, as tables side by side: `Preferences` (two answers, which is better) and `Labels`.
+"""Training data of reward models: `Preferences` (two answers, which is better) and `Labels`.
 
 Rows have the columns that scorers read: `prompt` and `response` (text, or messages), or `features`, a list of numbers.
 A table of turns does as well: `observation` and `action` are taken for them. `learning.reward_models.files` reads both
@@ -148,7 +148,7 @@ def together(rows: pl.DataFrame, **others: pl.DataFrame | None) -> None:
 
 
 def series(name: str, values: np.ndarray, known: np.ndarray) -> pl.Series:
-    """What a scorer returns: float64[known rows] or [known rows, heads] among nulls."""
+    """Result column of a scorer: float64[known rows] or [known rows, heads] among nulls."""
     if values.ndim == 1:
         found = np.full(len(known), np.nan)
         found[known] = values

@@ -174,7 +174,7 @@ def _judged(frame: pl.DataFrame, path: str | Path, key: str | None) -> Preferenc
 
 
 def _together(items: pl.DataFrame) -> str | None:
-    """What is held out together: a prompt, for groups of several logs may have one number."""
+    """Key of rows that are held out together: the prompt, since groups of several logs may share a number."""
     return "prompt" if "prompt" in items.columns and items["prompt"].null_count() == 0 else None
 
 
@@ -219,7 +219,7 @@ def _weights(frame: pl.DataFrame, name: str) -> np.ndarray | None:
 
 
 def _key(frame: pl.DataFrame, key: str | None, rows: pl.DataFrame) -> np.ndarray | None:
-    """What pairs have in common: the column that is named, the group, the prompt."""
+    """Cluster key of pairs: the column that is named, the group, or the prompt."""
     for table_, name in ((frame, key), (frame, "group"), (frame, "prompt"), (rows, "observation")):
         if name and name in table_.columns:
             values = table_[name]

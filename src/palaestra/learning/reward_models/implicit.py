@@ -108,7 +108,7 @@ class ImplicitReward(NetworkReward):
 
     @classmethod
     def load(cls, path: str | Path) -> ImplicitReward:
-        """What `save` wrote."""
+        """Load what `save` wrote."""
         made = cls("tiny", **{name: value for name, value in settings(path).items() if name in ("beta", "name")})
         made.read(Path(path))
         return made

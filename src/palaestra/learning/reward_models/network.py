@@ -95,7 +95,7 @@ class NetworkReward(RewardModel):
         raise NotImplementedError
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """What the network says of these rows: [rows] or [rows, numbers]."""
+        """Outputs of the network for these rows: [rows] or [rows, numbers]."""
         raise NotImplementedError
 
     def prepare(self, data: Preferences | Labels, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""What every reward model has, and the registry of their kinds; no torch here.
+"""Base class and registry of reward models; needs no torch.
 
 A model is made with its options, is fitted to `Preferences` or `Labels`, scores rows as every `Scorer` does, and is a
 folder: `palaestra.json` with its kind and options beside its weights.
@@ -73,7 +73,7 @@ class RewardModel:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """What `save` wrote."""
+        """Load what `save` wrote."""
         made = cls(**settings(path))
         made.read(Path(path))
         return made

@@ -125,7 +125,7 @@ class SequenceReward(NetworkReward):
     def _parts(
         self, rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None
     ) -> dict[str, list[Said]]:
-        """What the template names, by name; a table without a prompt has its whole talk in the response."""
+        """Texts for the template by name; a table without a prompt has the whole conversation in the response."""
         found: dict[str, list[Said]] = {}
         for field in dict.fromkeys(("prompt", "response", *self.wanted)):
             table, column = {"reference": (reference, "response"), "criterion": (condition, "criterion")}.get(

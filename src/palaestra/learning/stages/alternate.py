@@ -197,7 +197,7 @@ def _asked(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """What of some turns a model may be refitted on later."""
+    """Columns of turns that a later refit needs."""
     tokens = [name for name in ("prompt_ids", "action_ids", "logprobs", "entropies") if name in frame.columns]
     return _asked(frame).drop(tokens).with_columns(pl.col(pl.Categorical).cast(pl.String))
 

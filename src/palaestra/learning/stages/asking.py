@@ -1,4 +1,4 @@
-"""What stages that ask a model share: whom they ask, what it costs, and when the budget is spent."""
+"""Base class of stages that ask a model: the policy, its cost, and the budget."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Adviser:
         return Metered(_found(self.policy, context), self.meter, context.spent.add)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent so far, and the answers unless a file has them."""
+        """Amounts spent so far, and the answers unless a file has them."""
         return {**self.meter.totals(), "answers": {} if self.cache.path else dict(self.cache.answers)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

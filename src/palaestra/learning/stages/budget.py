@@ -91,7 +91,7 @@ class predicted_budget(Stage):
         return turns
 
     def state_dict(self) -> dict[str, Any]:
-        """What was seen and what came of it."""
+        """Observed groups and their outcomes."""
         return {"features": np.array([x for x, _ in self._known]), "solved": np.array([s for _, s in self._known])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What stages that learn values share: running means by key, and vectors of what was seen and done."""
+"""Shared parts of stages that learn values: running means by key, and vectors of observations and actions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def hashed(texts: pl.Series, size: int) -> np.ndarray:
 
 
 def vectors(turns: Turns, size: int, *, action: bool = False) -> np.ndarray:
-    """What each row's agent saw, and with `action` what it did, as numbers; float64[rows, …].
+    """Features of each row's observation, and with `action` of its action; float64[rows, …].
 
     The env's array if every row has one (`features`), else the hashed text; then the agent's name, hashed, and 1.
     """

@@ -70,7 +70,7 @@ class corrected_actions(Stage):
         return Turns(made.drop("_new", "corrected_id", strict=False))
 
     def state_dict(self) -> dict[str, object]:
-        """What the arbiter's policies were asked."""
+        """Calls to the arbiter's policies."""
         return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
 
     def load_state_dict(self, state: dict[str, dict[str, object]]) -> None:

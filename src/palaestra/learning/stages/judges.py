@@ -116,7 +116,7 @@ class judge(Stage):
         return result.with_column(**{name: once[name] for name in values})
 
     def state_dict(self) -> dict[str, Any]:
-        """What was asked, and how often."""
+        """Questions asked so far, with counts."""
         return self.adviser.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

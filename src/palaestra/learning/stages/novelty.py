@@ -1,4 +1,4 @@
-"""What a run remembers of what it has seen: counts, a network's surprise, a deviation; and vectors of texts."""
+"""Stages for novelty: visit counts, prediction error of a network, running deviations, text embeddings."""
 
 from __future__ import annotations
 

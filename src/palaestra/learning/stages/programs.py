@@ -111,7 +111,7 @@ class program(Stage):
 
 
 def _summary(turns: Turns) -> str:
-    """What the team did, in two lines: success, length, and how the worst episode went."""
+    """Summary of the team's play in two lines: success, length, and the worst episode."""
     score = np.asarray(episode_score("success").evaluate(turns), float)
     rows = turns.frame.filter(score <= np.nanmin(score)) if np.isfinite(score).any() else turns.frame
     first = rows.filter(rows["episode"] == rows["episode"][0])

@@ -252,7 +252,7 @@ def resample(
 
 
 def _joined(turns: Turns, asked: pl.DataFrame) -> Turns:
-    """What was played, which trains nothing, and below it the fresh rows as a group of its own."""
+    """Played rows, which do not train, followed by the fresh rows as a group of its own."""
     frame = turns.frame
     scope = [pl.lit(frame[name][0], frame.schema[name]).alias(name) for name in SCOPE if name in frame.columns]
     number = int(frame["group"].max() or 0) + 1  # type: ignore[arg-type]

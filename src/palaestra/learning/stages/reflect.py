@@ -58,7 +58,7 @@ class reflect(Stage):
         return plan
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
-        """What was played, and the rest."""
+        """Played rows and the held-back ones."""
         texts = {}
         if self.buffer is not None and len(self.buffer):
             how: dict[str, Any] = {"below": self.below, "score": self.score, "template": self.template}

@@ -73,7 +73,7 @@ class score(Stage):
         return result.with_column(**{self.column: result.frame.select(once.alias("x"))["x"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """What the policies were asked, and how often."""
+        """Questions to the policies, with counts."""
         return {policy: adviser.state_dict() for policy, adviser in self.advisers.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ STREAM = 1
 
 @dataclass
 class StageCost:
-    """What a stage used up in one iteration: model calls, tokens, price; its rows and seconds are counted for it."""
+    """Cost of a stage in one iteration: model calls, tokens, price; rows and seconds are counted by the runner."""
 
     calls: int = 0
     tokens: int = 0
@@ -56,7 +56,7 @@ class StageCost:
 
 @dataclass
 class Context:
-    """What a stage may use besides the table.
+    """Context of a stage: everything besides the table that it may use.
 
     rng: its own stream of this iteration. env, team, executor: to play more, to ask policies. learner: None where
     nothing is learned. seed: of the run. planned: iterations of the run, if known. spent: where it counts what it used.
@@ -78,7 +78,7 @@ class Context:
 
 
 class Stage:
-    """What every stage has; one of your own inherits from it, or has what it needs of it.
+    """Base class of stages; one of your own inherits from it, or implements the same methods.
 
     needs: columns that the table must have. adds: columns that it fills, with one line on each. asks: policies of the
     recipe that it asks. notes: attributes in which `plan` leaves word for the call of the same iteration; a stage with
@@ -149,7 +149,7 @@ def build(listed: Iterable[str | Stage]) -> list[Stage]:
 
 
 def name_of(made: Stage) -> str:
-    """What metrics and messages call a stage."""
+    """Name of a stage in metrics and messages."""
     return getattr(made, "name", None) or type(made).__name__.lower()
 
 
@@ -199,7 +199,7 @@ class Stages(Sequence[Stage]):
                 )
 
     def notes(self) -> dict[str, Any]:
-        """What `plan` left for the iteration that it was last called for, and what it used up."""
+        """Notes that `plan` left for its last iteration, and its cost."""
         kept = [{name: getattr(made, name) for name in getattr(made, "notes", None) or ()} for made in self.made]
         return {"metrics": self.metrics, "stages": copy.deepcopy(kept)}
 
@@ -245,7 +245,7 @@ class Stages(Sequence[Stage]):
         return result
 
     def state_dict(self) -> list[dict[str, Any] | None]:
-        """What each remembers."""
+        """State of each stage."""
         return [each.state_dict() if isinstance(each, Remembering) else None for each in self.made]
 
     def load_state_dict(self, states: Sequence[dict[str, Any] | None]) -> None:

@@ -148,7 +148,7 @@ def last_layer(policy: Learnable) -> nn.Linear:
 
 @contextmanager
 def watched(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """What a layer reads, call by call."""
+    """Record the inputs of a layer, call by call."""
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     try:
@@ -174,7 +174,7 @@ def score_with_units(policy: Learnable, frame: pl.DataFrame) -> tuple[Scored, Te
 def predicted(
     heads: Mapping[str, ValueHead], policies: Mapping[str, Learnable], turns: Turns, chunk_tokens: int
 ) -> np.ndarray | Ragged:
-    """What each policy's value head says of its rows: float64[rows], NaN for rows of others and without actions.
+    """Predictions of each policy's value head: float64[rows], NaN for rows of others and without actions.
 
     If one of them has level="token": a value per token of `action_ids`, of rows without any none. Rows go through the
     model in pieces of at most `chunk_tokens` padded tokens.

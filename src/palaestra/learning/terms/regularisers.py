@@ -1,4 +1,4 @@
-"""What holds a policy back or keeps it open: the pull to the start, the entropy bonus, EPO's corridor."""
+"""Regularisers: KL to the start, entropy bonus, EPO's corridor."""
 
 from __future__ import annotations
 

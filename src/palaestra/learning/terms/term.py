@@ -1,4 +1,4 @@
-"""What a term of an objective is, and what it sees: `Term`, `MicroBatch`, `Step`, and the registry of their names.
+"""Terms of an objective: `Term`, `MicroBatch`, `Step`, and the registry of terms.
 
 An objective is a sum of terms. A term is a pure function of a `MicroBatch`, some rows of one policy in one step of the
 optimiser, and returns what these rows add to the step's loss; pieces of a step add up to the whole. Everything that a
@@ -63,7 +63,7 @@ class Term:
     after: Callable[[dict[str, Any], Metrics], None] | None = None
 
     def __call__(self, piece: MicroBatch) -> Tensor:
-        """What the rows of a piece add to the loss of their step."""
+        """Contribution of a micro-batch to the loss of its step."""
         return self.loss(piece)
 
 
@@ -98,7 +98,7 @@ def objective(terms: str | Iterable[str | Term]) -> dict[str, Term]:
 
 @dataclass(frozen=True)
 class Step:
-    """What pieces of one step of the optimiser share.
+    """State shared by the micro-batches of one optimiser step.
 
     table: every row of the policy in this update. chosen: row numbers of the step. counts: of every row, the tokens
     that take part. number: of the step in its update. updates, planned: done so far, and how many there will be.
@@ -263,7 +263,7 @@ class MicroBatch:
         return self.shared["reference"]  # type: ignore[no-any-return]
 
     def once(self, make: Callable[[], T]) -> T:
-        """What `make` returns, made once per update for this term: targets that are the same in every step."""
+        """Value of `make`, computed once per update for this term, such as targets that are the same in every step."""
         if self.key not in self.step.cache:
             self.step.cache[self.key] = make()
         return self.step.cache[self.key]  # type: ignore[no-any-return]

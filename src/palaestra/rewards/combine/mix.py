@@ -52,7 +52,7 @@ class Component:
             raise InputError(f"Component: grain={self.grain!r}{nearest(str(self.grain), get_args(Grain))}")
 
     def column(self) -> Signal:
-        """What stands in the table."""
+        """Column as a signal."""
         score = as_signal(self.score)
         return on_last(score) if self.grain == "episode" else score
 

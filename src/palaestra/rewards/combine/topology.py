@@ -1,4 +1,4 @@
-"""What a team's shape is worth: sparse ones more, and none that is larger than its task deserves ([130])."""
+"""Reward for a team's topology: sparse ones earn more, and none beyond the task's difficulty ([130])."""
 
 from __future__ import annotations
 

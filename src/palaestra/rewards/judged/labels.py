@@ -52,7 +52,7 @@ def potential_label(value: SignalLike = "value", success: SignalLike = "success"
 
 @register()
 def value_label(value: SignalLike = "value", success: SignalLike = "success") -> Signal:
-    """What a step is worth, Q: the mean of its continuations, `value` of the next turn; of the last turn the outcome.
+    """Value Q of a step: the mean of its continuations, `value` of the next turn; of the last turn the outcome.
 
     >>> from palaestra.algebra.turns import Turns
     >>> keys = {"episode": [0, 0], "turn": [0, 1], "agent": ["a"] * 2}

@@ -114,7 +114,7 @@ def bradley_terry(found: DecidedPairs, *, ridge: float = 1e-3) -> np.ndarray:
 
 
 def reward_of(weights: np.ndarray, *factors: SignalLike) -> Signal:
-    """What was learned, as a signal: Σ weight · factor."""
+    """Learned reward as a signal: Σ weight · factor."""
     terms = [float(weight) * as_signal(factor) for weight, factor in zip(weights, factors, strict=True)]
     return sum(terms[1:], terms[0])
 

@@ -1,4 +1,4 @@
-"""What a judge earns who is trained: right, consistent and in form; and the verdict that its text ends with."""
+"""Rewards for training a judge: accuracy, consistency, format; and the verdict at the end of a text."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def semi_join(turns: Turns, references: pl.DataFrame | None = None, *, column: s
 def drop_rejected(
     turns: Turns, rejected: SignalLike, *, text: str = "observation", label: str | None = None
 ) -> pl.Series:
-    """What each row's policy still has before it: the texts of the episode's earlier turns that were not rejected.
+    """History without rejected turns: the texts of the episode's earlier turns that were not rejected.
 
     rejected: mask of the rows whose text was judged useless. label: keep these too, with this in front (a soft mask).
     """

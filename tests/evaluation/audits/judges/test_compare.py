@@ -95,6 +95,6 @@ def test_two_files_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
             (finding,) = parts[2]["findings"]
             assert {row["item"] for row in finding["rows"]} == {5}
         else:
-            assert "trust  comparison: kappa is" in out
+            assert "pass  comparison: kappa is" in out
             assert "item 5, criterion right" in out
             assert re.search(r"<tr><td>5</td><td>(right|clear)</td>", page.read_text())

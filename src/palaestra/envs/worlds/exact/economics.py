@@ -31,7 +31,7 @@ def rubinstein_share(first: float, second: float) -> float:
 
 
 def bargaining_share(discounts: tuple[float, float], rounds: int) -> float:
-    """What the first player keeps by backward induction if the last of `rounds` offers, once refused, leaves nothing.
+    """The first player's share by backward induction, if refusing the last of `rounds` offers leaves nothing.
 
     v_T = 1 for the last proposer; before, a proposer keeps 1 - δ_other v_{t+1}.
 

@@ -149,7 +149,7 @@ def _with_length(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _together(findings: list[Finding], runs: list[Callable[..., Finding]]) -> list[Finding]:
-    """What is left of the findings when their tests share one chance of a false alarm (Holm)."""
+    """Findings after Holm's correction, so that all tests share one chance of a false alarm."""
     p = [finding.numbers.get("p", math.nan) for finding in findings]
     return [
         run(alpha=0.0) if adjusted > ALPHA >= own else finding

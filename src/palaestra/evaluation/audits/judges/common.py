@@ -1,4 +1,4 @@
-"""What audits of judges share: columns, means over items, and when a number is good, bad or unknown."""
+"""Shared parts of judge audits: columns, means over items, and thresholds of verdicts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def keys(rows: pl.DataFrame, *, without: Sequence[str] = ()) -> list[str]:
 
 
 def unit(verdicts: pl.DataFrame) -> pl.Series:
-    """What verdicts have in common: their problem (task, prompt or group) if they have one, else their item."""
+    """Unit of resampling of verdicts: their problem (task, prompt or group) if they have one, else their item."""
     return verdicts[problem(verdicts) or "item"]
 
 
