@@ -124,9 +124,9 @@ def test_workers_that_cannot_begin_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_module_that_no_worker_finds_is_named_with_the_cure() -> None:
-    workers, policy = Processes(workers=1, imports=["no_such_paper"]), random_legal()
+    workers = Processes(workers=1, imports=["no_such_paper"])
     try:
         with pytest.raises(PalaestraError, match=r"play\.executor: imports='no_such_paper': no such module.*--trust"):
-            workers.play(Steps, Team(a=policy, b=policy), Plan(1))
+            workers.play(Steps, Team.made(scripts), Plan(1))
     finally:
         workers.close()

@@ -118,10 +118,10 @@ def _turns_of(
         mine = local.join(wanted.select("_code"), on="_code", how="semi", maintain_order="left")
         parts.append(Turns(mine))
     frame = Turns.concat(parts).frame
-    names = ["_file", "_code"]
-    number = pl.struct(names).rank("dense").cast(pl.Int32) - 1
+    place = ["_file", "_code"]
+    number = pl.struct(place).rank("dense").cast(pl.Int32) - 1
     scope = [name for name in ("run", "iteration") if name in frame.columns]
     frame = frame.drop(scope).with_columns(group=number, episode=pl.lit(0, pl.Int32))
-    turns = Turns(frame.drop(names))
-    code = frame.select(*names, episode_code=pl.Series(turns.codes("episode").ids)).unique(maintain_order=True)
+    turns = Turns(frame.drop(place))
+    code = frame.select(*place, episode_code=pl.Series(turns.codes("episode").ids)).unique(maintain_order=True)
     return turns, code

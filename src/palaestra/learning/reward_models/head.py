@@ -74,7 +74,9 @@ class FeatureReward(NetworkReward):
 
     def offset(self) -> nn.Parameter | None:
         """The bias of the last layer."""
-        last = self.ready().net[-1] if isinstance(self.module, Layers) else None
+        if not isinstance(self.module, Layers):
+            return None
+        last = self.module.net[-1]
         return last.bias if isinstance(last, nn.Linear) else None
 
     def prepare(self, data: Preferences | Labels, seed: int) -> None:
