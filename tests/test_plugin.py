@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from palaestra import Turns
+from palaestra import Turns, extend
 from palaestra.algebra.registry import REGISTRIES
 from palaestra.interface.cli.names import listed
 
-PLUGIN = Path(__file__).parent / "plugin"
+PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 
 
 MINE = """
@@ -38,6 +40,19 @@ MEASURED = [
     "metrics: [nothing_at_all], measure: nothing_at_all, controls: {}}", "learn.terms=surrogate()",
     "--out", "kuhn", "--jobs", "1",
 ]  # fmt: skip
+SHORT = [
+    "train.iterations=1",
+    "train.groups=2",
+    "train.group_size=2",
+    "seeds=1",
+    "--jobs",
+    "1",
+    "evaluation={tasks: 2}",
+]
+TALK = (
+    'env.workflow=graph(["a", "b"], edges="all", rounds=2, gate="short(20)", route="first()", aggregate="shortest()", '
+    'stop="spoke(2)")'
+)
 IN_TURN = """
 import contextlib, io, json, sys
 from palaestra.interface.cli import main
@@ -52,9 +67,29 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-def run(*commands: list[str], cwd: Path) -> list[tuple[int, str, str]]:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the template, as it is shipped."""
+    source, site = tmp_path_factory.mktemp("plugin"), tmp_path_factory.mktemp("site")
+    shutil.copytree(PLUGIN, source, dirs_exist_ok=True)  # pip builds in it
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(site),
+    ]
+    subprocess.run([*pip, str(source)], check=True, timeout=120)
+    return site
+
+
+def run(site: Path, *commands: list[str], cwd: Path) -> list[tuple[int, str, str]]:
     """Code, output and errors of commands that are given one after the other in a process that finds the plugin."""
-    paths = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     process = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
     done = subprocess.run(process, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600)
@@ -62,28 +97,41 @@ def run(*commands: list[str], cwd: Path) -> list[tuple[int, str, str]]:
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def test_what_comes_from_outside_is_found_by_name(tmp_path: Path) -> None:
+def test_what_comes_from_outside_is_found_by_name(site: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MINE)
     lines = [{"coin": f"c{n}", "fell": "heads", "call": "heads" if n < 3 else "tails"} for n in range(4)]
+    (tmp_path / "labels.csv").write_text(
+        "group,features,score\n" + "".join(f"{n // 4},{n},{n % 2}\n" for n in range(60))
+    )
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    names, greeting, trained, wrong, read, measured = run(
+    names, greeting, trained, wrong, read, measured, asked, fitted, talked, idle = run(
+        site,
         ["names", "--json"],
         ["greet"],
         ["train", "mine.yaml", "--out", "run", "--jobs", "1"],
         ["train", "mine.yaml", "stages=[]", "--out", "other"],
         ["evaluate", "log.jsonl", "--json"],
         MEASURED,
+        ["analyze", "longest", "run/seed-0/evaluation.parquet", "--json"],
+        ["fit-reward", "labels.csv", "--model", "constant()", "--target", "score", "--out", "rm"],
+        ["train", "cups", TALK, "team={'*': reader}", "warm_start=null", *SHORT, "--out", "talk"],
+        ["train", "corridor", "learn.kind=idle", "play.executor=here()", "track=textfile()", *SHORT, "--out", "idle"],
         cwd=tmp_path,
     )
     assert names[0] == 0, names
     found = json.loads(names[1])
-    for kind, name in (
-        ("signal", "warmth"), ("stage", "thermometer"), ("term", "push"), ("env", "extra/coin"), ("policy", "stubborn"),
-        ("script", "heads"), ("workflow", "plainly"), ("measure", "nothing_at_all"),
-        ("reader", "extra_log"), ("chart", "heads_of_state"),
-    ):  # fmt: skip
-        assert name in found[kind], kind
-    assert found["stage"]["thermometer"] == "Fills `heat`."
+    text = (PLUGIN / "palaestra_extra.py").read_text()
+    for kind in extend.KINDS:
+        given = re.findall(rf"@extend\.{kind}\(\"?([\w/]*)\"?\)\n(?:def|class) (\w+)", text)
+        assert given, f"no example of {kind}"
+        for name, own in given:
+            assert (name or own) in found[kind], (kind, name or own)
+    assert found["stage"]["thermometer"] == "A stage that fills the column `heat`."
+    assert json.loads(asked[1]) == [{"longest": "heads"}], asked
+    assert (fitted[0], (tmp_path / "rm/mean.txt").exists()) == (0, True), fitted
+    assert talked[0] == 0, talked
+    assert idle[0] == 0, idle
+    assert (tmp_path / "idle/seed-0/tracked.txt").read_text().startswith("1 ")
     assert greeting[:2] == (0, "hello from outside\n")
 
     assert trained[0] == 0, trained
@@ -114,10 +162,7 @@ def test_the_page_for_contributors_names_a_place_and_a_registration_for_each_kin
     page = (root / "CONTRIBUTING.md").read_text()
     rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][2:]
     for kind in REGISTRIES:
-        ending = "IES" if kind.endswith("y") else "ES" if kind.endswith(("ch", "is")) else "S"
-        plural = kind.upper().removesuffix("Y").removesuffix("IS") + ending
-        registration = {"signal": "`@register()`", "stage": "`@stage`"}.get(kind, f"@{plural}.register")
-        assert sum(registration in row[1] for row in rows) == 1, f"a row for {kind}"
+        assert sum(f"`@extend.{kind}(" in row[1] for row in rows) == 1, f"a row for {kind}"
     for row in rows:
         for place in row[2].split(","):
             assert place.strip() == "the env's file" or (root / place.strip(" `")).exists(), place
@@ -129,7 +174,7 @@ def test_a_plugin_that_is_broken_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[palaestra.plugins]\nbroken = no_such_module_at_all\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
-    ((code, _, said),) = run(["names", "term"], cwd=tmp_path)
+    ((code, _, said),) = run(tmp_path, ["names", "term"], cwd=tmp_path)
     assert code == 2
     assert "plugin 'broken' (no_such_module_at_all) cannot be loaded" in said
     assert len(said.splitlines()) == 1

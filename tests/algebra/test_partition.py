@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from palaestra.algebra.kernels import KERNELS
+from palaestra.algebra.kernels import KERNELS, RANGES, kernel
 from palaestra.algebra.parse import parse
-from palaestra.algebra.partition import OVER_THE_BATCH, ROW_BY_ROW, collectable, partition, passes, wide
+from palaestra.algebra.partition import ROW_BY_ROW, collectable, partition, passes, wide
 from palaestra.algebra.signals import REGISTRY, Signal, col, mean, quantile, standardise, walk, where
 from palaestra.credit import dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus
+from palaestra.errors import InputError
 from palaestra.testing.examples import ELSEWHERE, example
 
 BATCH, GROUP, ROW = ("run", "iteration"), ("run", "iteration", "group"), ("row",)
@@ -59,5 +60,18 @@ def test_every_kernel_without_a_key_is_declared() -> None:
     """A kernel that nobody declared is taken to range over the batch, which is safe and slow."""
     used = {node.op: node for n in REGISTRY if n not in ELSEWHERE for node in walk(parse(example(n)))}
     keyless = {op for op, node in used.items() if node.options.get("over") is None}
-    assert keyless <= ROW_BY_ROW
-    assert KERNELS.keys() >= OVER_THE_BATCH
+    assert keyless - {op for op, span in RANGES.items() if span != "key"} <= ROW_BY_ROW
+    assert RANGES.keys() == KERNELS.keys()
+
+
+def test_an_operator_of_ones_own_says_what_it_ranges_over() -> None:
+    """One registration; nothing in this package names it."""
+    ranges = {"own_row": ("row",), "own_key": ("run", "iteration", "group"), "own_batch": ("run", "iteration")}
+    for name, span in ranges.items():
+        kernel(name, range=name.removeprefix("own_"))(lambda evaluation, node: evaluation(node.inputs[0]))
+        try:
+            assert partition(Signal(name, col("reward"), over=("group",))) == span
+        finally:
+            del KERNELS[name], RANGES[name]
+    with pytest.raises(InputError, match=r"kernel 'shapley' is taken by palaestra\.credit\.teams\._shapley"):
+        kernel("shapley")(lambda evaluation, node: 0)

@@ -186,7 +186,7 @@ class _Part(Evaluation):
         if not {"group", "episode", "row"}.intersection(name) and name not in self.allowed:
             raise ExpressionError(
                 f"a kernel of {short(self.signal)} ranges over the iteration, which its key does not say; let its "
-                "module add its op to palaestra.algebra.partition.OVER_THE_BATCH"
+                'module register it with kernel(name, range="batch")'
             )
         return super().codes(over)
 

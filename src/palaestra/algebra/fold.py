@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from palaestra.algebra.codes import Segments
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, register
 from palaestra.algebra.turns import Ragged, Turns
@@ -50,12 +50,13 @@ def fold_kernel(op: str, *, start: tuple[float, ...]) -> Callable[[Step], Step]:
     """Makes a step function the meaning of `Signal(op, *inputs, over=…)`; a registered function builds the node."""
 
     def decorate(step: Step) -> Step:
-        def kernel(evaluation: Evaluation, node: Signal) -> np.ndarray:
+        def compute(evaluation: Evaluation, node: Signal) -> np.ndarray:
             columns = [_flat(evaluation(child), child) for child in node.inputs]
             return _walk(step, start, columns, evaluation.segments(node.options["over"]))
 
-        kernel.__module__ = step.__module__  # where another process finds it
-        KERNELS[op] = kernel
+        compute.__module__ = step.__module__  # where another process finds it
+        compute.__qualname__ = step.__qualname__
+        kernel(op)(compute)
         return step
 
     return decorate

@@ -7,6 +7,7 @@ number per key with `np.bincount`, whose order of summation is fixed, and gather
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -27,7 +28,7 @@ from palaestra.algebra.samples import (
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, Value
 from palaestra.algebra.turns import Ragged, Turns
-from palaestra.errors import ExpressionError, RewardError
+from palaestra.errors import ExpressionError, InputError, RewardError
 
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
@@ -39,8 +40,53 @@ UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
-KERNELS: dict[str, Callable[[Evaluation, Signal], Value]] = {}
-"""How nodes of other modules are computed, by `op`: what the algebra has no word for (`credit.ranking`)."""
+F = TypeVar("F", bound=Callable[..., Any])
+Compute = Callable[["Evaluation", Signal], Value]
+"""Computes a node; the `Evaluation` of the table gives values of inputs: `evaluation(node.inputs[0])`."""
+Range = Literal["row", "key", "batch"]
+KERNELS: dict[str, Compute] = {}
+"""Computations of operators beyond the built-in ones, by `Signal.op`; filled by `kernel`."""
+RANGES: dict[str, Range] = {}
+"""Which rows a value of each of these operators may depend on."""
+
+
+def kernel(*names: str, range: Range = "key") -> Callable[[F], F]:
+    """Decorator that registers the computation of an operator of signals.
+
+    Args:
+        names: Names of the operator, as `op` of its nodes: `Signal("names", input, option=…)`.
+        range: Rows on which a value may depend, besides through the operator's inputs. "row": its own row. "key": the
+            rows that agree in the node's option `over`, or all rows of an iteration where a node has none. "batch": all
+            rows of an iteration, whatever `over` says. `apply` reads folders accordingly.
+
+    Returns:
+        The decorator, which gives the function back.
+
+    Raises:
+        InputError: another function has the name already.
+
+    Example:
+        >>> @kernel("doubled", range="row")
+        ... def _doubled(evaluation, node):
+        ...     return 2 * evaluation(node.inputs[0])
+        >>> from palaestra.algebra.signals import Signal, as_signal
+        >>> Signal("doubled", as_signal("reward")).evaluate(Turns({"reward": [1.0, 2.0]}))
+        array([2., 4.])
+    """
+
+    def decorate(compute: F) -> F:
+        for name in names:
+            there = KERNELS.get(name)
+            if there is not None and _origin(there) != _origin(compute):
+                raise InputError(f"kernel {name!r} is taken by {there.__module__}.{there.__qualname__}; choose another")
+            KERNELS[name], RANGES[name] = compute, range
+        return compute
+
+    return decorate
+
+
+def _origin(compute: Callable[..., Any]) -> tuple[str, str]:
+    return compute.__module__, compute.__qualname__
 
 
 class Evaluation:

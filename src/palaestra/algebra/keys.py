@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.returns import in_unit
 from palaestra.algebra.signals import (
     Keys,
@@ -69,6 +69,8 @@ def is_last(*, over: Keys = ("episode", "agent")) -> Signal:
     return Signal("is_last", over=joined(over))
 
 
+@kernel("is_first")
+@kernel("is_last")
 def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
     segments = evaluation.segments(node.options["over"])
     some = segments.lengths > 0
@@ -76,9 +78,6 @@ def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
     mask = np.zeros(len(evaluation.turns), bool)
     mask[place if segments.order is None else segments.order[place]] = True
     return mask
-
-
-KERNELS.update(is_first=_edge_row, is_last=_edge_row)
 
 
 @register()
@@ -102,6 +101,7 @@ def is_scored(x: SignalLike) -> Signal:
     return Signal("is_scored", as_signal(x))
 
 
+@kernel("is_scored", range="row")
 def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
     value = evaluation(node.inputs[0])
     if not isinstance(value, Ragged):
@@ -109,9 +109,6 @@ def _scored(evaluation: Evaluation, node: Signal) -> np.ndarray:
     rows = np.repeat(np.arange(len(value.lengths)), value.lengths)
     known = ~np.isnan(value.values.astype(float))
     return np.asarray(np.bincount(rows, known, minlength=len(value.lengths)) > 0)
-
-
-KERNELS["is_scored"] = _scored
 
 
 def in_first_turn(*, over: Keys) -> Signal:

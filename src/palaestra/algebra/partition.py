@@ -9,7 +9,7 @@ deviation (`collect`).
 
 from __future__ import annotations
 
-from palaestra.algebra.kernels import BINARY, KERNELS, UNARY
+from palaestra.algebra.kernels import BINARY, KERNELS, RANGES, UNARY
 from palaestra.algebra.tree import Signal, children, walk
 
 BATCH = ("run", "iteration")
@@ -19,13 +19,8 @@ ROW = ("row",)
 ROW_BY_ROW = {
     *BINARY, *UNARY, "and", "or", "not", "where", "clip", "fill_missing", "ratio", "per_turn", "per_token",
     "lit", "col", "is_in", "expr",
-    "call_match", "distance", "edge_closeness", "goal_projection", "goal_score", "hit", "iou", "is_scored", "overlap",
-    "point_in_box", "segments", "shapley", "spread", "within",
 }  # fmt: skip
-"""Nodes without a key whose value on a row depends on that row alone. A kernel that is not here and has no `over` is
-taken to range over the batch."""
-OVER_THE_BATCH = {"hierarchy", "redistributed"}
-"""Kernels that range over the batch whatever their `over` says."""
+"""Built-in operators whose value on a row depends on that row alone; others say so themselves (`kernels.kernel`)."""
 
 ONE_PASS = {"mean", "total", "count", "lowest", "highest"}
 TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
@@ -34,10 +29,10 @@ TWO_PASSES = {"std", "standardise", "centre", "leave_one_out"}
 
 def ranges_over(node: Signal) -> tuple[str, ...]:
     """`ROW`, `GROUP` or `BATCH`: the part of a table that a value of this node can depend on, its inputs aside."""
-    if node.op in ROW_BY_ROW:
+    if node.op in ROW_BY_ROW or RANGES.get(node.op) == "row":
         return ROW
     over = node.options.get("over")
-    if over is None or node.op in OVER_THE_BATCH:
+    if over is None or RANGES.get(node.op) == "batch":
         return BATCH
     names = {key for key in over if isinstance(key, str)}
     if "row" in names:

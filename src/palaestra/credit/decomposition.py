@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import in_first_turn, is_last, is_scored, turn_values
 from palaestra.algebra.returns import episode_score, return_to_go
 from palaestra.algebra.signals import (
@@ -190,6 +190,7 @@ def redistributed(
     )
 
 
+@kernel("redistributed", range="batch")
 def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
     returns, *factors = turn_values(evaluation, node, node.inputs)
     features = np.stack(factors, axis=-1)
@@ -204,9 +205,6 @@ def _redistributed(evaluation: Evaluation, node: Signal) -> np.ndarray:
         model.add(features[rows], episode, returns[rows][first])
         result[mine] = model.predict(features[mine])
     return result
-
-
-KERNELS["redistributed"] = _redistributed
 
 
 # -- implicit process rewards -----------------------------------------------------------------------------------------

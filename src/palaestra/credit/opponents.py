@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined, turn_values
 from palaestra.algebra.returns import as_reward, in_unit, return_to_go
 from palaestra.algebra.signals import (
@@ -46,6 +46,7 @@ def opponent(x: SignalLike, *, over: Keys = ("episode", "turn")) -> Signal:
     return Signal("opponent", as_signal(x), over=joined(over))
 
 
+@kernel("opponent")
 def _opponent(evaluation: Evaluation, node: Signal) -> np.ndarray:
     (x,), codes = turn_values(evaluation, node, node.inputs), evaluation.codes(node.options["over"])
     counts = np.bincount(codes.ids, minlength=codes.size)
@@ -60,9 +61,6 @@ def _opponent(evaluation: Evaluation, node: Signal) -> np.ndarray:
     result = np.full(len(x), np.nan)
     result[order[first]], result[order[first + 1]] = x[order[first + 1]], x[order[first]]
     return result
-
-
-KERNELS["opponent"] = _opponent
 
 
 @register()

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import scipy
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
 from palaestra.algebra.returns import agent_return
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, highest, mean, ratio, register
@@ -85,6 +85,7 @@ def preferred(item: SignalLike, *, over: Keys, where: SignalLike, preference: Ma
     return Signal("preferred", as_signal(item), over=joined(over), where=as_signal(where), preference=rows)
 
 
+@kernel("preferred")
 def _preferred(evaluation: Evaluation, node: Signal) -> np.ndarray:
     item, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     chances = np.array(node.options["preference"])
@@ -100,9 +101,6 @@ def _preferred(evaluation: Evaluation, node: Signal) -> np.ndarray:
     result = np.full(len(item), np.nan)
     result[rows] = np.where(number > 0, others / np.maximum(number, 1), 0.5)
     return result
-
-
-KERNELS["preferred"] = _preferred
 
 
 @register()

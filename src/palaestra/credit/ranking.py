@@ -6,7 +6,7 @@ import numpy as np
 
 from palaestra.algebra import samples
 from palaestra.algebra.codes import Codes
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
 from palaestra.algebra.returns import agent_return, episode_score
 from palaestra.algebra.signals import (
@@ -69,6 +69,7 @@ def smaller_in_both(first: SignalLike, second: SignalLike, *, over: Keys, where:
     return Signal("smaller_in_both", *inputs, over=joined(over), where=as_signal(where))
 
 
+@kernel("smaller_in_both")
 def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:
     a, b, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     rows = np.flatnonzero((keep == 1) & ~np.isnan(a + b))
@@ -76,9 +77,6 @@ def _dominance(evaluation: Evaluation, node: Signal) -> np.ndarray:
     a, b = (samples.without_noise(each[rows]) for each in (a, b))
     result[rows] = _smaller_in_both(a, b, evaluation.codes(node.options["over"]).ids[rows])
     return result
-
-
-KERNELS["smaller_in_both"] = _dominance
 
 
 def _smaller_in_both(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -138,6 +136,7 @@ def discount(order: SignalLike, *, over: Keys = "group", where: SignalLike) -> S
     return Signal("discount", as_signal(order), over=joined(over), where=as_signal(where))
 
 
+@kernel("discount")
 def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
     by, keep = turn_values(evaluation, node, (*node.inputs, node.options["where"]))
     rows = np.flatnonzero((keep == 1) & ~np.isnan(by))
@@ -149,9 +148,6 @@ def _discount(evaluation: Evaluation, node: Signal) -> np.ndarray:
     result = np.full(len(by), np.nan)
     result[rows] = np.where(first == last, each[first - 1], (until[last] - until[first - 1]) / (last - first + 1))
     return result
-
-
-KERNELS["discount"] = _discount
 
 
 # -- named methods ----------------------------------------------------------------------------------------------------

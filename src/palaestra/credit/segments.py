@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from palaestra.algebra.codes import Codes, combine
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_scored, joined
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.returns import agent_return
@@ -61,6 +61,7 @@ def segments(logprobs: SignalLike = "logprobs", *, p: float = 0.9, every: int = 
     return Signal("segments", as_signal(logprobs), p=float(p), every=int(every))
 
 
+@kernel("segments", range="row")
 def _segments(evaluation: Evaluation, node: Signal) -> Ragged:
     value = evaluation(node.inputs[0])
     if not isinstance(value, Ragged):
@@ -76,6 +77,7 @@ def spread(x: SignalLike, segment: SignalLike) -> Signal:
     return Signal("spread", as_signal(x), as_signal(segment))
 
 
+@kernel("spread", range="row")
 def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
     x, segment = (evaluation(child) for child in node.inputs)
     if not isinstance(x, Ragged) or not isinstance(segment, Ragged) or not np.array_equal(x.lengths, segment.lengths):
@@ -84,9 +86,6 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
     numbers = segment.values.astype(np.int64)
     key = combine(Codes(rows, len(x.lengths)), Codes(numbers, int(numbers.max(initial=0)) + 1))
     return Ragged(np.bincount(key.ids, x.values, key.size)[key.ids], x.lengths)
-
-
-KERNELS.update(segments=_segments, spread=_spread)
 
 
 @register()

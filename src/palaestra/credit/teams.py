@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.returns import episode_return
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, per_turn, register, total
 from palaestra.algebra.turns import Ragged, Turns
@@ -87,6 +87,7 @@ def shapley(values: SignalLike = "coalition_values", player: SignalLike = "playe
     return Signal("shapley", as_signal(values), as_signal(player))
 
 
+@kernel("shapley", range="row")
 def _shapley(evaluation: Evaluation, node: Signal) -> np.ndarray:
     values, player = (evaluation(each) for each in node.inputs)
     if not isinstance(values, Ragged) or isinstance(player, Ragged):
@@ -106,9 +107,6 @@ def _shapley(evaluation: Evaluation, node: Signal) -> np.ndarray:
         own = values.values[starts[rows, None] + np.arange(length)]
         result[rows] = shapley_of(own)[np.arange(len(rows)), number[rows].astype(int)]
     return result
-
-
-KERNELS["shapley"] = _shapley
 
 
 def _members(agents: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, is_scored
 from palaestra.algebra.returns import agent_return, as_reward, episode_score, return_to_go
 from palaestra.algebra.signals import (
@@ -54,6 +54,7 @@ def within(x: SignalLike, *, low: float = 0.0, high: float = 1.0) -> Signal:
     return Signal("within", as_signal(x), low=float(low), high=float(high))
 
 
+@kernel("within", range="row")
 def _within(evaluation: Evaluation, node: Signal) -> Value:
     value, low, high = evaluation(node.inputs[0]), node.options["low"], node.options["high"]
     flat = value.values if isinstance(value, Ragged) else value.astype(float)
@@ -65,9 +66,6 @@ def _within(evaluation: Evaluation, node: Signal) -> Value:
             f"({len(outside)} in all); mend the schedule or clip it"
         )
     return value
-
-
-KERNELS["within"] = _within
 
 
 @register()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, col, register
 from palaestra.algebra.turns import Turns
@@ -235,15 +235,13 @@ def program_values(*columns: SignalLike, digest: str, item: int | None = None, o
     return Signal("program_values", *inputs, digest=digest, item=item, over=joined(over))
 
 
+@kernel("program_values")
 def _program_values(evaluation: Evaluation, node: Signal) -> np.ndarray:
     program = _PROGRAMS[node.options["digest"]]
     values, problems = program.score(evaluation.turns, item=node.options["item"], over=node.options["over"])
     if len(values) and all(problems):
         raise RewardError(f"the reward program fails on every row, on the first with: {problems[0]}")
     return values
-
-
-KERNELS["program_values"] = _program_values
 
 
 @register()

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import in_last_turn, is_first, joined
 from palaestra.algebra.signals import (
     Keys,
@@ -66,6 +66,7 @@ def visits(before: SignalLike = 0.0, *, over: Keys, form: Form | None = None, be
     return Signal("visits", as_signal(before), over=joined(over), form=form, beta=float(beta))
 
 
+@kernel("visits")
 def _visits(evaluation: Evaluation, node: Signal) -> np.ndarray:
     """1, 2, 3 … for the rows of each key in the order of play, what the form makes of it, and its mean over a turn."""
     ids, frame, form = evaluation.codes(node.options["over"]).ids, evaluation.turns.frame, node.options["form"]
@@ -144,6 +145,7 @@ def elliptical(
 BLOCK = 1 << 12
 
 
+@kernel("elliptical")
 def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
     """All episodes of a block advance at once, a turn at a time; longest first, so that the active are a prefix."""
     phi = matrix(evaluation, node.inputs[0], None, node)
@@ -165,9 +167,6 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
             u[:, np.isnan(b)] = 0.0  # what is not known is not counted
             c -= u[:, None] * u
     return bonus
-
-
-KERNELS.update(visits=_visits, elliptical=_elliptical)
 
 
 @register()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean, register
 from palaestra.algebra.turns import Turns
@@ -163,6 +163,7 @@ def hierarchy(*factors: SignalLike, signs: Numbers, margin: float, over: Keys, w
     )
 
 
+@kernel("hierarchy", range="batch")
 def _hierarchy(evaluation: Evaluation, node: Signal) -> np.ndarray:
     features = np.stack([np.asarray(evaluation(child), float) for child in node.inputs], axis=-1)
     keep = np.asarray(evaluation(node.options["where"]), float) == 1
@@ -185,6 +186,3 @@ def _hierarchy(evaluation: Evaluation, node: Signal) -> np.ndarray:
         score = balance / np.maximum(np.bincount(ids)[ids] - 1, 1)
     result[rows] = score
     return result
-
-
-KERNELS["hierarchy"] = _hierarchy

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_column, combine
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import (
     Keys,
@@ -73,6 +73,7 @@ def ballots(
     )
 
 
+@kernel("ballots")
 def _vote(evaluation: Evaluation, node: Signal) -> np.ndarray:
     turns, options = evaluation.turns, node.options
     series = turns[node.inputs[0].options["name"]]
@@ -132,9 +133,6 @@ def _of_the_other(winner: np.ndarray, pair: Codes, electorate: Codes, node: Sign
     np.add.at(known, owner, 1)
     other = np.where(known[owner] == 2, both[owner] - winner, -1)
     return np.asarray(other[electorate.ids])
-
-
-KERNELS["ballots"] = _vote
 
 
 @register()

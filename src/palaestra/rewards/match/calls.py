@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, clip, is_missing, register, where
 from palaestra.errors import ExpressionError, InputError, nearest
 from palaestra.rewards.match.words import column, text_of, texts
@@ -139,6 +139,7 @@ def call_match(
     return Signal("call_match", column(calls), column(gold), part=part, method=method)
 
 
+@kernel("call_match", range="row")
 def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
     both, gold_column = texts(evaluation, node), node.inputs[1].options["name"]
     distinct = both.unique(maintain_order=True)  # a group shares its gold calls and often its answers
@@ -167,9 +168,6 @@ def _call_match(evaluation: Evaluation, node: Signal) -> np.ndarray:
             found.append(float((report.name + value) / (1 + report.number) if part == "calls" else value))
     scored = distinct.with_columns(pl.Series("found", found, pl.Float64))
     return both.join(scored, on=["0", "1"], how="left", nulls_equal=True, maintain_order="left")["found"].to_numpy()
-
-
-KERNELS["call_match"] = _call_match
 
 
 class CallReader(dict[str, Any]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_scored
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, fill_missing, is_missing, register, where
 from palaestra.algebra.turns import Ragged
@@ -162,6 +162,7 @@ def _boxes(evaluation: Evaluation, node: Signal) -> list[np.ndarray]:
     return matrices
 
 
+@kernel("hit", range="row")
 def _hit(evaluation: Evaluation, node: Signal) -> np.ndarray:
     box, target = _boxes(evaluation, node)
     centre = (box[:, :2] + box[:, 2:]) / 2
@@ -169,6 +170,7 @@ def _hit(evaluation: Evaluation, node: Signal) -> np.ndarray:
     return np.where(np.isnan(box + target).any(axis=1), np.nan, inside)
 
 
+@kernel("iou", range="row")
 def _iou(evaluation: Evaluation, node: Signal) -> np.ndarray:
     box, target = _boxes(evaluation, node)
     overlap = np.minimum(box[:, 2:], target[:, 2:]) - np.maximum(box[:, :2], target[:, :2])
@@ -178,14 +180,12 @@ def _iou(evaluation: Evaluation, node: Signal) -> np.ndarray:
     return np.asarray(shared / np.where(union == 0, 1.0, union))
 
 
+@kernel("edge_closeness", range="row")
 def _edge_closeness(evaluation: Evaluation, node: Signal) -> np.ndarray:
     box, target, size = _boxes(evaluation, node)
     near = 1 - np.abs(box - target) / np.tile(np.where(size > 0, size, np.nan), 2)
     with np.errstate(divide="ignore"):
         return np.where((near <= 0).any(axis=1), 0.0, 4 / (1 / near).sum(axis=1))
-
-
-KERNELS.update(hit=_hit, iou=_iou, edge_closeness=_edge_closeness)
 
 
 @register()

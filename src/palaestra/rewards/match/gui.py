@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_scored
 from palaestra.algebra.signals import (
     Keys,
@@ -38,12 +38,10 @@ def distance(point: SignalLike, gold: SignalLike) -> Signal:
     return Signal("distance", as_signal(point), as_signal(gold))
 
 
+@kernel("distance", range="row")
 def _distance(evaluation: Evaluation, node: Signal) -> np.ndarray:
     one, other = (matrix(evaluation, child, 2, node) for child in node.inputs)
     return np.asarray(np.hypot(*(one - other).T))
-
-
-KERNELS["distance"] = _distance
 
 
 @register()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, as_signal, is_missing, register, where
 from palaestra.errors import ExpressionError, InputError, nearest
@@ -146,6 +146,7 @@ def no_calls(calls: str) -> Signal:
     return as_signal(empty.is_null() | empty.is_in(["", "[]"]))
 
 
+@kernel("match_reward")
 def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
     both, gold_column = texts(evaluation, node), node.inputs[1].options["name"]
     read = CallReader()
@@ -170,6 +171,3 @@ def _match_reward(evaluation: Evaluation, node: Signal) -> np.ndarray:
         paid = matched(similarity.reshape(len(flat), len(gold)), method=node.options["method"], unmatched=unmatched)
         np.add.at(reward, owner, paid / np.array([len(called[row]) for row in owner]))
     return reward
-
-
-KERNELS["match_reward"] = _match_reward

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.codes import Codes, code_array, combine
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, register
 from palaestra.algebra.turns import Ragged
@@ -92,6 +92,7 @@ def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
     return pl.DataFrame([each.cast(pl.String).alias(str(at)) for at, each in enumerate(columns)])
 
 
+@kernel("overlap", range="row")
 def _computed_overlap(evaluation: Evaluation, node: Signal) -> np.ndarray:
     series = [_lists(evaluation.turns[child.options["name"]], node) for child in node.inputs]
     (one, sizes), (other, other_sizes) = _comparable(*series)
@@ -183,6 +184,7 @@ def entity_recall(text: str, entities: str, *, over: Keys = "episode") -> Signal
     return Signal("entity_recall", column(text), column(entities), over=joined(over))
 
 
+@kernel("entity_recall")
 def _entity_recall(evaluation: Evaluation, node: Signal) -> np.ndarray:
     turns = evaluation.turns
     text, gold = (turns[child.options["name"]] for child in node.inputs)
@@ -213,6 +215,7 @@ def point_in_box(point: SignalLike, box: SignalLike, scale: SignalLike = 1.0) ->
     return Signal("point_in_box", as_signal(point), as_signal(box), as_signal(scale))
 
 
+@kernel("point_in_box", range="row")
 def _point_in_box(evaluation: Evaluation, node: Signal) -> np.ndarray:
     point, box = (matrix(evaluation, child, width, node) for child, width in zip(node.inputs[:2], (2, 4), strict=True))
     scale = np.asarray(evaluation(node.inputs[2]), float)
@@ -239,6 +242,3 @@ def matrix(evaluation: Evaluation, child: Signal, width: int | None, node: Signa
     found = np.full((len(value.lengths), width), np.nan)
     found[whole] = value.values[np.repeat(whole, value.lengths)].reshape(-1, width)
     return found
-
-
-KERNELS.update(overlap=_computed_overlap, entity_recall=_entity_recall, point_in_box=_point_in_box)

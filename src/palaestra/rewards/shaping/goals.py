@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.kernels import KERNELS, Evaluation
+from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.signals import Signal, SignalLike, as_signal, register
 from palaestra.errors import InputError
 from palaestra.rewards.match.words import column, matrix, texts
@@ -79,6 +79,7 @@ def goal_score(state: str, goal: str) -> Signal:
     return Signal("goal_score", column(state), column(goal))
 
 
+@kernel("goal_score", range="row")
 def _goal_score(evaluation: Evaluation, node: Signal) -> np.ndarray:
     state, goal = (child.options["name"] for child in node.inputs)
     return goal_similarities(texts(evaluation, node), (state, goal))
@@ -160,6 +161,7 @@ def goal_projection(state: SignalLike, goal: SignalLike, baseline: SignalLike, *
     return Signal("goal_projection", *map(as_signal, (state, goal, baseline)), alpha=float(alpha))
 
 
+@kernel("goal_projection", range="row")
 def _goal_projection(evaluation: Evaluation, node: Signal) -> np.ndarray:
     s, g, b = (matrix(evaluation, child, None, node) for child in node.inputs)
     if not s.shape[1] == g.shape[1] == b.shape[1]:
@@ -185,6 +187,3 @@ def _goal_projection(evaluation: Evaluation, node: Signal) -> np.ndarray:
         one,
         node.options["alpha"],
     )
-
-
-KERNELS.update(goal_score=_goal_score, goal_projection=_goal_projection)
