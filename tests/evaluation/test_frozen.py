@@ -276,9 +276,15 @@ def of_arrays() -> Iterator[tuple[str, Case]]:
         yield f"flips {k}", lambda s=steps: e.sign_flip_pvalue(np.array(s, float), resamples=FEW)
     looks = [(float(i), np.append(np.full(8 + 2 * i, 0.25), [-0.25, 0.0, np.nan])) for i in range(1, 5)]
     for planned in (None, 3, 4):
-        yield f"first proof, {planned}", lambda p=planned: e.first_proof(looks, planned=p)
-    yield "no proof", lambda: [e.first_proof([(1.0, np.array(d))]) for d in ([], [-1.0] * 9, [1.0] * 6, [1.0] * 7)]
-    yield "first proof at 1", lambda: e.first_proof([(1.0, np.full(6, 1.0))], alpha=1 / 16)  # p = 2^-5 = alpha / 2
+        yield f"first proof, {planned}", lambda p=planned: e.first_significant(looks, planned=p)
+    yield (
+        "no proof",
+        lambda: [e.first_significant([(1.0, np.array(d))]) for d in ([], [-1.0] * 9, [1.0] * 6, [1.0] * 7)],
+    )
+    yield (
+        "first proof at 1",
+        lambda: e.first_significant([(1.0, np.full(6, 1.0))], alpha=1 / 16),
+    )  # p = 2^-5 = alpha / 2
     yield (
         "power",
         lambda: [

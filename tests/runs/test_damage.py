@@ -25,7 +25,7 @@ from palaestra.runs.recipe import Recipe, validate
 from palaestra.runs.saved_teams import export
 from palaestra.runs.summary import evaluate
 
-TIMES = ("checksum", "wall_seconds", "cpu_seconds", "seconds_to_proof", "train_cpu_seconds")
+TIMES = ("checksum", "wall_seconds", "cpu_seconds", "seconds_to_significance", "train_cpu_seconds")
 
 
 def kuhn(learning_rate: float = 0.3, measure: str = "average_exploitability") -> Recipe:

@@ -50,7 +50,7 @@ def test_what_a_run_leaves_behind(trained: Trained) -> None:
     summary = json.loads((directory / "summary.json").read_text())
     assert summary.keys() >= {
         "recipe", "seeds", "n_tasks", "trials", "before", "after", "difference", "controls", "wall_seconds",
-        "cpu_seconds", "seconds_to_proof", "versions", "verdict", "training_errors",
+        "cpu_seconds", "seconds_to_significance", "versions", "verdict", "training_errors",
     }  # fmt: skip
     for name in ("before", "after", "difference"):
         assert summary[name]["low"] <= summary[name]["mean"] <= summary[name]["high"]

@@ -249,7 +249,7 @@ def test_the_average_policy_survives_a_resume(
     assert measured[0] == measured[1]
     assert [bool(each) for each in measured[0]] == [i in (4, 8, 10) for i in range(1, 11)]
     assert equal(final(tmp_path / "whole"), final(tmp_path / "resumed"))
-    assert whole["seconds_to_proof"] is None, "play against itself says nothing of exploitability"
+    assert whole["seconds_to_significance"] is None, "play against itself says nothing of exploitability"
 
 
 def test_a_seed_that_is_stopped_during_the_warm_start_or_a_control(
@@ -288,14 +288,14 @@ def test_seconds_to_proof(measure: str, seconds: float | None, tmp_path: Path) -
     """The first look that shows it counts; play among themselves shows nothing of exploitability."""
     part = {"measure": measure, "metrics": ["exploitability"]}
     training = object.__new__(Training)
-    training.proof, training.directory = quick(evaluation=part).evaluation, tmp_path
+    training.part, training.directory = quick(evaluation=part).evaluation, tmp_path
     units = [str(number) for number in range(40)]
     for iteration, value in ((0, 0.2), (5, 0.2), (10, 0.9), (15, 0.9)):
         frame = pl.DataFrame({"unit": units, "value": [value] * 40})
         frame.write_parquet(tmp_path / f"look-{iteration:06d}.parquet")
     looks = [{"iteration": i, "evaluation": {"n": 40}, "cpu_seconds": s} for i, s in ((5, 3.0), (10, 7.0), (15, 9.0))]
-    assert training.seconds_to_proof(looks) == seconds
-    assert training.seconds_to_proof([]) is None
+    assert training.seconds_to_significance(looks) == seconds
+    assert training.seconds_to_significance([]) is None
 
 
 def test_a_clock_goes_on_where_it_was_kept(tmp_path: Path) -> None:
@@ -312,9 +312,9 @@ def test_a_trained_control_has_a_recipe_of_its_own() -> None:
     changes = {"controls": {"idle": {"train": {"evaluation": {"look_tasks": 9}}}}}
     recipe = override(validate(QUICK), {"evaluation": changes})
     variant = build.resolve(recipe).rivals["idle"]
-    assert variant.proof.controls == {}
+    assert variant.evaluation.controls == {}
     assert set(variant.learner(variant.team(0, [])).lr.values()) == {0.0}  # type: ignore[attr-defined]
-    assert (variant.proof.look_tasks, variant.proof.tasks) == (9, 12)
+    assert (variant.evaluation.look_tasks, variant.evaluation.tasks) == (9, 12)
     assert variant.training == recipe.train
 
 

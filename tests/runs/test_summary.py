@@ -67,13 +67,13 @@ def test_the_summary_of_a_run(trained: Trained) -> None:
     assert summary["controls"]["scripted"]["mean"] == 1.0
     assert "no idea" in summary["controls"]["random"]["note"]
     assert summary["verdict"].startswith("quick: ")
-    assert summary["seconds_to_proof"].keys() == {"0", "1"}
+    assert summary["seconds_to_significance"].keys() == {"0", "1"}
 
 
 def test_a_measure_that_nobody_reports_falls_back_to_the_score(tmp_path: Path) -> None:
     playing(tmp_path, {"before": 0.2, "after": 0.8}, seeds=1, success=False)
     recipe = alone(validate(QUICK | {"seeds": 1}))
-    result = {"seed": 0, "errors": {"env": 2}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_proof": None}
+    result = {"seed": 0, "errors": {"env": 2}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_significance": None}
     summary = summarise(recipe, tmp_path, [result])
     assert summary["measure"] == "score"
     assert summary["difference"]["mean"] == pytest.approx(0.6)
@@ -82,7 +82,7 @@ def test_a_measure_that_nobody_reports_falls_back_to_the_score(tmp_path: Path) -
 
 def test_only_the_judged_agents_count(tmp_path: Path) -> None:
     playing(tmp_path, {"before": 0.2, "after": 0.8}, seeds=1)
-    result = {"seed": 0, "errors": {}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_proof": None}
+    result = {"seed": 0, "errors": {}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_significance": None}
     recipe = override(alone(validate(QUICK | {"seeds": 1})), {"evaluation": {"agents": ["a"]}})
     assert summarise(recipe, tmp_path, [result])["after"]["mean"] == pytest.approx(0.8)
     both = summarise(alone(validate(QUICK | {"seeds": 1})), tmp_path, [result])
@@ -93,7 +93,8 @@ def test_systems_that_are_equal_in_all_seeds_give_an_interval_and_no_crash(tmp_p
     playing(tmp_path, {"before": 0.0, "after": 0.0})
     recipe = override(alone(validate(QUICK | {"seeds": 3})), {"evaluation": {"agents": ["a"]}})
     each = [
-        {"seed": seed, "errors": {}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_proof": None} for seed in range(3)
+        {"seed": seed, "errors": {}, "metrics": {}, "cpu_seconds": 1.0, "seconds_to_significance": None}
+        for seed in range(3)
     ]
     summary = summarise(recipe, tmp_path, each)
     assert summary["difference"]["mean"] == 0.0

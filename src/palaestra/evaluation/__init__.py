@@ -46,7 +46,7 @@ from palaestra.evaluation.robustness import (
     sensitivity,
 )
 from palaestra.evaluation.sequences import divergences, first_divergence, sequence_tests
-from palaestra.evaluation.sequential import first_proof
+from palaestra.evaluation.sequential import first_significant
 from palaestra.evaluation.trials import trials
 from palaestra.evaluation.variance import variance_components
 
@@ -70,7 +70,7 @@ __all__ = [
     "divergences",
     "eum",
     "first_divergence",
-    "first_proof",
+    "first_significant",
     "frontier",
     "gated_score",
     "holm",

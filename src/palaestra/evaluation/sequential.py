@@ -1,4 +1,4 @@
-"""Time to proof: when, during training, was the improvement first significant, although one looked repeatedly?"""
+"""When, during training, an improvement was first significant, corrected for repeated evaluations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palaestra.evaluation.difference import sign_flip_pvalue
 from palaestra.evaluation.intervals import RESAMPLES
 
 
-def first_proof(
+def first_significant(
     looks: Sequence[tuple[float, np.ndarray]],
     *,
     alpha: float = 0.05,
@@ -38,7 +38,7 @@ def first_proof(
     """
     if planned is not None and len(looks) > planned:
         raise InputError(
-            f"first_proof: {len(looks)} looks, but only {planned} were planned; planned=None allows any number"
+            f"first_significant: {len(looks)} looks, but only {planned} were planned; planned=None allows any number"
         )
     rng = np.random.default_rng(0)
     for k, (seconds, differences) in enumerate(looks, start=1):

@@ -60,7 +60,7 @@ class Setup:
     credit: Signal
     warm_start: WarmStartPart | None
     training: TrainPart
-    proof: EvaluationPart
+    evaluation: EvaluationPart
     controls: Mapping[str, Callable[[int, Iterable[str]], Team]]
     searches: Mapping[str, Searches]
     rivals: Mapping[str, Setup]
@@ -108,7 +108,7 @@ def resolve(recipe: Recipe) -> Setup:
         credit=parse(recipe.credit),
         warm_start=recipe.warm_start,
         training=recipe.train,
-        proof=recipe.evaluation,
+        evaluation=recipe.evaluation,
         controls=controls,
         searches=searches,
         rivals=rivals,
@@ -292,10 +292,10 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
     Raises:
         InputError: whatever is asked for that is not there, or does not go together.
     """
-    for agent in setup.proof.agents or ():
+    for agent in setup.evaluation.agents or ():
         if agent not in setup.agents:
             raise RecipeError(f"evaluation.agents: the env has no agent {agent!r}{nearest(agent, setup.agents)}")
-    coalitions.check(setup.proof, setup.agents)
+    coalitions.check(setup.evaluation, setup.agents)
     if setup.warm_start is not None:
         part = setup.warm_start
         scripted_team(part.script, part.options, setup.train, "warm_start.script")
@@ -329,7 +329,7 @@ def check(setup: Setup, *, from_disk: bool = False) -> None:
         for name, said in setup.searches.items():
             searching.check(said, team, setup.test, advisers, f"evaluation.controls.{name}.search")
         with naming("evaluation.metrics"):
-            check_measures(setup.proof.metrics, setup.test, team)
+            check_measures(setup.evaluation.metrics, setup.test, team)
     check_columns(setup, learner)
     for rival in setup.rivals.values():
         check(rival, from_disk=from_disk)

@@ -16,9 +16,9 @@ from palaestra.play.coalitions import play_coalitions
 from palaestra.runs.config import EvaluationPart
 
 
-def check(proof: EvaluationPart, agents: tuple[str, ...]) -> None:
+def check(part: EvaluationPart, agents: tuple[str, ...]) -> None:
     """Raises RecipeError if there are too many members for all their coalitions."""
-    if proof.coalitions and len(agents) > EXACT:
+    if part.coalitions and len(agents) > EXACT:
         raise RecipeError(
             f"evaluation.coalitions: {len(agents)} members have {2 ** len(agents):,} coalitions; at most {EXACT} "
             "members, or coalitions: 0"

@@ -225,7 +225,7 @@ class LearnPart(Section):
 
 
 class TrainPart(Section):
-    """How much is played and how often one looks."""
+    """How much is played, and how often the team is evaluated."""
 
     iterations: int = Field(50, ge=0, description="times of play, credit, update")
     groups: int = Field(16, ge=1, description="tasks per iteration")

@@ -72,7 +72,7 @@ class Recipe(Section):
     )
     credit: str = Field("grpo()", description="the advantage of every turn: a signal, see docs/credit.md")
     learn: LearnPart = Field(LearnPart(), description="how an advantage moves a policy")
-    train: TrainPart = Field(TrainPart(), description="how much is played, and how often one looks")
+    train: TrainPart = Field(TrainPart(), description="how much is played, and how often the team is evaluated")
     play: PlayPart = Field(PlayPart(), description="how play is spread")
     evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
     track: Texts = Field(

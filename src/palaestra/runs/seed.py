@@ -24,7 +24,7 @@ from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, StorageError
-from palaestra.evaluation import first_proof, success_interval, trials
+from palaestra.evaluation import first_significant, success_interval, trials
 from palaestra.learning import checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.run_lock import locked
@@ -81,9 +81,9 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
     keep(recipe, seed, trained.team, directory / "policies")
     systems = {"before": (trained.test, trained.start), "after": (trained.test, trained.team)}
     # a judge that also plays judges as it was before training: one measure for all systems
-    asked = setup.proof.scorers or setup.searches
+    asked = setup.evaluation.scorers or setup.searches
     judges = {**setup.advisers(seed, trained.corpus), **trained.start.policies} if asked else {}
-    for name in setup.proof.controls:
+    for name in setup.evaluation.controls:
         if name in setup.searches:
             field = f"evaluation.controls.{name}.search"
             systems[name] = searching(setup.searches[name], trained.team, trained.test, judges, seed=seed, field=field)
@@ -96,22 +96,22 @@ def _run_seed(recipe: Recipe, seed: int, directory: Path, *, resume: bool, progr
         else:
             systems[name] = (trained.test, setup.controls[name](seed, trained.corpus))
     tables: list[Turns] = []
-    scoring = Scoring(setup.proof.scorers, judges, seed=seed, systems=len(systems))
+    scoring = Scoring(setup.evaluation.scorers, judges, seed=seed, systems=len(systems))
     for number, (name, (factory, team)) in enumerate(systems.items()):
         progress("proving", number, len(systems), f"playing {name}")
-        played = evaluate(setup.proof, trained.executor, factory, team, seed=FINAL, run=str(seed))
+        played = evaluate(setup.evaluation, trained.executor, factory, team, seed=FINAL, run=str(seed))
         tables.append(Turns(scoring(played).frame.with_columns(system=pl.lit(name))))
     Turns.concat(tables).save(directory / "evaluation.parquet")
     shapley = {}
-    if setup.proof.coalitions:
+    if setup.evaluation.coalitions:
         progress("proving", len(systems), len(systems), "playing every coalition of members")
-        shapley = coalitions.worth(setup.proof.coalitions, trained.test, trained.start, trained.team, seed=FINAL)
+        shapley = coalitions.worth(setup.evaluation.coalitions, trained.test, trained.start, trained.team, seed=FINAL)
     trained.executor.close()
     held_out = {task_key(task) for task in tables[0].frame["task"].drop_nulls().unique()}
     result = {
         "seed": seed,
         "metrics": trained.exact(),
-        "seconds_to_proof": trained.seconds_to_proof(lines),
+        "seconds_to_significance": trained.seconds_to_significance(lines),
         "spent": spent,
         "scorers": scoring.totals(),
         "shapley": shapley,
@@ -193,7 +193,7 @@ class Clock:
 
 
 def evaluate(
-    proof: EvaluationPart,
+    part: EvaluationPart,
     executor: Executor,
     factory: EnvFactory,
     team: Team,
@@ -204,8 +204,8 @@ def evaluate(
 ) -> Turns:
     """Play the held-out tasks: `tasks` groups of `trials` episodes. What failed is not played again."""
     plan = Plan(
-        groups=proof.look_tasks if look else proof.tasks,
-        group_size=proof.look_trials if look else proof.trials,
+        groups=part.look_tasks if look else part.tasks,
+        group_size=part.look_trials if look else part.trials,
         seed=seed,
         stream="eval",
         run=run,
@@ -220,7 +220,7 @@ class Training:
     def __init__(
         self, setup: Setup, seed: int, directory: Path, *, clock: Clock, resume: bool, progress: Report
     ) -> None:
-        self.setup, self.proof, self.seed, self.directory = setup, setup.proof, seed, directory
+        self.setup, self.part, self.seed, self.directory = setup, setup.evaluation, seed, directory
         self.clock, self.resume, self.progress = clock, resume, progress
         self.train, self.test, self.executor = setup.train, setup.test, setup.executor()
         directory.mkdir(parents=True, exist_ok=True)
@@ -282,7 +282,7 @@ class Training:
         """Stop before anything is learned if the first iteration would spend more than the budget."""
         part = self.setup.training
         if part.budget is not None:
-            share = part.groups * part.group_size / (self.proof.look_tasks * self.proof.look_trials)
+            share = part.groups * part.group_size / (self.part.look_tasks * self.part.look_trials)
             budgets.refuse(part.budget, share * budgets.cost(part.budget, self.looked), part)
 
     def _trackers(self, since: int) -> list[Tracker]:
@@ -295,7 +295,7 @@ class Training:
     def _measure(self, iteration: int, team: Team) -> dict[str, float]:
         """Exact measures, at every look. The play of every iteration is kept, for those of the average policy."""
         self.clock.keep()
-        part, training = self.proof, self.setup.training
+        part, training = self.part, self.setup.training
         looking = iteration % training.evaluate_every == 0 or iteration == training.iterations
         if not part.metrics or not (looking or any(name.startswith(AVERAGE) for name in part.metrics)):
             return {}
@@ -322,22 +322,22 @@ class Training:
 
     def exact(self) -> dict[str, dict[str, float]]:
         """Every exact measure before and after training."""
-        if not self.proof.metrics:
+        if not self.part.metrics:
             return {}
         game, start = table_of(self.test, self.start)
         _, end = table_of(self.test, self.team)
         played = self._played(1) or [end]
         return {
             name: {"before": measure(name, game, [start]), "after": measure(name, game, played)}
-            for name in self.proof.metrics
+            for name in self.part.metrics
         }
 
     def _look_at(self, team: Team, iteration: int) -> dict[str, Any]:
-        """Held-out play during training; the mean of each task goes to disk for `seconds_to_proof`."""
-        played = evaluate(self.proof, self.executor, self.test, team, seed=LOOK, run=str(self.seed), look=True)
-        table = trials(played, where=judged(self.proof))
+        """Held-out play during training; the mean of each task goes to disk for `seconds_to_significance`."""
+        played = evaluate(self.part, self.executor, self.test, team, seed=LOOK, run=str(self.seed), look=True)
+        table = trials(played, where=judged(self.part))
         self.looked = {name: table[name].sum() for name in ("turns", "tokens_in", "tokens_out")}
-        value = value_of(self.proof.measure, table)
+        value = value_of(self.part.measure, table)
         # a game that always starts alike has one task; then its trials, which share their random numbers, are the pairs
         unit = pl.col("task" if table["task"].n_unique() > 1 else "trial").cast(pl.String).alias("unit")
         means = table.group_by(unit).agg(pl.col(value).cast(pl.Float64).mean().alias("value")).sort("unit")
@@ -351,12 +351,12 @@ class Training:
     def _look(self, iteration: int) -> Path:
         return self.directory / f"look-{iteration:06d}.parquet"
 
-    def seconds_to_proof(self, lines: list[dict[str, Any]]) -> float | None:
+    def seconds_to_significance(self, lines: list[dict[str, Any]]) -> float | None:
         """Training CPU-seconds until the improvement was significant at 5 %, corrected for the looks.
 
         None if it never was, or if play among themselves cannot show it, as with exploitability.
         """
-        if lower_is_better(self.proof.measure):
+        if lower_is_better(self.part.measure):
             return None
         before = pl.read_parquet(self._look(0), glob=False)
         looks = []
@@ -365,4 +365,4 @@ class Training:
             if line["evaluation"] and path.exists():
                 pair = before.join(pl.read_parquet(path, glob=False), on="unit", suffix="_now").drop_nulls()
                 looks.append((line["cpu_seconds"], (pair["value_now"] - pair["value"]).to_numpy()))
-        return first_proof(looks, planned=len(looks)) if looks else None
+        return first_significant(looks, planned=len(looks)) if looks else None

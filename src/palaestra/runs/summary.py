@@ -40,16 +40,16 @@ COUNTED = ("turns", "tokens_in", "tokens_out")
 
 ALPHA = 0.05
 
-RESULT = frozenset({"seed", "metrics", "seconds_to_proof", "errors", "cpu_seconds", "wall_seconds", "versions"})
+RESULT = frozenset({"seed", "metrics", "seconds_to_significance", "errors", "cpu_seconds", "wall_seconds", "versions"})
 """What a summary needs of `result.json`."""
 
 Results = Sequence[Mapping[str, Any]]
 """`result.json` of every seed."""
 
 
-def judged(proof: EvaluationPart) -> pl.Expr | None:
+def judged(part: EvaluationPart) -> pl.Expr | None:
     """Whose rows count in the evaluation."""
-    agents = proof.agents
+    agents = part.agents
     return None if agents is None else pl.col("agent").cast(pl.String).is_in(list(agents))
 
 
@@ -130,7 +130,7 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
         },
         "training_errors": dict(sum((Counter(result["errors"]) for result in results), Counter())),
         "cpu_seconds": sum(result["cpu_seconds"] for result in results),
-        "seconds_to_proof": {str(result["seed"]): result["seconds_to_proof"] for result in results},
+        "seconds_to_significance": {str(result["seed"]): result["seconds_to_significance"] for result in results},
     }
 
 

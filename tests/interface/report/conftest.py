@@ -256,7 +256,7 @@ def make_run(
         },
         "wall_seconds": 412.3,
         "cpu_seconds": 731.0,
-        "seconds_to_proof": {str(s): 40.0 + 7 * s for s in range(seeds)},
+        "seconds_to_significance": {str(s): 40.0 + 7 * s for s in range(seeds)},
         "versions": {"palaestra": "0.1.0"},
     }
     (path / "summary.json").write_text(json.dumps(summary))

@@ -65,7 +65,7 @@ def test_a_full_log_gives_every_section(tmp_path: Path, capsys: pytest.CaptureFi
     for picture in ("Forest plot of success by system", "Cost against success", "Calibration of one"):
         assert picture in text
     assert '<th scope="col">add</th>' in text
-    assert "on the frontier" in text
+    assert "Pareto-optimal" in text
 
 
 def test_what_is_not_there_is_not_shown(tmp_path: Path) -> None:

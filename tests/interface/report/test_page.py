@@ -76,7 +76,7 @@ def test_the_page_says_it_all(page: tuple[str, str]) -> None:
     ):  # fmt: skip
         assert heading in words
     assert "workflow: solver_checker" in words
-    assert "CPU time to proof 47.0 s (3 of 3 seeds)" in words
+    assert "CPU time until the gain was significant 47.0 s (3 of 3 seeds)" in words
     assert all(part in words for part in OPTIONAL.values())
     assert "random 2.0 %" in words
     assert "+12.8 +9.4 to +16.2" in words
@@ -168,7 +168,7 @@ def test_a_run_that_was_stopped_claims_nothing(run_dir: Path) -> None:
     _, words = render(run_dir)
     assert "This run has no final comparison" in words
     assert "that is no proof of improvement" in words
-    assert "At the last look, iteration 29, held-out success was" in words
+    assert "At the last periodic evaluation, iteration 29, held-out success was" in words
 
 
 def test_a_recipe_alone_gives_a_page(tmp_path: Path) -> None:

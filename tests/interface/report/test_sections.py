@@ -14,12 +14,12 @@ from palaestra.interface.report.limits import comparison_limits, limits
 from palaestra.interface.report.load import Run, SeedRun, load_run
 from palaestra.interface.report.panels import progress
 from palaestra.interface.report.sections import (
-    NO_PROOF,
+    NO_GAIN,
     alarms,
     contributions,
     error_kinds,
     facts,
-    proof,
+    median_seconds,
     result,
     versions,
 )
@@ -90,9 +90,9 @@ def test_held_out_tasks_that_are_none(summary: dict[str, Any], said: str, tmp_pa
 
 
 def test_seconds_to_proof() -> None:
-    assert proof({"0": 10.0, "1": None, "2": 30.0}) == "20.0 s (2 of 3 seeds)"
-    assert proof({"0": None}) == proof(None) == "not reached"
-    assert proof(61.0) == "1 min 1 s"
+    assert median_seconds({"0": 10.0, "1": None, "2": 30.0}) == "20.0 s (2 of 3 seeds)"
+    assert median_seconds({"0": None}) == median_seconds(None) == "not reached"
+    assert median_seconds(61.0) == "1 min 1 s"
 
 
 def test_facts_of_a_run_without_summary_come_from_its_metrics(run_dir: Path) -> None:
@@ -102,7 +102,7 @@ def test_facts_of_a_run_without_summary_come_from_its_metrics(run_dir: Path) -> 
     assert shown["Iterations per seed"] == "30"
     assert shown["Training episodes"] == "11,520"
     assert shown["CPU time"] == "2 min 6 s"
-    assert "CPU time to proof" not in shown
+    assert "CPU time until the gain was significant" not in shown
 
 
 def test_versions_are_flattened(run_dir: Path) -> None:
@@ -184,9 +184,9 @@ def test_a_comparison_says_that_its_variants_differ_in_cost(build: Callable[...,
 
 
 def test_no_time_to_proof_beside_a_verdict_that_cannot_tell(run_dir: Path) -> None:
-    for verdict, said in (("demo: better by +3.0 points", "47.0 s (3 of 3 seeds)"), ("demo: cannot tell: p", NO_PROOF)):
+    for verdict, said in (("demo: better by +3.0 points", "47.0 s (3 of 3 seeds)"), ("demo: cannot tell: p", NO_GAIN)):
         found = dict(facts(change_summary(run_dir, verdict=verdict)))
-        assert found["CPU time to proof"] == said
+        assert found["CPU time until the gain was significant"] == said
 
 
 def test_a_held_out_curve_begins_before_training(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def test_the_page_has_the_graph_and_the_frontier(run: Path) -> None:
     page = write_report(run).read_text()
     assert "<h2>The team</h2>" in page
     assert 'aria-label="Graph of messages. Per episode: debater-2 to debater-1: 2' in page
-    assert "single: cost 2, 100.0\u00a0%, on the frontier" in page
+    assert "single: cost 2, 100.0\u00a0%, Pareto-optimal" in page
     assert "What coordination costs" in page
-    assert "Right and overruled" in page
+    assert "Right answer, team still failed" in page
     assert "Changes of mind" in page
 
 

@@ -16,7 +16,7 @@ from palaestra.interface import cli
 from palaestra.judges import PAIRS, SCORERS
 from palaestra.learning.reward_models import Labels, LinearReward, Preferences
 from palaestra.learning.reward_models.files import read
-from palaestra.learning.reward_models.proof import explained, held_out, ordered
+from palaestra.learning.reward_models.held_out_scores import explained, held_out, ordered
 from palaestra.learning.reward_models.trained import fit_reward
 
 

@@ -16,8 +16,8 @@ from palaestra.learning.reward_models import losses
 from palaestra.learning.reward_models.against import Against
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 from palaestra.learning.reward_models.features import joined, scale_of
+from palaestra.learning.reward_models.held_out_scores import explained, held_out, ordered
 from palaestra.learning.reward_models.network import NetworkReward, by_length
-from palaestra.learning.reward_models.proof import explained, held_out, ordered
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS
 
 FROZEN = Path(__file__).with_name("frozen.json")

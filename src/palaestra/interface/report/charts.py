@@ -31,7 +31,7 @@ class Priced:
 def frontier_plot(
     rows: Sequence[Priced], *, what: str, percent: bool = False, axis: str = "cost of a trial, $"
 ) -> Markup:
-    """Cost against success: filled is on the frontier, the line is its upper hull."""
+    """Cost against success: filled is Pareto-optimal, the line is its upper hull."""
     sign = "$" if "$" in axis else ""
     with _figure(230) as (figure, axes):
         hull = sorted((row for row in rows if row.hull), key=lambda row: row.cost)
@@ -53,7 +53,7 @@ def frontier_plot(
         _ticks(axes.xaxis, False)
         said = "; ".join(
             f"{row.name}: cost {sign}{number(row.cost)}, {number(row.value.mean, percent=percent)}"
-            + (", on the frontier" if row.best else "")
+            + (", Pareto-optimal" if row.best else "")
             for row in rows
         )
         return _svg(figure, f"Cost against {what}. {said}.")

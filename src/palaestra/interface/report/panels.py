@@ -81,7 +81,7 @@ def panel(
 
 
 def progress(teams: Teams) -> list[Chart]:
-    """Training reward and success, held-out success and score at the looks, and every extra metric. A line per team."""
+    """Training reward and success, held-out results of periodic evaluations, and extra metrics. A line per team."""
 
     def sources(read: Callable[[Row], Any]) -> list[Source]:
         return [(label, seeds, read) for label, seeds in teams]
@@ -109,13 +109,15 @@ def progress(teams: Teams) -> list[Chart]:
         for drawn in (
             panel(
                 "Held-out success",
-                "at the looks",
+                "at periodic evaluations",
                 sources(look("success")),
                 percent=True,
                 marks=True,
                 start=before("success"),
             ),
-            panel("Held-out score", "at the looks", sources(look("score")), marks=True, start=before("score")),
+            panel(
+                "Held-out score", "at periodic evaluations", sources(look("score")), marks=True, start=before("score")
+            ),
             *(panel(_title(name), "", sources(metric(name)), marks=True) for name in extra),
             panel("Training reward", "mean per episode", sources(lambda row: row.get("reward"))),
             panel("Training success", "with exploration", sources(lambda row: row.get("success")), percent=True),

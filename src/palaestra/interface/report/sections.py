@@ -193,7 +193,10 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("Training turns", number(total["turns"])) if total["turns"] else None,
         ("Wall time", seconds(summary.get("wall_seconds") or spent["wall_seconds"] or None)),
         ("CPU time", seconds(summary.get("cpu_seconds") or spent["cpu_seconds"] or None)),
-        ("CPU time to proof", proof(summary.get("seconds_to_proof")) if _proved(summary) else NO_PROOF)
+        (
+            "CPU time until the gain was significant",
+            median_seconds(summary.get("seconds_to_significance")) if _is_gain(summary) else NO_GAIN,
+        )
         if summary and sampled
         else None,
     ]
@@ -206,18 +209,18 @@ def _met(summary: Mapping[str, Any]) -> str:
     return f", {met} of them trained on as well" if isinstance(met, int) and met and tasks != 1 else ""
 
 
-NO_PROOF = "none: the final comparison does not say better"
+NO_GAIN = "none: the final comparison does not say better"
 
 
-def _proved(summary: Mapping[str, Any]) -> bool:
-    """Whether the verdict allows it: an early look is no proof beside one that cannot tell, or says worse."""
+def _is_gain(summary: Mapping[str, Any]) -> bool:
+    """Whether the final verdict is a gain: without one an early significant evaluation does not count."""
     return not re.search(r"\bcannot tell\b|(^|: )worse\b", str(summary.get("verdict") or ""))
 
 
-def proof(value: Any) -> str:
-    """`seconds_to_proof`, one per seed: the median of the seeds that got there, and how many did.
+def median_seconds(value: Any) -> str:
+    """`seconds_to_significance`, one per seed: the median of the seeds that got there, and how many did.
 
-    >>> proof({"0": 12.0, "1": 20.0, "2": None})
+    >>> median_seconds({"0": 12.0, "1": 20.0, "2": None})
     '16.0 s (2 of 3 seeds)'
     """
     per_seed = list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else [value]

@@ -15,9 +15,9 @@ from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
 from palaestra.learning.reward_models.data import Labels
 from palaestra.learning.reward_models.files import read_counted
+from palaestra.learning.reward_models.held_out_scores import explained
+from palaestra.learning.reward_models.held_out_scores import held_out as accuracy
 from palaestra.learning.reward_models.network import RANKINGS
-from palaestra.learning.reward_models.proof import explained
-from palaestra.learning.reward_models.proof import held_out as accuracy
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, SETTINGS
 
 UNREAD = "that the model cannot read, or of weight 0"

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.learning.reward_models import Labels, VectorReward, unit
-from palaestra.learning.reward_models.proof import explained
+from palaestra.learning.reward_models.held_out_scores import explained
 from palaestra.runs.inline import TrainingResult
 from palaestra_atlas.catalog.reward_models.made import rows
 from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
