@@ -25,7 +25,6 @@ from palaestra.errors import InputError, nearest
 from palaestra.learning.protocol import LEARNERS
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs import budget
-from palaestra.runs.old import OLD_FIELDS, as_terms
 from palaestra.runs.policies import POLICIES, check_options
 from palaestra.runs.scripts import check, check_script, naming
 from palaestra.runs.secrets import refuse_secrets
@@ -173,14 +172,6 @@ class LearnPart(Section):
     )
     timeout: float = Field(600.0, gt=0, description="seconds that a rank waits for the others")
     options: dict[str, Any] = Field({}, description="of a learner of your own")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_fields_that_are_terms_now(cls, data: Any) -> Any:
-        if isinstance(data, dict) and (old := data.keys() & OLD_FIELDS):
-            names = ", ".join(name for name in OLD_FIELDS if name in old)
-            raise ValueError(f"{names}: these are terms now; write learn.terms: {as_terms(data)}")
-        return data
 
     @field_validator("terms", mode="before")
     @classmethod

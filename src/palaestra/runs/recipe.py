@@ -48,7 +48,6 @@ from palaestra.runs.config import (
     looked_up,
     to_be_made,
 )
-from palaestra.runs.old import refuse_gone_modules, refuse_moved
 from palaestra.runs.trust import code_in, refuse
 
 
@@ -92,13 +91,6 @@ class Recipe(Section):
     def _count(cls, value: Any) -> Any:
         """`seeds: 5` means seeds 0 to 4."""
         return tuple(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _says_what_to_write_now(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            refuse_moved(data)
-        return data
 
     @field_validator("imports", mode="before")
     @classmethod
@@ -237,10 +229,6 @@ def _data(source: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any],
         raise RecipeError(f"{where}: a recipe is a mapping of fields, found {found}{nearest('', Recipe.model_fields)}")
     for override in overrides:
         _override(data, override)
-    try:
-        refuse_gone_modules(data)
-    except ValueError as error:
-        raise RecipeError(f"{where}: {error}") from error
     return data, where, shipped
 
 
