@@ -14,15 +14,17 @@ import time
 import warnings
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from palaestra.agents.backends import endpoint
 from palaestra.agents.backends.breaker import Breaker
 from palaestra.agents.backends.endpoint import UnusableAnswerError
+from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request, said
 from palaestra.algebra.turns import clean
+from palaestra.envs.conversations import Reader
 from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import FORMATS
 from palaestra.errors import InputError, missing_extra, nearest
@@ -50,6 +52,8 @@ class ChatPolicy:
     After `patience` seconds without any answer all that is open fails, and later calls send one probe each.
     tool_format: how calls that come as `tool_calls` are written into the action, one of
     `palaestra.envs.tool_calls.FORMATS`.
+    structured: "auto": hold replies to the observation's JSON schema if there is one (`response_format`), until the
+    endpoint refuses that; True: always; False: never, then replies are read out of text.
     temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
     honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
@@ -81,6 +85,7 @@ class ChatPolicy:
         seed: bool = True,
         logprobs: bool = False,
         tool_format: str = "hermes",
+        structured: bool | Literal["auto"] = "auto",
         price_in: float | None = None,
         price_out: float | None = None,
     ) -> None:
@@ -103,7 +108,10 @@ class ChatPolicy:
         _check("price_out", price_out, 0, optional=True)
         if tool_format not in FORMATS:
             raise InputError(f"ChatPolicy: tool_format is {tool_format!r}{nearest(str(tool_format), FORMATS)}")
-        self.tool_format = tool_format
+        if structured not in (True, False, "auto"):
+            raise InputError(f"ChatPolicy: structured is {structured!r}, expected true, false or 'auto'")
+        self.tool_format, self.structured = tool_format, structured
+        self._refuses_schemas = False
         self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
         self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
         self.wait, self.longest_wait, self.patience = wait, longest_wait, patience
@@ -173,17 +181,16 @@ class ChatPolicy:
         )
         decision = Decision("")
         try:  # an observation may hold what is no JSON
-            body: dict[str, Any] = {
-                "model": self.model,
-                "messages": endpoint.messages(observation),
-                "tools": [dict(tool) for tool in observation.tools] or None,
-                "temperature": self.temperature,
-                "max_tokens": self.max_tokens,
-                "seed": seed,
-                "logprobs": self.logprobs or None,
-            }
-            body = {field: value for field, value in body.items() if value is not None}
-            answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
+            reader, body = self._body(observation, seed)
+            try:
+                answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
+            except Exception as error:
+                if "response_format" not in body or self.structured != "auto" or not _refuses(error):
+                    raise
+                self._refuses_schemas = True
+                reader, body = self._body(observation, seed)
+                answer = await attempts(self._attempt, client, slots, breaker, body, decision)
+            decision.messages = to_record(observation, reader)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
             decision.logprobs = _logprobs(answer.choices[0]) if self.logprobs else None
@@ -192,6 +199,22 @@ class ChatPolicy:
             decision.error = endpoint.without(key, _describe(error))[: max(80, LONGEST_ERROR - len(where))] + where
         decision.duration = time.perf_counter() - start
         return decision
+
+    def _body(self, observation: Observation, seed: int | None) -> tuple[Reader, dict[str, Any]]:
+        """Request to the endpoint, and as whom its messages were written."""
+        schema = None if observation.tools or not self.structured or self._refuses_schemas else observation.schema
+        reader = Reader(structured=schema is not None)
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": endpoint.messages(observation.conversation(reader)),
+            "tools": [dict(tool) for tool in observation.tools] or None,
+            "response_format": schema and endpoint.held_to(schema),
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "seed": seed,
+            "logprobs": self.logprobs or None,
+        }
+        return reader, {field: value for field, value in body.items() if value is not None}
 
     async def _attempt(
         self,
@@ -294,6 +317,14 @@ def _logprobs(choice: Any) -> np.ndarray | None:
     except (TypeError, ValueError, AttributeError, OverflowError):
         return None
     return found if len(found) and np.isfinite(found).all() else None
+
+
+def _refuses(error: BaseException) -> bool:
+    """Whether an endpoint says that it knows no `response_format`, or not this one."""
+    import openai
+
+    refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
+    return refused and any(word in str(error).casefold() for word in ("response_format", "schema", "guided", "grammar"))
 
 
 def _may_pass(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents.policy import PreviousTurn, Request
+from palaestra.envs.conversations import ChatMessage, Conversation, Reader
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
 
@@ -76,6 +77,12 @@ OWN = frozenset({"messages", "tools", "add_generation_prompt", "tokenize", "chat
 """Arguments of `apply_chat_template` that are not the user's to set."""
 
 
+def to_record(observation: Observation, reader: Reader) -> tuple[ChatMessage, ...] | None:
+    """What `reader` was shown, if the table would not have it otherwise: from the env, or as the text alone."""
+    left = isinstance(observation.messages, Conversation) or (observation.messages is None and observation.legal)
+    return observation.conversation(reader) if left else None
+
+
 class Prompt(NamedTuple):
     """Prompt of one request.
 
@@ -97,7 +104,7 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
         InputError: the template refuses the messages, or leaves out all that a role says.
     """
     style = style or Style()
-    messages = _with_system([dict(message) for message in observation.messages or ()], style.system)
+    messages = _with_system([dict(message) for message in observation.conversation()], style.system)
     tools = [dict(tool) for tool in observation.tools] or None
     text = _rendered(tokenizer, messages, tools, True, style)
     for place, message in enumerate(messages):

@@ -9,6 +9,7 @@ one), greedy decoding (not a distribution), and constrained decoding (an illegal
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from palaestra.agents.backends.forward import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.policy import Decision, Request, Scored
 from palaestra.algebra.files import read_object, refuse_links, write_json
+from palaestra.envs.conversations import ChatMessage, Reader
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
 
@@ -228,9 +230,14 @@ class LMPolicy:
                     tokens_out=n,
                 )
         seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision, prompt in zip(decisions, shown, strict=True):
+        for decision, prompt, request in zip(decisions, shown, requests, strict=True):
             decision.duration, decision.prefix = seconds, prompt.prefix
+            decision.messages = self.recorded(request)
         return decisions
+
+    def recorded(self, request: Request) -> Sequence[ChatMessage] | None:
+        """Messages that it was shown and that only it can tell; None if the table has them, or there are none."""
+        return conversation.to_record(request.observation, self._reader) if self.reads_messages else None
 
     def _too_long(self, prompt: conversation.Prompt, request: Request) -> str:
         room = self._limit - self.max_new_tokens
@@ -266,11 +273,26 @@ class LMPolicy:
     def _text(self, observation: Observation) -> str:
         """Observation under the prompt template and the chat template."""
         text = self.prompt_template.replace("{text}", observation.text)
-        if not getattr(self.tokenizer, "chat_template", None):
+        if not self.reads_messages:
             return text
-        if observation.messages is None:
-            observation = Observation(text, messages=({"role": "user", "content": text},))
-        return conversation.render(self.tokenizer, observation, self._style)
+        talk = dataclasses.replace(observation, text=text).conversation(self._reader)
+        return conversation.render(self.tokenizer, dataclasses.replace(observation, messages=talk), self._style)
+
+    @property
+    def reads_messages(self) -> bool:
+        """Whether it is shown conversations, and not texts alone: its tokenizer has a chat template."""
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(self._count, self._first)
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _first(self, text: str, limit: int) -> str:
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"][:limit]
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def _try_text(self, observation: Observation) -> str | InputError:
         try:

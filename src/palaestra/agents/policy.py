@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -57,6 +57,7 @@ class Decision:
 
     prompt_ids, action_ids: int32[P], int32[A]. logprobs (under the sampling distribution), entropies (nats):
     float32[A].
+    messages: what a chat model was shown, where the env left it to the policy to have that written.
     prefix: how `prompt_ids` continue the agent's earlier turns, one of `palaestra.agents.conversation.PREFIXES`.
     error: the policy failed on this request; the episode ends as a row with this error.
     """
@@ -66,6 +67,7 @@ class Decision:
     action_ids: np.ndarray | None = None
     logprobs: np.ndarray | None = None
     entropies: np.ndarray | None = None
+    messages: Sequence[Mapping[str, Any]] | None = None
     prefix: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None

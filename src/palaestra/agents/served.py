@@ -84,8 +84,9 @@ class ServedPolicy(Serving):
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
         seconds = (time.perf_counter() - start) / max(1, len(requests))
-        for decision, prompt in zip(decisions, shown, strict=True):
+        for decision, prompt, request in zip(decisions, shown, requests, strict=True):
             decision.duration, decision.prefix = seconds, prompt.prefix
+            decision.messages = lm.recorded(request)
         return decisions
 
     def mismatch(self, frame: pl.DataFrame) -> dict[str, float]:

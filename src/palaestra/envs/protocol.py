@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+
+from palaestra.envs.conversations import WORDS, ChatMessage, Conversation, Reader, choosing
+from palaestra.envs.replies import read_reply, schema
 
 Action = str | int
 """Text, or the index of one of `Observation.choices`."""
@@ -28,8 +31,9 @@ class Observation:
     mask: bool[len(choices)], the legal ones; None if all are legal.
     array: float32 features for policies that do not read text.
     messages: chat messages for chat models, `{"role", "content"}`, of assistants also `tool_calls`, as endpoints take
-    them; None means one user message with `text`. A later observation of the same agent that begins with these and
-    goes on with the agent's answer (role "assistant") continues the conversation, and its tokens, too.
+    them; a `Conversation` is written when somebody reads it; None means one user message with `text`, and the legal
+    choices if there are any. A later observation of the same agent that begins with these and goes on with the agent's
+    answer (role "assistant") continues the conversation, and its tokens, too.
     tools: schemas of the functions that may be called, `{"type": "function", "function": {"name", "description",
     "parameters"}}`; they go to the chat template, or to the endpoint.
     """
@@ -38,8 +42,24 @@ class Observation:
     choices: tuple[str, ...] | None = None
     mask: np.ndarray | None = None
     array: np.ndarray | None = None
-    messages: tuple[Mapping[str, Any], ...] | None = None
+    messages: Sequence[ChatMessage] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
+    fields: tuple[str, ...] = ()
+
+    def conversation(self, reader: Reader = WORDS) -> tuple[ChatMessage, ...]:
+        """Messages that a chat model is shown."""
+        if isinstance(self.messages, Conversation):
+            return self.messages.for_reader(reader)
+        if self.messages is not None:
+            return tuple(self.messages)
+        return choosing(self.text, self.legal, reader)
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """JSON schema of the reply, for endpoints that hold a model to one; None where any text is an action."""
+        if self.choices is not None:
+            return schema(self.fields or ("action",), self.legal)
+        return schema(self.fields) if self.fields else None
 
     @property
     def legal(self) -> tuple[str, ...]:
@@ -51,29 +71,40 @@ class Observation:
         return tuple(name for name, ok in zip(self.choices, self.mask, strict=True) if ok)
 
     def index(self, action: Action) -> int | None:
-        """The id of `action` if it is legal here, else None. Text is matched without case and outer white space."""
+        """The id of `action` if it is legal here, else None. Text is matched without case and outer white space.
+
+        Text that is no name is read as a chat model's reply, whose last line is `Action: NAME`.
+        """
         if self.choices is None:
             return None
         if isinstance(action, str):
-            wanted = action.strip()
-            if wanted in self.choices:  # some games have names that differ in case only
-                found: int | None = self.choices.index(wanted)
-            else:
-                found = next((i for i, name in enumerate(self.choices) if name.casefold() == wanted.casefold()), None)
+            found = self._place(action.strip())
+            if found is None:
+                found = self._place(read_reply(action, self.fields[-1] if self.fields else "action").text)
         else:
             found = int(action) if 0 <= int(action) < len(self.choices) and int(action) == action else None
         if found is None or (self.mask is not None and not self.mask[found]):
             return None
         return found
 
+    def _place(self, name: str) -> int | None:
+        choices = self.choices or ()
+        if name in choices:  # some games have names that differ in case only
+            return choices.index(name)
+        return next((i for i, each in enumerate(choices) if each.casefold() == name.casefold()), None)
+
     def key(self) -> int:
-        """64-bit hash of what was seen (the anchor state): equal iff the observation is equal, in every process."""
-        if self.array is None and not self.messages and len(self.text) <= SHORT:
+        """64-bit hash of what was seen (the anchor state): equal iff the observation is equal, in every process.
+
+        A `Conversation` says what `text` says, and does not count.
+        """
+        messages = () if isinstance(self.messages, Conversation) else self.messages or ()
+        if self.array is None and not messages and len(self.text) <= SHORT:
             return _key_of(self.text)
         digest = hashlib.blake2b(self.text.encode("utf-8", "surrogatepass"), digest_size=8)
         if self.array is not None:
             digest.update(np.ascontiguousarray(self.array).tobytes())
-        for message in self.messages or ():
+        for message in messages:
             digest.update(f"\0{message['role']}\0{message.get('content')}".encode(errors="surrogatepass"))
             if calls := message.get("tool_calls"):
                 digest.update(json.dumps(calls, sort_keys=True, default=str).encode())

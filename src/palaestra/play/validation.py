@@ -15,6 +15,7 @@ import numpy as np
 
 from palaestra.agents.policy import Decision
 from palaestra.algebra.turns import SCHEMA, clean
+from palaestra.envs.conversations import Conversation
 from palaestra.envs.facts import Facts, read_facts
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, PolicyError, RewardError, nearest
@@ -134,7 +135,8 @@ def _row(agent: str, observation: Observation) -> TurnRecord:
     if not isinstance(observation.text, str):
         raise EnvError(f"{agent!r} observed the text {_short(observation.text)}, expected a str")
     array, mask = observation.array, observation.mask
-    messages = None if observation.messages is None else _conversation(agent, "messages", observation.messages, "role")
+    written = observation.messages is not None and not isinstance(observation.messages, Conversation)
+    messages = _conversation(agent, "messages", observation.messages, "role") if written else None
     return TurnRecord(
         agent,
         observation.text,
@@ -228,6 +230,8 @@ def accept(decision: Decision, observation: Observation, row: TurnRecord, second
     if decision.entropies is not None:
         row.entropies = _aligned("entropies", decision.entropies, tokens)
     row.prefix = decision.prefix
+    if decision.messages is not None and row.messages is None:
+        row.messages = _conversation(str(row.agent), "messages", decision.messages, "role")
     if decision.tokens_in is not None:
         row.tokens_in = _count("tokens_in", decision.tokens_in)
     if decision.tokens_out is not None:

@@ -13,13 +13,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from palaestra.envs.protocol import Observation
+from palaestra.envs.conversations import ChatMessage
 from palaestra.envs.tool_calls import parse, write
 from palaestra.errors import InputError, PolicyError
 
@@ -160,22 +160,25 @@ def check_key_name(name: str | None, what: str = "") -> None:
         )
 
 
-def messages(observation: Observation) -> list[dict[str, Any]]:
+def messages(conversation: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     """Messages in the form of chat endpoints: arguments of tool calls are JSON text.
 
-    >>> messages(Observation("Hi"))
+    >>> messages([{"role": "user", "content": "Hi"}])
     [{'role': 'user', 'content': 'Hi'}]
     """
-    if observation.messages is None:
-        return [{"role": "user", "content": observation.text}]
     found = []
-    for message in observation.messages:
+    for message in conversation:
         told = dict(message)
         if told.get("tool_calls"):
             told["tool_calls"] = [_sent(call) for call in told["tool_calls"]]
             told["content"] = told.get("content") or None
         found.append(told)
     return found
+
+
+def held_to(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`response_format` of a request whose reply is held to a JSON schema."""
+    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": dict(schema)}}
 
 
 def _sent(call: Mapping[str, Any]) -> dict[str, Any]:

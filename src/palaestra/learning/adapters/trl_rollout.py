@@ -219,6 +219,6 @@ def _ids(tokenizer: Any, observation: Observation) -> list[int]:
     """The observation as a user's message, and the words with which an answer begins."""
     if getattr(tokenizer, "chat_template", None) is None:
         return list(tokenizer(observation.text, add_special_tokens=False)["input_ids"])
-    messages = [dict(each) for each in observation.messages or ({"role": "user", "content": observation.text},)]
+    messages = [dict(each) for each in observation.conversation()]
     made = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
     return list(made["input_ids"])

@@ -140,7 +140,7 @@ def _alone(seen: list[Seen]) -> tuple[str, Observation]:
 
 
 def _messages(observation: Observation) -> list[dict[str, str]]:
-    given = observation.messages or ({"role": "user", "content": observation.text},)
+    given = observation.conversation()
     return [{"role": message["role"], "content": message["content"]} for message in given]
 
 

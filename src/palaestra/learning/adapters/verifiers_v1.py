@@ -160,7 +160,7 @@ def _seat(agent: str, taken: Collection[str]) -> str:
 
 
 def _messages(observation: Observation) -> list[dict[str, Any]]:
-    given = observation.messages or ({"role": "user", "content": observation.text},)
+    given = observation.conversation()
     return [{"role": message["role"], "content": message["content"]} for message in given]
 
 

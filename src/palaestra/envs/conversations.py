@@ -1,0 +1,182 @@
+"""Messages for chat models: written from templates, for the policy that reads them, when it reads them.
+
+Small policies read `Observation.text` and cost no template. Texts are Jinja templates in the folder `prompts` of their
+package; templates of users run in Jinja's sandbox. Left out: how messages become tokens
+(`palaestra.agents.conversation`).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from palaestra.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    import jinja2
+
+ChatMessage = Mapping[str, Any]
+"""`{"role", "content"}`, of assistants also `tool_calls`."""
+
+
+def words(text: str) -> int:
+    """Words, digits in threes, and signs: about as many as tokenizers make of English and of code.
+
+    >>> words("The old mill keeps 12345 sacks.")
+    8
+    """
+    return len(_WORD.findall(text))
+
+
+def first_words(text: str, limit: int) -> str:
+    """The beginning of a text, at most so many of `words`."""
+    for number, found in enumerate(_WORD.finditer(text)):
+        if number == limit:
+            return text[: found.start()].rstrip()
+    return text
+
+
+_WORD = re.compile(r"\d{1,3}|[^\W\d]+|[^\w\s]")
+
+
+class Reader(NamedTuple):
+    """How a policy reads.
+
+    Attributes:
+        count: Number of tokens of a text.
+        first: (text, limit) -> its beginning, at most so many tokens.
+        structured: Whether the reply is held to `Observation.schema`, so it is JSON.
+    """
+
+    count: Callable[[str], int] = words
+    first: Callable[[str, int], str] = first_words
+    structured: bool = False
+
+
+WORDS = Reader()
+
+
+class Conversation(Sequence[ChatMessage]):
+    """Messages that are written when they are first read.
+
+    Args:
+        write: Makes the messages for a reader.
+
+    >>> talk = Conversation(lambda reader: [{"role": "user", "content": "Hi"}])
+    >>> len(talk), talk[0]["content"]
+    (1, 'Hi')
+    """
+
+    __slots__ = ("_messages", "_reader", "_write")
+
+    def __init__(self, write: Callable[[Reader], Iterable[ChatMessage]]) -> None:
+        self._write = write
+        self._reader: Reader | None = None
+        self._messages: tuple[ChatMessage, ...] = ()
+
+    def for_reader(self, reader: Reader) -> tuple[ChatMessage, ...]:
+        """The messages as this reader gets them; written once for each."""
+        if self._reader != reader:
+            self._messages, self._reader = tuple(self._write(reader)), reader
+        return self._messages
+
+    @property
+    def _written(self) -> tuple[ChatMessage, ...]:
+        return self.for_reader(self._reader or WORDS)
+
+    def __len__(self) -> int:
+        return len(self._written)
+
+    def __iter__(self) -> Iterator[ChatMessage]:
+        return iter(self._written)
+
+    @overload
+    def __getitem__(self, place: int) -> ChatMessage: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[ChatMessage, ...]: ...
+    def __getitem__(self, place: int | slice) -> ChatMessage | tuple[ChatMessage, ...]:
+        return self._written[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, tuple | Conversation) and self._written == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(len(self._written))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._written,)
+
+
+class Templates:
+    """The templates of a package: its folder `prompts`, and texts of users, which may extend or include them."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def render(self, name: str, values: Mapping[str, Any]) -> str:
+        """Render the template `name`, which is a file without its `.j2`."""
+        return self._environment.get_template(f"{name}.j2").render(values).strip()
+
+    def render_text(self, source: str, values: Mapping[str, Any]) -> str:
+        """Render a user's text."""
+        return self._of_text(source).render(values).strip()
+
+    def check_text(self, source: str, known: Iterable[str], where: str) -> None:
+        """See that a user's text is a template of these variables.
+
+        Raises:
+            InputError: it cannot be read, or has another variable.
+        """
+        import jinja2.meta
+
+        try:
+            tree = self._environment.parse(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise InputError(f"{where}: line {error.lineno} is no Jinja template: {error.message}") from error
+        for name in sorted(jinja2.meta.find_undeclared_variables(tree) - set(known)):
+            raise InputError(
+                f"{where}: there is no {{{{ {name} }}}}{nearest(name, known)}; there are {', '.join(known)}"
+            )
+
+    def names(self) -> list[str]:
+        """Names of the shipped templates."""
+        return sorted(name.removesuffix(".j2") for name in self._environment.list_templates())
+
+    def sources(self) -> str:
+        """All shipped templates as one text, for digests."""
+        loader = self._environment.loader
+        assert loader is not None
+        return "\0".join(loader.get_source(self._environment, f"{name}.j2")[0] for name in self.names())
+
+    @functools.cached_property
+    def _environment(self) -> jinja2.Environment:
+        from jinja2 import PackageLoader, StrictUndefined
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        return ImmutableSandboxedEnvironment(
+            loader=PackageLoader(self.package, "prompts"), undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, keep_trailing_newline=True,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _of_text(self) -> Callable[[str], jinja2.Template]:
+        return functools.lru_cache(256)(self._environment.from_string)
+
+
+TEMPLATES = Templates("palaestra.envs")
+
+
+def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
+    """A conversation's first two messages; no system message if there is nothing to say."""
+    asked = {"role": "user", "content": user}
+    return ({"role": "system", "content": system}, asked) if system else (asked,)
+
+
+def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
+    """A user message for an env that says nothing to chat models: its text, and if actions have names, those."""
+    if not legal:
+        return ({"role": "user", "content": text},)
+    asked = TEMPLATES.render("choices", {"text": text, "legal": legal, "structured": reader.structured})
+    return ({"role": "user", "content": asked},)

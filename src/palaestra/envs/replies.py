@@ -1,0 +1,128 @@
+"""Reads the answer out of a chat model's reply: a field of JSON, a last line `Answer: …`, a box, or all of it.
+
+Policies that were trained to say nothing but the answer are read as before: what has none of these forms is the answer.
+Left out: repair of broken JSON, and judges' verdicts (`palaestra.judges.reading`).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+FORMS = ("json", "line", "boxed", "whole")
+"""Where an answer stood in its reply."""
+THOUGHT = "</think>"
+
+
+class Reply(NamedTuple):
+    """What was read out of a reply.
+
+    Attributes:
+        text: The answer, without outer white space.
+        form: Where it stood, one of `FORMS`.
+        shown: What others may read of the reply: all of it but the model's private thinking.
+    """
+
+    text: str
+    form: str
+    shown: str
+
+
+def read_reply(text: str, field: str = "answer") -> Reply:
+    r"""Read the answer out of a reply.
+
+    Args:
+        text: What the model said.
+        field: Name of the JSON field, or of the line, in any case: `answer`, `action`, `bid`.
+
+    >>> read_reply("3 and 4 make 7.\n**Answer:** 7")[:2]
+    ('7', 'line')
+    >>> read_reply('{"reasoning": "3 + 4", "answer": 7}')[:2]
+    ('7', 'json')
+    >>> read_reply("So it is $\\boxed{\\frac{1}{2}}$.")[:2]
+    ('\\frac{1}{2}', 'boxed')
+    >>> read_reply("7")[:2]
+    ('7', 'whole')
+    """
+    if ":" not in text and THOUGHT not in text and "\\boxed{" not in text:  # most replies of small policies
+        whole = text.strip()
+        return Reply(whole, "whole", whole)
+    said = text.rpartition(THOUGHT)[2].strip()
+    if (found := _of_json(said, field)) is not None:
+        answer = found.pop(field)
+        return Reply(answer, "json", "\n".join([*filter(None, found.values()), f"{field.capitalize()}: {answer}"]))
+    if lines := list(_line(field).finditer(said)):
+        answer = said[lines[-1].end() :]
+        first = answer.partition("\n")[0]
+        return Reply(_bare(first if first.strip(" \t*_`") else answer), "line", said)
+    if (boxed := _boxed(said)) is not None:
+        return Reply(boxed, "boxed", said)
+    return Reply(said, "whole", said)
+
+
+def schema(fields: Sequence[str], choices: Sequence[str] = ()) -> Mapping[str, Any]:
+    """JSON schema of a reply: first the reasoning, then each field as text; the last one from `choices` if given.
+
+    >>> schema(["bid"])["required"]
+    ['reasoning', 'bid']
+    """
+    properties: dict[str, Any] = {name: {"type": "string"} for name in ("reasoning", *fields)}
+    if choices:
+        properties[fields[-1]]["enum"] = list(choices)
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _of_json(said: str, field: str) -> dict[str, str] | None:
+    """Texts of the last JSON object that has the field, in a fence or not."""
+    if "{" not in said or f'"{field}"' not in said.casefold():
+        return None
+    decoder, found = json.JSONDecoder(), None
+    at = said.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(said, at)
+        except (ValueError, RecursionError):
+            value, end = None, at + 1
+        if isinstance(value, dict):
+            named = {str(name).casefold(): _text(each) for name, each in value.items()}
+            found = named if field in named else found
+        at = said.find("{", end)
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@functools.lru_cache(64)
+def _line(field: str) -> re.Pattern[str]:
+    """Begin of a line that names the field: `Answer:`, `**Final answer**:`, `> answer:`."""
+    return re.compile(rf"(?im)^[ \t>*_`#-]*(?:the[ \t]+)?(?:final[ \t]+)?{re.escape(field)}[ \t*_`]*[:：]")
+
+
+def _bare(answer: str) -> str:
+    """Without emphasis, and without the fence around several lines."""
+    answer = answer.strip().strip("*_").strip()
+    if fenced := re.fullmatch(r"```[\w-]*\n?(.*?)\n?```", answer, re.DOTALL):
+        return fenced[1].strip()
+    if "\\boxed{" in answer:
+        return _boxed(answer) or answer
+    return answer.strip("`").strip()
+
+
+def _boxed(said: str) -> str | None:
+    """Inside of the last `\\boxed{…}` whose brackets close."""
+    start = said.rfind("\\boxed{")
+    if start < 0:
+        return None
+    depth = 0
+    for at in range(start + len("\\boxed"), len(said)):
+        depth += {"{": 1, "}": -1}.get(said[at], 0)
+        if not depth:
+            return said[start + len("\\boxed{") : at].strip()
+    return None
