@@ -137,15 +137,19 @@ def test_a_tree_hears_its_children():
     assert result.info["final_role"] == "node-0-1"
 
 
-def test_chat_models_read_names():
+def test_chat_models_read_a_conversation_with_names():
     made = workflows.graph(Sums, {"one": "You guess.", "two": ""}, edges="all", rounds=2)()
     made.reset(43)
-    result = made.step({"one": "5", "two": "6"})
-    assert result.observations["one"].messages == (
-        {"role": "system", "content": "You guess."},
-        {"role": "user", "content": "3 + 4 =\nYou said: 5\ntwo: 6"},
-    )
-    assert result.observations["two"].messages is None
+    result = made.step({"one": "I guess.\nAnswer: 5", "two": "<think>hm</think>It is 6."})
+    system, asked, said, heard = result.observations["one"].messages
+    assert system["content"].startswith("You guess.\n\nYou are one, one of a team of 2")
+    assert (asked["role"], said) == ("user", {"role": "assistant", "content": "I guess.\nAnswer: 5"})
+    assert asked["content"].startswith("Question:\n3 + 4 =\n\nRound 1 of 2.")
+    assert heard["content"].startswith('Round 2 of 2.\n\n<message from="two">\nIt is 6.\n</message>')
+    assert result.info["read_as"] == {"one": "line", "two": "whole"}
+    assert result.info["answer"] == {"one": "5", "two": "It is 6."}
+    assert result.info["valid"] == {"one": True, "two": False}, "what cannot be read is no answer"
+    assert result.observations["one"].text == "3 + 4 = | 5 | It is 6."
 
 
 def test_who_did_not_act_is_an_error():

@@ -11,7 +11,7 @@ from palaestra.envs.protocol import Observation
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import EnvError, InputError, PolicyError
 from palaestra.teams import pipeline, scripted_role
-from palaestra.teams.pipeline import LONGEST, read, spoil
+from palaestra.teams.pipeline import read, spoil
 from palaestra.testing.env import check_env
 
 
@@ -49,6 +49,7 @@ def test_the_checker_reads_question_and_answer_and_may_accept():
         "valid": {"checker": True},
         "answers": {"solver": "7", "checker": "OK"},
         "scores": {"solver": 1.0, "checker": 1.0},
+        "read_as": "whole",
         "score": 1.0,
         "expected": "7",
         "success": True,
@@ -102,7 +103,9 @@ def test_what_the_next_role_reads_can_be_taken_apart_again():
     assert answer.split() == ["7", "8", "9"]
     assert read("3 + 4 =") == ("3 + 4 =", None)
     told, _ = play(pipeline(Sums), ["1" * 5000, "ok"])
-    assert len(told["checker"]) == len("3 + 4 = | ") + LONGEST
+    assert len(told["checker"]) == len("3 + 4 = | ") + 5000, "nothing is cut unless one says so"
+    told, _ = play(pipeline(Sums, longest=2), ["1" * 5000, "ok"])
+    assert told["checker"] == "3 + 4 = | 111111"
 
 
 def test_the_words_can_be_chosen():
@@ -113,15 +116,16 @@ def test_the_words_can_be_chosen():
     assert result.rewards["checker"] == 0.0
 
 
-def test_instructions_are_for_chat_models_only():
+def test_instructions_of_a_user_replace_the_shipped_ones():
     env = pipeline(Sums, instructions={"checker": "Check the answer."})()
-    assert env.reset(43)["solver"].messages is None
-    seen = env.step({"solver": "7"}).observations["checker"]
-    assert seen.text == "3 + 4 = | 7"
-    assert seen.messages == (
-        {"role": "system", "content": "Check the answer."},
-        {"role": "user", "content": "3 + 4 = | 7"},
-    )
+    asked = list(env.reset(43)["solver"].messages)
+    assert asked[0]["content"].startswith("You are solver in a pipeline: solver → checker.")
+    seen = env.step({"solver": "3 and 4 are 7.\nAnswer: 7"}).observations["checker"]
+    assert seen.text == "3 + 4 = | 7", "what a small policy reads stays as short as it was"
+    system, user = seen.messages
+    assert system == {"role": "system", "content": "Check the answer."}
+    assert '<message from="solver">\n3 and 4 are 7.\nAnswer: 7\n</message>' in user["content"]
+    assert "accept it: your answer is then the word ok" in user["content"]
 
 
 def test_task_question_and_answer_are_the_wrapped_ones():

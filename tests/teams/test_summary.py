@@ -116,12 +116,12 @@ def test_a_window_keeps_recent_turns_whole() -> None:
 
 
 def test_summaries_are_cut_and_agents_keep_their_own() -> None:
-    env = self_summary("openspiel/kuhn_poker", longest=5)()
+    env = self_summary("openspiel/kuhn_poker", longest=2)()
     env.reset(0)
-    seen = env.step({"player_0": "Pass | abcdefgh"}).observations
+    seen = env.step({"player_0": "Pass | abc def ghi"}).observations
     assert "abc" not in seen["player_1"].text, "another agent's summary is not shown"
     result = env.step({"player_1": "Bet | x"})
-    assert result.observations["player_0"].text.startswith("abcde | ")
+    assert result.observations["player_0"].text.startswith("abc def | ")
     assert result.observations["player_0"].choices is None
     assert result.info["valid"] == {"player_1": True}
 
@@ -134,17 +134,17 @@ def test_a_number_is_no_answer() -> None:
     assert result.info["answer"] == {"player_0": ""}
 
 
-def test_chat_models_read_the_same_in_messages() -> None:
-    env = self_summary(lambda: Recall(chat=True), instruction="Say: answer | summary")()
+def test_chat_models_are_told_to_write_a_summary_and_read_it() -> None:
+    env = self_summary(lambda: Recall(chat=True), instruction="{{ default }} Be brief.")()
     env.reset(7)
-    seen = env.step({"a": "on | key 7"}).observations["a"]
-    assert [message["content"] for message in seen.messages or ()] == [
-        "A maze.",
-        "Say: answer | summary",
-        "key 7 | Walk.",
-    ]
+    seen = env.step({"a": "I go on.\nAnswer: on\nSummary: key 7"}).observations["a"]
+    system, user = [message["content"] for message in seen.messages or ()]
+    assert system.startswith("A maze.\n\nYou play without a memory")
+    assert system.endswith("Be brief.")
+    assert "<summary>\nkey 7\n</summary>\n\nWalk." in user
+    assert "\nSummary: SUMMARY" in user
+    assert seen.text == "key 7 | Walk.", "small policies read the same as before"
     assert env.reset(7)["a"].text == "The key is 7."
-    assert self_summary(Recall)().reset(7)["a"].messages is None
 
 
 def test_who_writes_the_key_down_remembers_it_at_a_constant_length() -> None:

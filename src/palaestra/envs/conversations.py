@@ -120,8 +120,17 @@ class Templates:
         return self._environment.get_template(f"{name}.j2").render(values).strip()
 
     def render_text(self, source: str, values: Mapping[str, Any]) -> str:
-        """Render a user's text."""
-        return self._of_text(source).render(values).strip()
+        """Render a user's text.
+
+        Raises:
+            InputError: it does what the sandbox forbids, or fails.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            return self._of_text(source).render(values).strip()
+        except TemplateError as error:
+            raise InputError(f"the template {source[:60]!r}: {error}") from error
 
     def check_text(self, source: str, known: Iterable[str], where: str) -> None:
         """See that a user's text is a template of these variables.

@@ -94,6 +94,7 @@ class AuditedDeliberation(Deliberation):
         observations = super()._ask()
         self._settled: dict[str, Message] = {}
         self._asked, self._tries = dict(observations), dict.fromkeys(observations, 0)
+        self._asking = {role: seen.messages for role, seen in observations.items()}
         self._waiting = set(observations)
         return observations
 
@@ -117,7 +118,7 @@ class AuditedDeliberation(Deliberation):
                 said = said._replace(held="failed the audit")
                 if self._tries[role] < self.attempts:
                     self._every.append(said)
-                    again[role] = self._note(self._asked[role], said, wrong)
+                    again[role] = self._note(role, said, wrong)
                     continue
             self._settled[role] = said
         if again:
@@ -127,7 +128,8 @@ class AuditedDeliberation(Deliberation):
                      self._told.items()}  # fmt: skip
             shown = {
                 "round": self._round, "expected": self.inner.answer, **facts, **told,
-                "valid": {role: self._true[said.text] is not None for role, said in latest.items()},
+                "valid": {role: self._readable(said) for role, said in latest.items()},
+                "read_as": {role: said.form for role, said in latest.items()},
                 "answer": {role: said.text for role, said in latest.items()},
                 "score": {role: self._true[said.text] for role, said in latest.items()},
             }  # fmt: skip
@@ -147,16 +149,20 @@ class AuditedDeliberation(Deliberation):
     def _survivors(self) -> int:
         return sum(said.held is None for said in self._said.values())
 
-    def _note(self, seen: Observation, said: Message, wrong: Sequence[str]) -> Observation:
+    def _note(self, role: str, said: Message, wrong: Sequence[str]) -> Observation:
         """Observation after a rejection: the earlier prompt, the rejected answer, and the complaint."""
         note = NOTE + "; ".join(dict.fromkeys(wrong))
-        mark = self._separator.strip()
-        parts = [seen.text, said.text.replace(mark, " ")[: self._longest], note.replace(mark, " ")]
-        text = self._separator.join(parts)
-        if seen.messages is None:
-            return Observation(text)
-        more = ({"role": "user", "content": f"You said: {parts[1]}\n{note}\nIf you are sure, say it again."},)
-        return Observation(text, messages=(*seen.messages, *more))
+        mark, seen = self._separator.strip(), self._asked[role]
+        text = self._separator.join([seen.text, self._cut(said.text.replace(mark, " ")), note.replace(mark, " ")])
+        talk = self._instructions.turn(
+            role, self.graph.ask(role, self._turns[role]), self._questions[role],
+            before=(self._asking[role], said.reply), note=f"{note}. If you are sure, say it again.",
+            round=self._round + 1,
+        )  # fmt: skip
+        self._asking[role] = talk
+        if role in self._talks:
+            self._talks[role] = (talk, "")
+        return Observation(text, messages=talk, fields=seen.fields)
 
 
 def audited(
@@ -181,8 +187,9 @@ def audited(
     names = [f"agent-{at}" for at in range(1, agents + 1)]
     edges = "all" if talk and agents > 1 else "none"
     graph = Graph.of(
-        names, edges=edges, steps=names if talk else [names], rounds=rounds, aggregate=aggregate, own=rounds > 1
-    )
+        names, edges=edges, steps=names if talk else [names], rounds=rounds, aggregate=aggregate, own=rounds > 1,
+        workflow="audited",
+    )  # fmt: skip
     factory = functools.partial(
         AuditedDeliberation, tasks, graph, audit=audit, attempts=attempts, pass_rate=pass_rate, least=least, **options
     )

@@ -16,10 +16,13 @@ from itertools import pairwise
 from typing import Any
 
 from palaestra.algebra.yaml import read as read_yaml
+from palaestra.envs.conversations import Conversation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.replies import read_reply
 from palaestra.errors import InputError
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
+from palaestra.teams.instructions import ASKS, Instructions
 from palaestra.teams.orchestrator import OrchestratedEnv
 from palaestra.teams.task_wrapper import made_task
 
@@ -92,30 +95,41 @@ class ConductedEnv(OrchestratedEnv):
         price: float,
         tries: int,
         seat: str,
+        instructions: Mapping[str, str] | None = None,
     ) -> None:
         self._tasks, self.workers, self.most, self.tries = tasks, workers, most, tries
         self.templates, self.seat, self.price = tuple(templates), seat, price
         self.inner, self.plans = made_task(tasks, "conducted"), {}
         self.agents, self.task = (seat, *_names(workers)), ""
         self._working, self._asked = None, False
+        self._instructions = Instructions(
+            "conducted", {seat: ""}, instructions, workers=workers, price=price, tries=tries
+        )
+        self._talk: tuple[Conversation, str] | None = None
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """The seat sees the question."""
         self.inner.reset(seed)
         self.task, self._seed, self._all, self._left = self.inner.task, seed, 0, self.tries
-        self._working = None
+        self._working = self._talk = None
         return self._ask(self.question)
 
-    def _ask(self, text: str) -> dict[str, Observation]:
+    def _ask(self, text: str, note: str | None = None) -> dict[str, Observation]:
         self._asked, self._left = True, self._left - 1
-        return {self.seat: Observation(text, self.templates or None)}
+        ask = "choice" if self.templates else "team"
+        talk = self._instructions.turn(
+            self.seat, ask, self.question, before=self._talk, note=note, choices=self.templates
+        )
+        self._talk = (talk, "")
+        return {self.seat: Observation(text, self.templates or None, messages=talk, fields=ASKS[ask])}
 
     def _begin(self, action: Action) -> StepResult:
         """Measure what was written, and let it work."""
         self._asked = False
-        text = str(action).strip()
+        self._talk = (self._talk[0], str(action)) if self._talk else None
+        text = read_reply(str(action).strip(), "team").text
         if self.templates:
-            chosen = Observation("", self.templates).index(action)
+            chosen = Observation("", self.templates, fields=ASKS["choice"]).index(action)
             text = "" if chosen is None else self.templates[chosen]
         graph = layers(text, self.workers)
         info: dict[str, Any] = {"valid": {self.seat: graph is not None}, "plan": text[:LONGEST],
@@ -146,7 +160,8 @@ class ConductedEnv(OrchestratedEnv):
         info["plan_read"] = {self.seat: info["final_read"]}
         if not info["success"] and self._left:
             del info["success"]
-            return StepResult(self._ask(f"{self.question} | {self._name} failed"), info=info)
+            note = f"The team {self._name} failed. Write another one."
+            return StepResult(self._ask(f"{self.question} | {self._name} failed", note), info=info)
         rewards = {agent: (reward or 0.0) - self.price * (self._all - self._calls) for agent, reward in
                    result.rewards.items()}  # fmt: skip
         return StepResult({}, rewards, terminated=True, info=info)
@@ -161,12 +176,14 @@ def conducted(
     price: float = 0.0,
     tries: int = 1,
     seat: str = "orchestrator",
+    instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
     """Factory of a game in which `seat` writes the team for each task; workers are `w1`, `w2` ….
 
     workers: most that a team can have. most: how many a task deserves, a number, or one for each phrase that a question
     may have. templates: the texts among which the seat chooses; without them it writes. price: of each turn. tries:
-    how often it may write; after a failure it reads the question and what failed (2 in the paper).
+    how often it may write; after a failure it reads the question and what failed (2 in the paper). instructions: {seat:
+    system prompt} for chat models instead of the shipped one.
 
     Raises:
         InputError: an option is out of range, or a template is no team.
@@ -178,7 +195,8 @@ def conducted(
             raise InputError(
                 f"conducted: templates has {text!r}, expected at most {workers} workers, the last alone: '2-3-1'"
             )
-    options = {"workers": workers, "most": most, "templates": templates, "price": price, "tries": tries, "seat": seat}
+    options = {"workers": workers, "most": most, "templates": templates, "price": price, "tries": tries, "seat": seat,
+               "instructions": instructions}  # fmt: skip
     factory = functools.partial(ConductedEnv, tasks, **options)  # type: ignore[arg-type]
     factory()
     return factory

@@ -4,7 +4,8 @@ What a role reads is the question, its own last answer if it has one, and what i
 
     4 + 3 = | 8 | 7          (of two others; the word `ok` repeats what was heard last instead of answering)
 
-Chat models read the same with names before the answers. What everybody heard, and what was held back and why, stands in
+Chat models read a conversation instead: who they are, what is asked, and who said what, whole
+(`palaestra.teams.instructions`). What everybody heard, and what was held back and why, stands in
 the columns of the receiver's turn, from which `palaestra.algebra.messages` makes the table of messages. Left out:
 several tasks at once, partial credit for messages (that is `palaestra.credit`).
 """
@@ -12,23 +13,24 @@ several tasks at once, partial credit for messages (that is `palaestra.credit`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from palaestra.envs.conversations import Conversation, first_words, words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.replies import Reply, read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, nearest
 from palaestra.teams.graph import Graph
-from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict
+from palaestra.teams.instructions import ASKS, Heard, Instructions
+from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, VERIFIERS, Message, Verdict, number_in
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
 ACCEPT = "ok"
 SEPARATOR = " | "
-LONGEST = 200
-"""Longer answers are cut where another role reads them; they are scored whole."""
 Reads = Literal["whole", "part"]
 DRAWS = 7_919
 """Joins the reset seed: rules draw from a stream of their own."""
@@ -39,14 +41,18 @@ class Deliberation(AroundTask):
 
     facts, of each turn: round; answer, as it counts; score, of that answer; expected, a right answer if one is known;
     and of what was on its way to the role: heard (by whom), heard_turn (when they said it), heard_weight, heard_kept
-    (whether it arrived), heard_reason (why not; empty if it did).
+    (whether it arrived), heard_reason (why not; empty if it did), heard_cut (tokens of what arrived that were left out,
+    if there is a limit); read_as, where the answer stood in the reply, one of `palaestra.envs.replies.FORMS`.
 
     Args:
         tasks: makes the `TaskEnv`. graph: who works with whom.
         price: what each turn costs the team: `price` less for everybody, for each of them.
         accept: what a role says to repeat the last message that it heard, without one its own last answer.
         verifier: what rules see of the score. improve: a role's answer replaces its last one only if it scores higher.
-        separator: stands between what a role reads. longest: of an answer that others read, in characters.
+        separator: stands between what a role reads as plain text. longest: most tokens of a message that others read,
+        as the reader's tokenizer counts them; None: all of it. Answers are scored whole.
+        instructions: role, or role without its number, or "*" -> a Jinja template, the system prompt of chat models
+        instead of the shipped one, which is `{{ default }}` in it. values: further variables of these.
         reads: of the question, everybody "whole", or the first role the first "part", the second one the second …
 
     Raises:
@@ -57,7 +63,7 @@ class Deliberation(AroundTask):
     facts = {
         "round": int, "answer": str, "score": float, "expected": str,
         "heard": list[str], "heard_turn": list[int], "heard_weight": list[float], "heard_kept": list[bool],
-        "heard_reason": list[str],
+        "heard_reason": list[str], "heard_cut": list[int], "read_as": str,
     }  # fmt: skip
 
     def __init__(
@@ -68,17 +74,19 @@ class Deliberation(AroundTask):
         price: float = 0.0,
         accept: str = ACCEPT,
         separator: str = SEPARATOR,
-        longest: int = LONGEST,
+        longest: int | None = None,
         reads: Reads = "whole",
         verifier: str = "exact()",
         improve: bool = False,
+        instructions: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         if reads not in get_args(Reads):
             raise InputError(f"workflow: reads={reads!r}{nearest(str(reads), get_args(Reads))}")
-        if not accept.strip() or not separator.strip() or longest < 1 or not price >= 0:
+        if not accept.strip() or not separator.strip() or (longest is not None and longest < 1) or not price >= 0:
             raise InputError(
                 f"workflow: accept={accept!r} and separator={separator!r} must not be blank, longest={longest} at "
-                f"least 1, price={price} at least 0"
+                f"least 1 or null, price={price} at least 0"
             )
         self.inner: TaskEnv = made_task(tasks, "workflow")
         self.graph, self.price, self.reads = graph, price, reads
@@ -89,6 +97,11 @@ class Deliberation(AroundTask):
         self._gate, self._route = GATES.build(graph.gate), ROUTES.build(graph.route)
         self._verifier, self._improve = VERIFIERS.build(verifier), improve
         self._aggregate, self._stop = AGGREGATES.build(graph.aggregate), STOPS.build(graph.stop)
+        self._instructions = Instructions(
+            graph.workflow, graph.roles, instructions, hears=graph.heard, rounds=graph.rounds, accept=accept.strip(),
+            heard_by={role: graph.heard_by(role) for role in graph.roles},
+            parts=len(graph.roles) if reads == "part" else None, **(values or {}),
+        )  # fmt: skip
         self._acting: dict[str, list[Message]] = {}
         self._rng: np.random.Generator | None = None
 
@@ -102,6 +115,8 @@ class Deliberation(AroundTask):
         self._true: dict[str, float | None] = {}
         self._shown: dict[str, str] = {}
         self._every: list[Message] = []
+        self._talks: dict[str, tuple[Conversation, str]] = {}
+        self._turns = dict.fromkeys(self.agents, 0)
         self._round = self._step = self._turn = 0
         return self._ask()
 
@@ -112,9 +127,11 @@ class Deliberation(AroundTask):
         info: dict[str, Any] = {"round": self._round, "expected": self.inner.answer, **self._told}
         spoken = [self._read(role, read_answer(action)) for role, action in actions.items()]
         info["answer"], info["score"], info["valid"] = answers, scores, valid = {}, {}, {}
+        info["read_as"] = {said.role: said.form for said in spoken}
         for said in spoken:  # only now, since those who speak at once do not hear each other
             role, score = said.role, self._true[said.text]
-            answers[role], scores[role], valid[role] = said.text, score, score is not None
+            answers[role], scores[role], valid[role] = said.text, score, self._readable(said)
+            self._turns[role] += 1
             before = self._said.pop(role, None)
             self._said[role] = before if before and self._improve and not _better(said, before) else said
         self._every += spoken
@@ -141,17 +158,37 @@ class Deliberation(AroundTask):
             )
         return dict(zip(self.agents, parts, strict=True))
 
-    def _read(self, role: str, text: str) -> Message:
+    def _read(self, role: str, reply: str) -> Message:
         """Message of a role as it counts: a word of acceptance stands for what it accepts."""
-        if text.casefold() == self._accept:
+        if role in self._talks:
+            self._talks[role] = (self._talks[role][0], reply)
+        fields = ASKS[self.graph.ask(role, self._turns[role])]
+        text, form, shown = (
+            read_reply(reply, fields[-1] if fields else "answer") if fields else Reply(reply, "whole", reply)
+        )
+        if text.casefold().rstrip(".") == self._accept:
             heard = self._acting[role]
             accepted = heard[-1] if heard else self._said.get(role)
             if accepted is not None:
-                return Message(role, accepted.text, accepted.score, self._turn, self._round, accepts=True)
+                shown = accepted.text if shown == text else f"{shown}\n({accepted.text} is accepted.)"
+                text, score = accepted.text, accepted.score
+                return Message(role, text, score, self._turn, self._round, accepts=True, reply=shown, form=form)
         if text not in self._true:
             self._true[text] = self.inner.score(text)
-            self._shown[text] = text.replace(self._mark, " ")[: self._longest]
-        return Message(role, text, self._verifier(self._true[text], self._draw), self._turn, self._round)
+            self._shown[text] = self._cut(text.replace(self._mark, " "))
+        score = self._verifier(self._true[text], self._draw)
+        return Message(role, text, score, self._turn, self._round, reply=shown, form=form)
+
+    def _readable(self, said: Message) -> bool:
+        """Whether a role said what it was asked for: an answer that the task can read, a number, a text."""
+        ask = self.graph.ask(said.role, self._turns[said.role])
+        if ask in ("bid", "marks"):
+            return bool(np.isfinite(number_in(said.text)))
+        return bool(said.text) if ask in ("plan", "listeners") else self._true[said.text] is not None
+
+    def _cut(self, text: str) -> str:
+        """As policies without a tokenizer read it."""
+        return text if self._longest is None else first_words(text, self._longest)
 
     def _draw(self) -> np.random.Generator:
         if self._rng is None:
@@ -173,8 +210,8 @@ class Deliberation(AroundTask):
         """Whose turn it is, and what they hear."""
         roles = self._route(self.graph.steps[self._step], list(self._said.values()), self._draw)
         self._acting, observations = {}, {}
-        self._told: dict[str, dict[str, tuple[Any, ...]]] = {name: dict.fromkeys(roles, ()) for name in _HEARD}
-        senders, turns, weights, kept, reasons = self._told.values()
+        self._told: dict[str, dict[str, Sequence[Any]]] = {name: dict.fromkeys(roles, ()) for name in _HEARD}
+        senders, turns, weights, kept, reasons, _ = self._told.values()
         for role in roles:
             own, coming = self._said.get(role), self._coming(role)
             arrived = coming
@@ -213,16 +250,33 @@ class Deliberation(AroundTask):
         question, shown = self._questions[role], self._shown
         mine = [] if own is None else [shown[own.text]]
         text = self._separator.join([question, *mine, *[shown[said.text] for said in heard]])
-        if not self.graph.roles[role]:
-            return Observation(text)
-        lines = [question]
-        lines += [f"You said: {own.text[: self._longest]}"] if own is not None else []
-        lines += [f"{said.role}: {said.text[: self._longest]}" for said in heard]
-        told = {"role": "system", "content": self.graph.roles[role]}
-        return Observation(text, messages=(told, {"role": "user", "content": "\n".join(lines)}))
+        ask = self.graph.ask(role, self._turns[role])
+        return Observation(text, messages=self._conversation(role, ask, own, heard), fields=ASKS[ask])
+
+    def _conversation(self, role: str, ask: str, own: Message | None, heard: list[Message]) -> Conversation:
+        """Going on with what the role remembers; anew where it reads its best answer, or none."""
+        before = self._talks.get(role)
+        left_out = None
+        if self._longest is not None:
+            left_out = self._told["heard_cut"][role] = [self._lost(said.text) for said in heard]
+        talk = self._instructions.turn(
+            role, ask, self._questions[role],
+            heard=[Heard(said.role, said.reply, said.round) for said in heard],
+            before=before, limit=self._longest, left_out=left_out, round=self._round + 1,
+            own=own.reply if own is not None and before is None else None, turn=self._turns[role] + 1,
+            failed=self._turns[role] > 0 and self.graph.stop.startswith("verified"),
+            many=self.graph.memory == "all" and self.graph.rounds > 1, names=self.graph.heard[role],
+            part=self.agents.index(role) + 1, parts=len(self.agents) if self.reads == "part" else None,
+        )  # fmt: skip
+        if self.graph.own and not self._improve:
+            self._talks[role] = (talk, "")
+        return talk
+
+    def _lost(self, text: str) -> int:
+        return max(0, words(text) - (self._longest or 0))
 
 
-_HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason")
+_HEARD = ("heard", "heard_turn", "heard_weight", "heard_kept", "heard_reason", "heard_cut")
 _ROLE, _TURN = attrgetter("role"), attrgetter("turn")
 
 

@@ -12,12 +12,13 @@ or the last one. Left out: how it is played (`palaestra.teams.deliberation`), gr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
+from palaestra.teams.instructions import ASKS
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS
 
 ABOUT = ("of", "accepted", "named", "vote")
@@ -45,6 +46,8 @@ class Graph:
     stop: str = "never()"
     memory: Memory = "latest"
     own: bool = True
+    asks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    workflow: str = "graph"
 
     @classmethod
     def of(
@@ -60,6 +63,8 @@ class Graph:
         stop: str = "never()",
         memory: Memory = "latest",
         own: bool = True,
+        asks: Mapping[str, str | Sequence[str]] | None = None,
+        workflow: str = "graph",
     ) -> Graph:
         """From plain values.
 
@@ -70,6 +75,7 @@ class Graph:
             steps: who speaks at once, one list after the other, in each round. Default: those who hear nobody first,
                 then those who hear only them, and so on; in a circle, where nobody is first, all at once.
             rounds: how often.
+            asks: of a role that is not asked for an answer, one or several of `palaestra.teams.instructions.ASKS`.
 
         Raises:
             InputError: a role is unknown or never speaks, a rule is, or nobody is first though there is one round.
@@ -91,7 +97,22 @@ class Graph:
                 _known(role, tuple(told), text)
         heard = _heard(tuple(told), edges)
         order = _layers(tuple(told), heard, rounds) if steps is None else _steps(tuple(told), steps)
-        return cls(told, order, heard, rounds, gate, route, aggregate, stop, memory, own)
+        asked = {role: (each,) if isinstance(each, str) else tuple(each) for role, each in (asks or {}).items()}
+        for role, each in asked.items():
+            _known(role, tuple(told), "asks")
+            for ask in each or ("",):
+                if ask not in ASKS:
+                    raise InputError(f"graph: asks of {role!r} has {ask!r}{nearest(ask, ASKS)}")
+        return cls(told, order, heard, rounds, gate, route, aggregate, stop, memory, own, asked, workflow)
+
+    def ask(self, role: str, turn: int) -> str:
+        """What a role is asked for in its turn `turn`, from 0."""
+        asks = self.asks.get(role, ("answer",))
+        return asks[min(turn, len(asks) - 1)]
+
+    def heard_by(self, role: str) -> tuple[str, ...]:
+        """Who reads what this role says."""
+        return tuple(to for to, senders in self.heard.items() if role in senders)
 
     @property
     def calls(self) -> int:

@@ -19,6 +19,7 @@ from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
 from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.instructions import ASKS, Instructions
 from palaestra.teams.task_wrapper import AroundTask
 
 
@@ -30,7 +31,14 @@ class OrchestratedEnv(AroundTask):
 
     facts = {**Deliberation.facts, "plan": str, "plan_calls": int}
 
-    def __init__(self, plans: Mapping[str, EnvFactory], seat: str, price: float) -> None:
+    def __init__(
+        self,
+        plans: Mapping[str, EnvFactory],
+        seat: str,
+        price: float,
+        texts: Mapping[str, str] | None = None,
+        instructions: Mapping[str, str] | None = None,
+    ) -> None:
         self.plans: dict[str, Deliberation] = {}
         for name, make in plans.items():
             made = make()
@@ -42,6 +50,9 @@ class OrchestratedEnv(AroundTask):
         self.inner = next(iter(self.plans.values()))
         self.seat, self.price = seat, price
         self.agents = (seat, *dict.fromkeys(role for made in self.plans.values() for role in made.agents))
+        self._instructions = Instructions(
+            "orchestrated", {seat: ""}, instructions, plans=texts or {name: name for name in plans}, price=price
+        )
         self.task = ""
         self._working: Deliberation | None = None
         self._asked = False
@@ -51,7 +62,9 @@ class OrchestratedEnv(AroundTask):
         self.inner.reset(seed)
         self.task, self._seed, self._calls = self.inner.task, seed, 0
         self._working, self._asked = None, True
-        return {self.seat: Observation(self.question, tuple(self.plans))}
+        names = tuple(self.plans)
+        talk = self._instructions.turn(self.seat, "choice", self.question, choices=names)
+        return {self.seat: Observation(self.question, names, messages=talk, fields=ASKS["choice"])}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Begin with the chosen team, or go on with it."""
@@ -64,7 +77,7 @@ class OrchestratedEnv(AroundTask):
 
     def _begin(self, action: Action) -> StepResult:
         names, self._asked = tuple(self.plans), False
-        chosen = Observation("", names).index(action)
+        chosen = Observation("", names, fields=ASKS["choice"]).index(action)
         self._name = names[chosen or 0]
         self._working = working = self.plans[self._name]
         seen = working.reset(self._seed)
@@ -86,12 +99,17 @@ class OrchestratedEnv(AroundTask):
 
 
 def orchestrated(
-    tasks: EnvFactory, plans: Mapping[str, str], *, seat: str = "orchestrator", price: float = 0.0
+    tasks: EnvFactory,
+    plans: Mapping[str, str],
+    *,
+    seat: str = "orchestrator",
+    price: float = 0.0,
+    instructions: Mapping[str, str] | None = None,
 ) -> EnvFactory:
     """Factory of a game in which `seat` chooses the team for each task.
 
     plans: name -> a workflow by text, `debate(3, rounds=2)`; roles of the same name in several plans are one seat.
-    price: of each turn of the team.
+    price: of each turn of the team. instructions: {seat: system prompt} for chat models instead of the shipped one.
 
     Raises:
         InputError: there are no plans, or one is no team of a graph.
@@ -101,7 +119,7 @@ def orchestrated(
     if len(plans) < 2 or price < 0:
         raise InputError(f"orchestrated: plans={dict(plans)} must be at least two, price={price} at least 0")
     made = {name: _built(WORKFLOWS, name, text, tasks) for name, text in plans.items()}
-    factory = functools.partial(OrchestratedEnv, made, seat, price)
+    factory = functools.partial(OrchestratedEnv, made, seat, price, dict(plans), instructions)
     factory()
     return factory
 

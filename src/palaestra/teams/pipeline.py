@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from palaestra.envs.conversations import first_words
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.questions import solve as solve_question
+from palaestra.envs.replies import read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError, PolicyError
+from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
 if TYPE_CHECKING:
@@ -27,17 +31,16 @@ if TYPE_CHECKING:
 
 ACCEPT = "ok"
 SEPARATOR = " | "
-LONGEST = 200
-"""Longer answers are cut where the next role reads them; they are scored whole."""
 
 
 class PipelineEnv(AroundTask):
     """The roles act one after the other, once each. task: the task of the wrapped env; inner: that env.
 
-    facts: score, of the answer that stands after this turn; expected, a right answer if one is known.
+    facts: score, of the answer that stands after this turn; expected, a right answer if one is known; read_as, where
+    the answer stood in the reply, one of `palaestra.envs.replies.FORMS`.
     """
 
-    facts = {"score": float, "expected": str}
+    facts = {"score": float, "expected": str, "read_as": str}
 
     def __init__(
         self,
@@ -48,20 +51,23 @@ class PipelineEnv(AroundTask):
         separator: str = SEPARATOR,
         improvement: float = 0.0,
         instructions: Mapping[str, str] | None = None,
+        longest: int | None = None,
     ) -> None:
         """See `pipeline` for the arguments."""
         if not roles or len(set(roles)) < len(roles):
             raise InputError(f"pipeline: roles={list(roles)}; at least one role is needed, each with a name of its own")
-        if unknown := set(instructions or ()) - set(roles):
-            raise InputError(f"pipeline: instructions for {sorted(unknown)}, but the roles are {list(roles)}")
         if not accept.strip() or not separator.strip():
             raise InputError(f"pipeline: accept={accept!r} and separator={separator!r} must not be blank")
         self.inner: TaskEnv = made_task(tasks, "pipeline")
         self.agents = tuple(roles)
         self.task = ""
         self._accept, self._separator = accept.strip(), separator
-        self._improvement = improvement
-        self._instructions = dict(instructions or {})
+        self._improvement, self._longest = improvement, longest
+        self._instructions = Instructions(
+            "pipeline", dict.fromkeys(roles, ""), instructions, accept=self._accept,
+            hears={after: [before] for before, after in pairwise(roles)},
+            heard_by={before: [after] for before, after in pairwise(roles)},
+        )  # fmt: skip
         self._place = len(self.agents)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
@@ -80,12 +86,13 @@ class PipelineEnv(AroundTask):
         if list(actions) != expected:
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
         (role,) = expected
-        text = read_answer(actions[role])
+        text, form, shown = read_reply(read_answer(actions[role]))
         if self._place > 0 and text.casefold() == self._accept.casefold():
             valid, score = True, self._scores[self.agents[self._place - 1]]
         elif text or self._place == 0:
             found = self.inner.score(text)
-            self._current, valid, score = text, found is not None, found or 0.0
+            self._current, self._by, self._reply = text, role, shown
+            valid, score = found is not None, found or 0.0
         else:  # neither accepted nor replaced: the answer stands
             valid, score = False, self._scores[self.agents[self._place - 1]]
         self._answers[role], self._scores[role] = text, score
@@ -96,6 +103,7 @@ class PipelineEnv(AroundTask):
             "scores": dict(self._scores),
             "score": score,
             "expected": self.inner.answer,
+            "read_as": form,
         }
         if self._place < len(self.agents):
             return StepResult(self._observe(), info=info)
@@ -113,13 +121,14 @@ class PipelineEnv(AroundTask):
 
     def _observe(self) -> dict[str, Observation]:
         role, text = self.agents[self._place], self.question
+        heard = []
         if self._place > 0:
-            shown = self._current.replace(self._separator.strip(), " ")[:LONGEST]
-            text += self._separator + shown
-        if role not in self._instructions:
-            return {role: Observation(text)}
-        told = {"role": "system", "content": self._instructions[role]}
-        return {role: Observation(text, messages=(told, {"role": "user", "content": text}))}
+            shown = self._current.replace(self._separator.strip(), " ")
+            text += self._separator + (shown if self._longest is None else first_words(shown, self._longest))
+            heard = [Heard(self._by, self._reply, 0)]
+        ask = "check" if heard else "answer"
+        talk = self._instructions.turn(role, ask, self.question, heard=heard, limit=self._longest)
+        return {role: Observation(text, messages=talk, fields=ASKS[ask])}
 
 
 def pipeline(
@@ -130,6 +139,7 @@ def pipeline(
     separator: str = SEPARATOR,
     improvement: float = 0.0,
     instructions: Mapping[str, str] | None = None,
+    longest: int | None = None,
 ) -> EnvFactory:
     """Factory of the game between `roles` over the tasks of a `TaskEnv`; the arguments are checked at once.
 
@@ -140,7 +150,8 @@ def pipeline(
         separator: stands between the question and the previous answer.
         improvement: each later role receives this times the change of the score that it caused, on top of the final
             score that all roles receive.
-        instructions: {role: system message} for chat models; other policies do not see them.
+        instructions: {role: system prompt} for chat models instead of the shipped ones, Jinja templates.
+        longest: most tokens of an answer that the next role reads; None: all of it.
 
     Rewards come at the end. `info` has the `answers` given and the `scores` of the answer after each role, and the
     `expected` answer. An answer that is empty or that the task cannot read is not valid; an empty one of a later role
@@ -148,7 +159,7 @@ def pipeline(
     """
     factory = functools.partial(
         PipelineEnv, tasks, tuple(roles), accept=accept, separator=separator, improvement=improvement,
-        instructions=instructions,
+        instructions=instructions, longest=longest,
     )  # fmt: skip
     factory()
     return factory

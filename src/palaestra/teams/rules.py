@@ -24,7 +24,8 @@ _HOME = ("palaestra.teams.rules",)
 class Message(NamedTuple):
     """Last message of a role: the answer, its score (None: the task cannot read it), when, and whether it accepted.
 
-    held: why nobody hears it, and it does not count, unless nothing else does.
+    held: why nobody hears it, and it does not count, unless nothing else does. reply: all that chat models read of it,
+    where `text` is the answer alone. form: where the answer stood in it, one of `palaestra.envs.replies.FORMS`.
     """
 
     role: str
@@ -34,6 +35,8 @@ class Message(NamedTuple):
     round: int
     accepts: bool = False
     held: str | None = None
+    reply: str = ""
+    form: str = "whole"
 
 
 Draw = Callable[[], np.random.Generator]

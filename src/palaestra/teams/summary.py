@@ -18,14 +18,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from palaestra.envs import make
+from palaestra.envs.conversations import ChatMessage, Conversation, Reader, first_words, opening
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError, InputError
+from palaestra.teams.instructions import ASKS, TEMPLATES, Instructions
 
 SEPARATOR = " | "
 TAKEN = " > "
 """Stands between an earlier observation and the answer to it."""
-LONGEST = 200
 
 
 class SelfSummaryEnv:
@@ -41,8 +43,9 @@ class SelfSummaryEnv:
         window: so many earlier turns of the agent stay between summary and observation, each as it was shown, with the
             answer to it (ERA shows a few recent steps).
         separator: stands between the parts of what is read and said.
-        longest: longer summaries are cut to so many characters.
-        instruction: system message for chat models, after the env's own; other policies do not see it.
+        longest: longer summaries are cut to so many words and signs; None: they are not.
+        instruction: Jinja template, the system prompt of chat models instead of the shipped one (`{{ default }}`),
+            after the env's own; other policies do not see it.
 
     Raises:
         InputError: an argument is out of range, or there is no such env.
@@ -56,11 +59,11 @@ class SelfSummaryEnv:
         cumulative: bool = False,
         window: int = 0,
         separator: str = SEPARATOR,
-        longest: int = LONGEST,
+        longest: int | None = None,
         instruction: str | None = None,
     ) -> None:
-        if window < 0 or longest < 1:
-            raise InputError(f"self_summary: window={window} must be at least 0 and longest={longest} at least 1")
+        if window < 0 or (longest is not None and longest < 1):
+            raise InputError(f"self_summary: window={window} must be at least 0, longest={longest} at least 1 or null")
         if not separator.strip():
             raise InputError(f"self_summary: separator={separator!r} must not be blank")
         if options and not isinstance(env, str):
@@ -69,7 +72,9 @@ class SelfSummaryEnv:
         self.agents, self.task = tuple(self.inner.agents), ""
         self.facts = {**facts_of(self.inner), "summary": str, "answer": str}
         self._cumulative, self._separator, self._longest = cumulative, separator, longest
-        self._window, self._instruction = window, instruction
+        self._window = window
+        given = None if instruction is None else {"*": instruction}
+        self._instructions = Instructions("self_summary", dict.fromkeys(self.agents, ""), given, best=window or None)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the episode of `seed`; nobody remembers anything."""
@@ -88,9 +93,10 @@ class SelfSummaryEnv:
         answers: dict[str, Action] = {}
         mark = self._separator.strip()
         for agent, action in actions.items():
-            answer, found, summary = action.partition(mark) if isinstance(action, str) else ("", "", "")
+            answer, found, summary = _parts(action, mark) if isinstance(action, str) else ("", "", "")
             if found:  # one line without separators, so that the agent can tell the parts of what it reads
-                self._summaries[agent] = " ".join(summary.replace(mark, " ").split())[: self._longest]
+                line = " ".join(summary.replace(mark, " ").split())
+                self._summaries[agent] = line if self._longest is None else first_words(line, self._longest)
             answers[agent] = answer.strip()
             self._recent[agent].append(self._new[agent] + TAKEN + answer.strip())
         result = self.inner.step(answers)
@@ -117,14 +123,24 @@ class SelfSummaryEnv:
         return text[len(told) :].strip()
 
     def _observation(self, agent: str, seen: Observation) -> Observation:
-        summary = [self._summaries[agent]] if self._summaries[agent] else []
-        text = self._separator.join([*summary, *self._recent[agent], self._new[agent]])
-        system = [message for message in seen.messages or () if message["role"] == "system"]
-        if self._instruction is not None:
-            system.append({"role": "system", "content": self._instruction})
-        if seen.messages is None and not system:
-            return Observation(text)
-        return Observation(text, messages=(*system, {"role": "user", "content": text}))
+        summary, recent, new = self._summaries[agent], list(self._recent[agent]), self._new[agent]
+        text = self._separator.join([*([summary] if summary else []), *recent, new])
+        own = [str(message["content"]) for message in seen.messages or () if message["role"] == "system"]
+
+        def write(reader: Reader) -> tuple[ChatMessage, ...]:
+            told = {"summary": summary, "recent": recent, "text": new, "legal": seen.legal, "ask": "summary"}
+            asked = TEMPLATES.render("remember", told | {"structured": reader.structured})
+            return opening("\n\n".join([*own, self._instructions.system(agent)]), asked)
+
+        return Observation(text, messages=Conversation(write), fields=ASKS["summary"])
+
+
+def _parts(action: str, mark: str) -> tuple[str, str, str]:
+    """Answer and summary, and between them whether there is one: parted by the mark, or lines of a chat model."""
+    summary = read_reply(action, "summary")
+    if summary.form in ("json", "line"):
+        return read_reply(action).text, mark, summary.text
+    return action.partition(mark)
 
 
 def self_summary(env: EnvFactory | str, **options: Any) -> EnvFactory:

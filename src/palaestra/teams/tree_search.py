@@ -20,9 +20,11 @@ import numpy as np
 
 from palaestra.algebra.search import Candidate, SearchResult, confidence_uct, searching
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
+from palaestra.envs.replies import read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError
 from palaestra.teams.deliberation import DRAWS, SEPARATOR
+from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import VERIFIERS
 from palaestra.teams.task_wrapper import AroundTask, made_task
 
@@ -39,13 +41,15 @@ class TreeSearchEnv(AroundTask):
     """`branch` roles say how to go on from a partial answer, all at once; everybody receives the answer's score.
 
     facts, of each turn: way, what it went on from; answer, that and its step; score, of that; opinion, and how sure,
-    as the search counts them; expected, a right answer if one is known; heard, heard_turn: who said the way, and when.
+    as the search counts them; expected, a right answer if one is known; read_as, where the step stood in the reply;
+    heard, heard_turn: who said the way, and when.
 
     Args:
         tasks: makes the `TaskEnv`. branch: roles. depth: steps of an answer. budget: nodes that are made at most.
         verifier: what a partial answer is worth, where its role does not say. validator: an answer passes at 1.
         c, trust: of `palaestra.algebra.search.confidence_uct`. joint: between the steps of an answer. price: of each
-        turn, for everybody.
+        turn, for everybody. instructions: role, or "proposer" -> a Jinja template, the system prompt of chat models
+        instead of the shipped one.
 
     Raises:
         InputError: the env is no task with one answer, or an option is out of range.
@@ -53,7 +57,7 @@ class TreeSearchEnv(AroundTask):
 
     facts = {
         "way": str, "answer": str, "score": float, "opinion": float, "sure": float, "expected": str,
-        "heard": list[str], "heard_turn": list[int],
+        "read_as": str, "heard": list[str], "heard_turn": list[int],
     }  # fmt: skip
 
     def __init__(
@@ -69,6 +73,7 @@ class TreeSearchEnv(AroundTask):
         trust: float = 2.0,
         joint: str = " ",
         price: float = 0.0,
+        instructions: Mapping[str, str] | None = None,
     ) -> None:
         self.inner: TaskEnv = made_task(tasks, "workflow")
         if branch < 1 or depth < 1 or budget < depth or not price >= 0:
@@ -78,6 +83,8 @@ class TreeSearchEnv(AroundTask):
             )
         self.depth, self.budget, self.joint, self.price = depth, budget, joint, price
         self.agents: tuple[str, ...] = tuple(f"proposer-{number}" for number in range(1, branch + 1))
+        roles = dict.fromkeys(self.agents, "")
+        self._instructions = Instructions("tree_search", roles, instructions, depth=depth, hears=list(roles))
         self.task = ""
         self._verifier, self._validator = VERIFIERS.build(verifier), VERIFIERS.build(validator)
         self._select = functools.partial(confidence_uct, c=c, trust=trust)
@@ -111,8 +118,10 @@ class TreeSearchEnv(AroundTask):
         return StepResult(self._ask(), info=info)
 
     def _ask(self) -> dict[str, Observation]:
-        seen = Observation(SEPARATOR.join([self.question, *(step.text for step in self._way)]))
-        return dict.fromkeys(self.agents, seen)
+        text = SEPARATOR.join([self.question, *(step.text for step in self._way)])
+        heard = [Heard(step.role, step.text, step.turn) for step in self._way]
+        ask = functools.partial(self._instructions.turn, ask="step", question=self.question, heard=heard)
+        return {role: Observation(text, messages=ask(role), fields=ASKS["step"]) for role in self.agents}
 
     def _told(self) -> dict[str, Any]:
         """Facts that all members share."""
@@ -123,7 +132,10 @@ class TreeSearchEnv(AroundTask):
 
     def _child(self, role: str, text: str) -> tuple[Candidate, dict[str, Any]]:
         """A node, and what is told of it."""
-        said, _, own = text.partition("@")
+        reply = read_reply(text, "step")
+        said, _, own = reply.text.partition("@")
+        if reply.form in ("json", "line"):
+            own = own or read_reply(text, "confidence").text
         way = (*self._way, AnswerStep(said.strip(), role, self._turn))
         score = self.inner.score(self._text(way))
         numbers = [min(float(each), 1.0) for each in re.findall(r"\d*\.?\d+", own)]
@@ -131,8 +143,10 @@ class TreeSearchEnv(AroundTask):
             opinion, sure = numbers[0], numbers[1] if len(numbers) > 1 else 1.0
         else:
             opinion, sure = self._verifier(score, self._draw) or 0.0, 1.0
-        told = {"valid": bool(said.strip()), "answer": self._text(way), "score": score, "opinion": opinion,
-                "sure": sure}  # fmt: skip
+        told = {
+            "valid": bool(said.strip()), "read_as": reply.form, "answer": self._text(way), "score": score,
+            "opinion": opinion, "sure": sure,
+        }  # fmt: skip
         return Candidate(way, opinion, sure, len(way) == self.depth), told
 
     def _passes(self, way: tuple[AnswerStep, ...]) -> bool:

@@ -1,8 +1,9 @@
 """The usual teams, each a few lines in the language of graphs: `env.workflow: debate(3, rounds=2)`.
 
 Every function takes the factory of a task with one answer (`TaskEnv`) and gives that of the game between the roles;
-`options` are those of `palaestra.teams.deliberation.Deliberation` (price, accept, separator, longest). Which paper is
-which composition stands in docs/teams.md. Left out: shapes that are chosen while one plays (`orchestrator`).
+`options` are those of `palaestra.teams.deliberation.Deliberation` (price, accept, separator, longest, instructions).
+Which paper is which composition stands in docs/teams.md. Left out: shapes that are chosen while one plays
+(`orchestrator`).
 """
 
 from __future__ import annotations
@@ -37,24 +38,26 @@ def graph(
     stop: str = "never()",
     memory: Memory = "latest",
     own: bool = True,
+    asks: Mapping[str, str | Sequence[str]] | None = None,
     **options: Any,
 ) -> EnvFactory:
     """Any team, written out; see `palaestra.teams.graph.Graph.of`."""
     made = Graph.of(
         roles, edges=edges, steps=steps, rounds=rounds, gate=gate, route=route, aggregate=aggregate, stop=stop,
-        memory=memory, own=own,
+        memory=memory, own=own, asks=asks,
     )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
 def single(tasks: EnvFactory, **options: Any) -> EnvFactory:
     """One role, one answer: the baseline of every team."""
-    return deliberation(tasks, Graph.of(["solver"], aggregate="last()"), **options)
+    return deliberation(tasks, Graph.of(["solver"], aggregate="last()", workflow="single"), **options)
 
 
 def self_consistency(tasks: EnvFactory, samples: int = 5, **options: Any) -> EnvFactory:
     """Answers that do not know of each other, and a vote (arXiv 2203.11171)."""
-    return deliberation(tasks, Graph.of(_names("solver", samples), aggregate="vote()"), **options)
+    made = Graph.of(_names("solver", samples), aggregate="vote()", workflow="self_consistency")
+    return deliberation(tasks, made, **options)
 
 
 def debate(
@@ -62,21 +65,25 @@ def debate(
 ) -> EnvFactory:
     """All answer, then answer again knowing what the others said, and vote ([118], arXiv 2305.14325, 2505.22960)."""
     names = _names("debater", debaters)
-    return deliberation(tasks, Graph.of(names, edges="all", rounds=rounds, gate=gate, stop=stop), **options)
+    made = Graph.of(names, edges="all", rounds=rounds, gate=gate, stop=stop, workflow="debate")
+    return deliberation(tasks, made, **options)
 
 
 def star(tasks: EnvFactory, workers: int = 3, rounds: int = 1, **options: Any) -> EnvFactory:
     """Workers report to a hub that decides; in further rounds they hear the hub."""
     names = _names("worker", workers)
     edges = {"hub": names, **({name: ["hub"] for name in names} if rounds > 1 else {})}
-    made = Graph.of([*names, "hub"], edges=edges, steps=[names, ["hub"]], rounds=rounds, aggregate="of('hub')")
+    made = Graph.of(
+        [*names, "hub"], edges=edges, steps=[names, ["hub"]], rounds=rounds, aggregate="of('hub')", workflow="star"
+    )
     return deliberation(tasks, made, **options)
 
 
 def chain(tasks: EnvFactory, roles: int | Sequence[str] | Mapping[str, str] = 3, **options: Any) -> EnvFactory:
     """Each hears the one before; the last decides."""
     names = _names("link", roles) if isinstance(roles, int) else roles
-    return deliberation(tasks, Graph.of(names, edges="chain", aggregate="last()", own=False), **options)
+    made = Graph.of(names, edges="chain", aggregate="last()", own=False, workflow="chain")
+    return deliberation(tasks, made, **options)
 
 
 def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> EnvFactory:
@@ -90,7 +97,8 @@ def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> 
         for at, parent in enumerate(levels[level])
     }
     names = [name for level in reversed(levels) for name in level]
-    return deliberation(tasks, Graph.of(names, edges=edges, aggregate=f"of({levels[0][0]!r})"), **options)
+    made = Graph.of(names, edges=edges, aggregate=f"of({levels[0][0]!r})", workflow="tree")
+    return deliberation(tasks, made, **options)
 
 
 def layered(
@@ -98,36 +106,42 @@ def layered(
 ) -> EnvFactory:
     """DyLAN [135] (arXiv 2310.02170): layers in time, only those that others agree with go on, a quorum ends it."""
     made = Graph.of(
-        _names("agent", agents), edges="all", rounds=rounds, route=f"agreeing({keep})", stop=f"agree({quorum!r})"
-    )
+        _names("agent", agents), edges="all", rounds=rounds, route=f"agreeing({keep})", stop=f"agree({quorum!r})",
+        workflow="layered",
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
 def relay(tasks: EnvFactory, legs: Sequence[str] = ("strong", "weak"), **options: Any) -> EnvFactory:
     """Each goes on from where the one before stopped ([60], arXiv 2511.02687); the last answer counts."""
-    return deliberation(tasks, Graph.of(legs, edges="chain", aggregate="last()", own=False), **options)
+    made = Graph.of(legs, edges="chain", aggregate="last()", own=False, workflow="relay")
+    return deliberation(tasks, made, **options)
 
 
 def blackboard(tasks: EnvFactory, agents: int = 3, rounds: int = 2, **options: Any) -> EnvFactory:
     """One after the other, each reads all that was ever written."""
     names = _names("agent", agents)
     made = Graph.of(
-        names, edges="all", steps=names, rounds=rounds, memory="all", own=False, aggregate="last()", stop="agree()"
-    )
+        names, edges="all", steps=names, rounds=rounds, memory="all", own=False, aggregate="last()", stop="agree()",
+        workflow="blackboard",
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
 def contest(tasks: EnvFactory, contestants: int = 3, **options: Any) -> EnvFactory:
     """Answers that do not know of each other; a judge hears all and decides."""
     names = _names("contestant", contestants)
-    made = Graph.of([*names, "judge"], edges={"judge": names}, aggregate="of('judge')")
+    made = Graph.of([*names, "judge"], edges={"judge": names}, aggregate="of('judge')", workflow="contest")
     return deliberation(tasks, made, **options)
 
 
 def auction(tasks: EnvFactory, bidders: int = 3, **options: Any) -> EnvFactory:
     """All say a number, the highest bidder then answers."""
     names = _names("bidder", bidders)
-    made = Graph.of(names, rounds=2, own=False, steps=[names], route="winner()", aggregate="last()")
+    made = Graph.of(
+        names, rounds=2, own=False, steps=[names], route="winner()", aggregate="last()", workflow="auction",
+        asks=dict.fromkeys(names, ("bid", "answer")),
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
@@ -139,8 +153,11 @@ def strategy_auction(
     made = Graph.of(
         [*bidders, *jurors], edges=dict.fromkeys(jurors, bidders), steps=[bidders, jurors, bidders],
         route=f"awarded({[float(each) for each in prices]}, {weight!r})", aggregate="last()",
+        workflow="strategy_auction",
+        asks=dict.fromkeys(bidders, ("plan", "answer")) | dict.fromkeys(jurors, ("marks",)),
     )  # fmt: skip
-    return deliberation(tasks, made, **options)
+    values = {"prices": dict(zip(bidders, map(float, prices), strict=True))}
+    return deliberation(tasks, made, values=values, **options)
 
 
 def refine(
@@ -154,7 +171,10 @@ def refine(
     """
     if condition not in (known := ("last", "best", "none")):
         raise InputError(f"refine: condition={condition!r}{nearest(str(condition), known)}")
-    made = Graph.of(["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none")
+    made = Graph.of(
+        ["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none",
+        workflow="refine",
+    )  # fmt: skip
     return deliberation(tasks, made, improve=condition != "last", **options)
 
 
@@ -163,8 +183,9 @@ def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFac
     roles = ["planner", "actor", "checker"]
     edges = {"actor": ["planner"], "checker": ["actor"], "planner": ["checker"]}
     made = Graph.of(
-        roles, edges=edges, steps=roles, rounds=rounds, aggregate="of('checker')", stop="accepted('checker')"
-    )
+        roles, edges=edges, steps=roles, rounds=rounds, aggregate="of('checker')", stop="accepted('checker')",
+        workflow="plan_act_check", asks={"planner": "plan", "checker": "check"},
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
@@ -184,7 +205,10 @@ def checked_chain(
     roles = [*stages, *checks] if retries else list(stages)
     if not retries:
         edges = {stage: [*stages[at - 1 : at]] for at, stage in enumerate(stages)}
-    made = Graph.of(roles, edges=edges, steps=steps, route="refused()", aggregate="last()")
+    made = Graph.of(
+        roles, edges=edges, steps=steps, route="refused()", aggregate="last()", workflow="checked_chain",
+        asks=dict.fromkeys(checks if retries else (), ("check",)),
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
@@ -193,7 +217,7 @@ def search(tasks: EnvFactory, width: int = 3, depth: int = 3, **options: Any) ->
     names = _names("proposer", width)
     made = Graph.of(
         names, edges="all", rounds=depth, gate="best()", memory="all", own=False, stop="verified()",
-        aggregate="best_scored()",
+        aggregate="best_scored()", workflow="search",
     )  # fmt: skip
     return deliberation(tasks, made, **options)
 
