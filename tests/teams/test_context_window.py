@@ -109,8 +109,8 @@ def test_a_short_conversation_is_left_alone() -> None:
 
 
 def test_envs_without_messages_are_shown_as_they_are() -> None:
-    team = Team(seeker=ScriptedPolicy(lambda request: "answer x"))
-    turns = rollout(context_window("roles/search"), team, groups=1, group_size=1, seed=0)
+    team = Team(walker=ScriptedPolicy(lambda request: "left"))
+    turns = rollout(context_window("native/maze"), team, groups=1, group_size=1, seed=0)
     assert turns["dropped"].null_count() == turns["cut"].null_count() == len(turns)
 
 

@@ -142,7 +142,7 @@ def test_chat_models_are_told_to_write_a_summary_and_read_it() -> None:
     assert system.startswith("A maze.\n\nYou play without a memory")
     assert system.endswith("Be brief.")
     assert "<summary>\nkey 7\n</summary>\n\nWalk." in user
-    assert "\nSummary: SUMMARY" in user
+    assert "\nSummary: <what to remember>" in user
     assert seen.text == "key 7 | Walk.", "small policies read the same as before"
     assert env.reset(7)["a"].text == "The key is 7."
 

@@ -183,9 +183,15 @@ def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
+def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
+    """Message of a user who asks for an action: a text, the actions if they have names, and the form of the reply.
+
+    speech: others hear what is said before the action; the text says so.
+    """
+    values = {"text": text, "legal": legal, "structured": reader.structured, "speech": speech}
+    return TEMPLATES.render("action", values)
+
+
 def choosing(text: str, legal: Sequence[str], reader: Reader) -> tuple[ChatMessage, ...]:
     """A user message for an env that says nothing to chat models: its text, and if actions have names, those."""
-    if not legal:
-        return ({"role": "user", "content": text},)
-    asked = TEMPLATES.render("choices", {"text": text, "legal": legal, "structured": reader.structured})
-    return ({"role": "user", "content": asked},)
+    return opening("", acting(text, legal, reader) if legal else text)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, opening
 from palaestra.envs.protocol import Action, Observation, StepResult
+from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
 
 
@@ -65,7 +67,12 @@ class TaskEnv(ABC):
         self.current = self.draw(seed)
         self.task = self.current.name
         self._asked = True
-        return {"solver": Observation(self.question)}
+        return {"solver": Observation(self.question, messages=Conversation(self._written), fields=("answer",))}
+
+    def _written(self, reader: Reader) -> tuple[ChatMessage, ...]:
+        """For chat models."""
+        asked = {"question": self.question, "structured": reader.structured}
+        return opening(TEMPLATES.render("task", {}), TEMPLATES.render("question", asked))
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Score the answer; the episode is over."""
@@ -73,7 +80,7 @@ class TaskEnv(ABC):
             expected = ["solver"] if self._asked else []
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {expected}")
         self._asked = False
-        score = self.score(read_answer(actions["solver"]))
+        score = self.score(read_reply(read_answer(actions["solver"])).text)
         info: dict[str, Any] = {"valid": {"solver": score is not None}, "success": self.solved(score)}
         if self.answer is not None:
             info["expected"] = self.answer

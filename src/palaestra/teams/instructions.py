@@ -132,6 +132,7 @@ class Instructions:
                 "turn",
                 self.values
                 | {"ask": ask, "question": question, "heard": found, "fresh": before is None, "role": role}
+                | {"workflow": self.workflow}
                 | {"structured": reader.structured, "own": None, "round": 1, "failed": False, "note": None}
                 | {"part": None, "parts": None, "choices": (), "names": (), "turn": 1, "many": False}
                 | values,

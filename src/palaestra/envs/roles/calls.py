@@ -28,6 +28,7 @@ class Calls(NativeEnv):
     facts: calls, this turn's as JSON, `[{"name": …, "arguments": {…}}]`; gold, those that would have been right.
     """
 
+    prompt = "roles/calls"
     agents: tuple[str, ...] = ("caller",)
     facts = {"calls": str, "gold": str}
 

@@ -62,6 +62,7 @@ class Gui(NativeEnv):
     the screen; needs_judge, whether words were asked for.
     """
 
+    prompt = "roles/gui"
     agents: tuple[str, ...] = ("user_agent",)
     facts = {
         "action_type": str, "point": list[float], "box": list[float], "content": str,

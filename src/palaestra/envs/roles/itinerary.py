@@ -63,6 +63,7 @@ class Itinerary(NativeEnv):
     of consistent visits; success if that is 1.
     """
 
+    prompt = "roles/itinerary"
     agents: tuple[str, ...] = ("planner",)
     facts = {"tool": str, "visit": str, "gate": bool, "details": list[bool], "detail": float, "invented": int}
 

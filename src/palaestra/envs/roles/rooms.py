@@ -52,6 +52,7 @@ class Rooms(NativeEnv):
     from the table. Without a submission the episode ends after `turns`.
     """
 
+    prompt = "roles/rooms"
     agents: tuple[str, ...] = ("seeker",)
     facts = {
         "tool": str, "result": str, "message": str, "evidence": list[int],

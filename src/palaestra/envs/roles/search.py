@@ -55,6 +55,7 @@ class SearchEnv(NativeEnv):
     `e_grpo("found", "entities")`, `earl_reward("selected", "gold")` and `smart_snap_reward("evidence", …)` need.
     """
 
+    prompt = "roles/search"
     agents: tuple[str, ...] = ("seeker",)
     facts = {
         "tool": str, "judge": int, "relevance": float, "found": str, "entities": list[str],

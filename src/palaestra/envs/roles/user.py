@@ -127,6 +127,7 @@ class SimulatedUser(NativeEnv):
     facts: delta (the clipped change), emotion, level. Success: the user leaves satisfied, at 100.
     """
 
+    prompt = "roles/user"
     agents: tuple[str, ...] = ("helper",)
     facts = {"delta": float, "emotion": float, "level": str}
 

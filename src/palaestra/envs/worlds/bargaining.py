@@ -39,6 +39,7 @@ class Bargaining(NativeEnv):
     `self_gain` by agent, `efficiency` (their sum), `fairness` and `reference`, the first player's equilibrium share.
     """
 
+    prompt = "native/bargaining"
     agents: tuple[str, ...] = ("first", "second")
     facts = {"self_gain": float, "efficiency": float, "fairness": float, "agreed": float, "reference": float}
 

@@ -32,6 +32,7 @@ class Bertrand(NativeEnv):
     state: the prices of all rounds so far.
     """
 
+    prompt = "native/bertrand"
     facts = {"nash": float, "monopoly": float, "collusion": float}
 
     def __init__(

@@ -28,6 +28,7 @@ class Dilemma(NativeEnv):
     the last round.
     """
 
+    prompt = "native/dilemma"
     agents: tuple[str, ...] = PLAYERS
 
     def __init__(

@@ -7,13 +7,16 @@ say how an episode begins, what the agents see, and what their actions do.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from palaestra.envs.conversations import TEMPLATES, ChatMessage, Conversation, Reader, acting, opening
 from palaestra.envs.protocol import Action, Observation, StepResult
+from palaestra.envs.replies import read_reply
 from palaestra.errors import EnvError
 
 Chosen = Mapping[str, Any]
@@ -24,10 +27,12 @@ class NativeEnv(ABC):
     """One game that this package defines. Native worlds can be gone back to: see `palaestra.play.monte_carlo`.
 
     facts: what `play` tells beside rewards. state: the episode, everything that changes; whatever is drawn comes from
-    `rng`.
+    `rng`. prompt: name of a template in `envs/prompts` with the rules, the system prompt of chat models; it knows the
+    world as `env` and the `agent`. Replies to it end with a line `Action: …`.
     """
 
     agents: tuple[str, ...]
+    prompt: str | None = None
     task: str = ""
     facts: Mapping[str, type] = {}
     state: Any = None
@@ -50,7 +55,7 @@ class NativeEnv(ABC):
         """Begin the episode of `seed`."""
         self.rng = np.random.default_rng(seed)
         self.task, self.state = self.begin()
-        self._turn = self.look()
+        self._turn = self._look()
         return dict(self._turn)
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
@@ -60,7 +65,7 @@ class NativeEnv(ABC):
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(turn)}")
         chosen = {agent: _read(actions[agent], seen) for agent, seen in turn.items()}
         rewards, info = self.play(chosen)
-        self._turn = self.look()
+        self._turn = self._look()
         valid = {agent: action is not None for agent, action in chosen.items()} | info.pop("valid", {})
         return StepResult(dict(self._turn), rewards, terminated=not self._turn, info={"valid": valid, **info})
 
@@ -73,11 +78,30 @@ class NativeEnv(ABC):
         self.task, self.state, self.rng = copy.deepcopy(snapshot)
         if seed is not None:
             self.rng = np.random.default_rng(seed)
-        self._turn = self.look()
+        self._turn = self._look()
         return dict(self._turn)
+
+    def _look(self) -> dict[str, Observation]:
+        """With the rules, where chat models are told them."""
+        seen = self.look()
+        if self.prompt is None:
+            return seen
+        return {
+            agent: dataclasses.replace(each, messages=self._told(agent, each), fields=each.fields or ("action",))
+            for agent, each in seen.items()
+        }
+
+    def _told(self, agent: str, seen: Observation) -> Conversation:
+        def write(reader: Reader) -> tuple[ChatMessage, ...]:
+            rules = TEMPLATES.render(str(self.prompt), {"env": self, "agent": agent})
+            return opening(rules, acting(seen.text, seen.legal, reader, speech="message" in seen.fields))
+
+        return Conversation(write)
 
 
 def _read(action: Action, seen: Observation) -> int | str | None:
     if seen.choices is not None:
         return seen.index(action)
-    return action.strip() if isinstance(action, str) else None
+    if not isinstance(action, str):
+        return None
+    return read_reply(action, "action").text if seen.fields == ("action",) else action.strip()

@@ -40,6 +40,7 @@ class Negotiation(NativeEnv):
     `efficiency` (1 iff they trade exactly when b >= s; where b = s both are efficient), `fairness` and `reference`.
     """
 
+    prompt = "native/negotiation"
     agents: tuple[str, ...] = ("seller", "buyer")
     facts = {"self_gain": float, "efficiency": float, "fairness": float, "price": float, "reference": float}
 

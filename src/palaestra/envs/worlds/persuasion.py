@@ -33,6 +33,7 @@ class Persuasion(NativeEnv):
     end info has `self_gain`, `efficiency`, `fairness` and `reference`.
     """
 
+    prompt = "native/persuasion"
     agents: tuple[str, ...] = ("seller", "buyer")
     facts = {"self_gain": float, "efficiency": float, "fairness": float, "reference": float}
 

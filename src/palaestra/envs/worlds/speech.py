@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from palaestra.envs.protocol import Observation
+from palaestra.envs.replies import read_reply
 
 
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
@@ -17,7 +18,12 @@ def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, 
     """
     if not isinstance(action, str):
         return action, ""
-    *said, move = action.strip().split("\n")
+    reply = read_reply(action, "action")
+    if reply.form == "json":
+        said, move = [read_reply(action, "message").text], reply.text
+    else:
+        *said, move = reply.shown.split("\n")
+        move = reply.text if reply.form == "line" else move
     names = [name.casefold() for name in moves]
     found = move.strip().casefold()
     return (names.index(found) if found in names else None), " ".join(" ".join(said).split())
@@ -29,4 +35,5 @@ def ask(text: str, moves: tuple[str, ...], legal: Sequence[bool], *, talk: bool)
     if not talk:
         return Observation(text, moves, mask)
     named = ", ".join(move for move, ok in zip(moves, mask, strict=True) if ok)
-    return Observation(f"{text}\nSay what you like, then write your move on a line of its own, one of: {named}.")
+    asked = f"{text}\nSay what you like, then write your move on a line of its own, one of: {named}."
+    return Observation(asked, fields=("message", "action"))
