@@ -31,7 +31,7 @@ def gemma(**options: object) -> LMPolicy:
 
 
 def talk(role: str, number: int = 0) -> Observation:
-    messages = ({"role": role, "content": "play"}, {"role": "user", "content": f"card {number}?"})
+    messages = ({"role": "user", "content": "play"}, {"role": role, "content": f"card {number}?"})
     return Observation(f"card {number}?", messages=messages)
 
 
@@ -60,14 +60,21 @@ def test_a_conversation_that_the_template_refuses_fails_alone() -> None:
     decisions = policy.act([Request(each, "player", np.random.default_rng(i)) for i, each in enumerate(seen)])
     assert [i for i, each in enumerate(decisions) if each.error] == [5]
     assert decisions[5].error == (
-        "InputError: the chat template refuses a conversation of system, user: System role not supported"
+        "InputError: the chat template refuses a conversation of user, system: System role not supported"
     )
     assert decisions[5].action_ids is None
     assert decisions[3].action_ids.tolist() == policy.act([alone])[0].action_ids.tolist()  # type: ignore[union-attr]
 
 
+def test_a_template_without_system_messages_reads_the_first_one_in_the_users() -> None:
+    policy = gemma(max_new_tokens=3)
+    told = ({"role": "system", "content": "play"}, {"role": "user", "content": "which card?"})
+    shown = policy.tokenizer.decode(policy.prompt_ids([Observation("which card?", messages=told)])[0])
+    assert "user\nplay\n\nwhich card?" in shown
+
+
 class Card:
-    """One question; every fourth episode has a system message."""
+    """One question; every fourth episode has a system message at a place where no template expects it."""
 
     agents, task = ("player",), "card"
 

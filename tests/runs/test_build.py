@@ -250,7 +250,7 @@ def test_scripted_play_says_the_ids_of_its_actions() -> None:
 
 
 def test_what_a_script_says_wrongly_has_no_id() -> None:
-    script = build.Demonstrator(lambda request: "nonsense")
+    script = build.Demonstrator(lambda request: "nonsense", name="script")
     (shown,) = KUHN().reset(0).values()
     (decision,) = script.act([Request(shown, "player_0", np.random.default_rng(0))])
     assert (decision.action, decision.action_ids) == ("nonsense", None)

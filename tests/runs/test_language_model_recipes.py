@@ -137,9 +137,14 @@ def test_a_run_shows_its_system_prompt_and_sets_variables_of_the_template(
     policy = LMPolicy.load(tmp_path / "policies" / "guide")  # the settings are stored with the weights
     assert (policy.system_prompt, policy.chat_template_kwargs) == ("Say one word.", {"enable_thinking": thinking})
     assert rows.height
-    for ids, seen in rows.select("prompt_ids", "observation").rows():
+    for ids, seen, messages in rows.select("prompt_ids", "observation", "messages").rows():
         shown = policy.tokenizer.decode(ids)
-        assert shown == f"<|answer|>system\nSay one word.<|end|><|answer|>user\n{seen}<|end|><|answer|>{end}"
+        (asked,) = json.loads(messages)
+        assert asked["content"].startswith(
+            f"{seen}\n\nThink about what to do. End your reply with a line `Action: ` and"
+        )
+        text = asked["content"]
+        assert shown == f"<|answer|>system\nSay one word.<|end|><|answer|>user\n{text}<|end|><|answer|>{end}"
 
 
 @pytest.mark.parametrize(

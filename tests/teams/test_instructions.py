@@ -158,6 +158,23 @@ def test_an_endpoint_that_knows_no_schemas_is_asked_without_from_then_on(endpoin
     assert all("End your reply with" in talk[-1]["content"] for talk in endpoint.answered)
 
 
+def test_an_endpoint_that_knows_no_system_message_reads_it_in_the_first_message(endpoints):
+    class Gemma(Obedient):
+        def behave(self, handler, body):  # type: ignore[no-untyped-def]
+            if body["messages"][0]["role"] == "system":
+                reply(handler, b'{"error": {"message": "System role not supported"}}', code=400)
+            else:
+                super().behave(handler, body)
+
+    endpoints.append(endpoint := Gemma())
+    tasks = workflows.debate(Sums, 2, rounds=2)
+    policy = ChatPolicy("m", base_url=endpoint.url, api_key_env=None, retries=0, concurrency=1, structured=False)
+    rows = rollout(tasks, Team(dict.fromkeys(tasks().agents, policy)), groups=1, group_size=1, seed=3).frame
+    assert rows["error"].null_count() == rows.height == 4
+    assert all(talk[0]["content"].startswith("You are debater-") for talk in endpoint.answered)
+    assert all("Question:" in talk[0]["content"] for talk in endpoint.answered)
+
+
 def test_messages_are_whole_unless_there_is_a_limit_and_a_cut_is_a_fact():
     long = "word " * 300 + "\nAnswer: 7"
     for longest, left_out in ((None, 0), (50, 253)):

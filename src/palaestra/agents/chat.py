@@ -12,7 +12,7 @@ import os
 import random
 import time
 import warnings
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ from palaestra.agents.backends.endpoint import UnusableAnswerError
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Request, said
 from palaestra.algebra.turns import clean
-from palaestra.envs.conversations import Reader
+from palaestra.envs.conversations import Reader, without_system
 from palaestra.envs.protocol import Observation
 from palaestra.envs.tool_calls import FORMATS
 from palaestra.errors import InputError, missing_extra, nearest
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     import tenacity
 
 LONGEST_ERROR = 300
+SCHEMA_WORDS = ("response_format", "schema", "guided", "grammar")
+SYSTEM_WORDS = ("system role", "system message", "roles must alternate", "only user and assistant")
+"""How endpoints, and the chat templates behind them, refuse a form of reply, or a system message."""
 _PRICED = {"prompt_tokens": ("tokens_in", "price_in"), "completion_tokens": ("tokens_out", "price_out")}
 
 
@@ -53,7 +56,8 @@ class ChatPolicy:
     tool_format: how calls that come as `tool_calls` are written into the action, one of
     `palaestra.envs.tool_calls.FORMATS`.
     structured: "auto": hold replies to the observation's JSON schema if there is one (`response_format`), until the
-    endpoint refuses that; True: always; False: never, then replies are read out of text.
+    endpoint refuses that; True: always; False: never, then replies are read out of text. An endpoint that refuses
+    system messages is sent their text in front of the first user's from then on.
     temperature, max_tokens: not sent if None. seed: send one drawn from the episode's rng, so that endpoints which
     honour it answer reproducibly. logprobs: ask for them; they come without token ids, so they can be looked at but
     not trained on. price_in, price_out: per million tokens, for `cost`.
@@ -111,7 +115,7 @@ class ChatPolicy:
         if structured not in (True, False, "auto"):
             raise InputError(f"ChatPolicy: structured is {structured!r}, expected true, false or 'auto'")
         self.tool_format, self.structured = tool_format, structured
-        self._refuses_schemas = False
+        self._without: set[str] = set()
         self.model, self.base_url, self.api_key_env, self.name = model, base_url, api_key_env, name or model
         self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
         self.wait, self.longest_wait, self.patience = wait, longest_wait, patience
@@ -182,14 +186,14 @@ class ChatPolicy:
         decision = Decision("")
         try:  # an observation may hold what is no JSON
             reader, body = self._body(observation, seed)
-            try:
-                answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
-            except Exception as error:
-                if "response_format" not in body or self.structured != "auto" or not _refuses(error):
-                    raise
-                self._refuses_schemas = True
-                reader, body = self._body(observation, seed)
-                answer = await attempts(self._attempt, client, slots, breaker, body, decision)
+            while True:
+                try:
+                    answer: Any = await attempts(self._attempt, client, slots, breaker, body, decision)
+                    break
+                except Exception as error:
+                    if not self._give_up(body, error):
+                        raise
+                    reader, body = self._body(observation, seed)
             decision.messages = to_record(observation, reader)
             text = clean(endpoint.said(answer.choices[0].message, self.tool_format)).strip()
             decision.action = endpoint.without(key, text, shortest=endpoint.SHORTEST_KEY)
@@ -202,11 +206,13 @@ class ChatPolicy:
 
     def _body(self, observation: Observation, seed: int | None) -> tuple[Reader, dict[str, Any]]:
         """Request to the endpoint, and as whom its messages were written."""
-        schema = None if observation.tools or not self.structured or self._refuses_schemas else observation.schema
+        held = self.structured is True or (self.structured and "response_format" not in self._without)
+        schema = observation.schema if held and not observation.tools else None
         reader = Reader(structured=schema is not None)
+        talk = observation.conversation(reader)
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": endpoint.messages(observation.conversation(reader)),
+            "messages": endpoint.messages(without_system(talk) if "system" in self._without else talk),
             "tools": [dict(tool) for tool in observation.tools] or None,
             "response_format": schema and endpoint.held_to(schema),
             "temperature": self.temperature,
@@ -215,6 +221,16 @@ class ChatPolicy:
             "logprobs": self.logprobs or None,
         }
         return reader, {field: value for field, value in body.items() if value is not None}
+
+    def _give_up(self, body: Mapping[str, Any], error: BaseException) -> bool:
+        """Whether the request can be asked without something that the endpoint refuses, from now on."""
+        if "response_format" in body and self.structured == "auto" and _refuses(error, SCHEMA_WORDS):
+            self._without.add("response_format")
+        elif body["messages"][0]["role"] == "system" and len(body["messages"]) > 1 and _refuses(error, SYSTEM_WORDS):
+            self._without.add("system")
+        else:
+            return False
+        return True
 
     async def _attempt(
         self,
@@ -319,12 +335,12 @@ def _logprobs(choice: Any) -> np.ndarray | None:
     return found if len(found) and np.isfinite(found).all() else None
 
 
-def _refuses(error: BaseException) -> bool:
-    """Whether an endpoint says that it knows no `response_format`, or not this one."""
+def _refuses(error: BaseException, words: Sequence[str]) -> bool:
+    """Whether an endpoint says that it does not take what these words name."""
     import openai
 
     refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
-    return refused and any(word in str(error).casefold() for word in ("response_format", "schema", "guided", "grammar"))
+    return refused and any(word in str(error).casefold() for word in words)
 
 
 def _may_pass(error: BaseException) -> bool:

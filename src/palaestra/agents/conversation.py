@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents.policy import PreviousTurn, Request
-from palaestra.envs.conversations import ChatMessage, Conversation, Reader
+from palaestra.envs.conversations import ChatMessage, Conversation, Reader, without_system
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
 
@@ -104,7 +104,10 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
         InputError: the template refuses the messages, or leaves out all that a role says.
     """
     style = style or Style()
-    messages = _with_system([dict(message) for message in observation.conversation()], style.system)
+    messages = [dict(message) for message in observation.conversation()]
+    if messages and messages[0].get("role") == "system" and not _takes_system(tokenizer, style):
+        messages = [dict(message) for message in without_system(messages)]
+    messages = _with_system(messages, style.system)
     tools = [dict(tool) for tool in observation.tools] or None
     text = _rendered(tokenizer, messages, tools, True, style)
     for place, message in enumerate(messages):
@@ -120,6 +123,19 @@ def render(tokenizer: Any, observation: Observation, style: Style | None = None)
     return text
 
 
+def _takes_system(tokenizer: Any, style: Style) -> bool:
+    """Whether the template writes what a system message says; Gemma's and the first of Mistral refuse it."""
+    template = str(tokenizer.chat_template)
+    if template not in _SYSTEM:
+        try:
+            told = [{"role": "system", "content": MARK}, {"role": "user", "content": "?"}]
+            _SYSTEM[template] = MARK in _rendered(tokenizer, told, None, True, style)
+        except InputError:
+            _SYSTEM[template] = False
+    return _SYSTEM[template]
+
+
+_SYSTEM: dict[str, bool] = {}
 _SHOWN: dict[tuple[str, str], bool] = {}
 """Whether a template writes the content of a role, by both."""
 

@@ -183,6 +183,18 @@ def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
     return ({"role": "system", "content": system}, asked) if system else (asked,)
 
 
+def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """For models that know no system message: its text stands before that of the first user instead.
+
+    >>> without_system(opening("Be brief.", "Hi"))
+    ({'role': 'user', 'content': 'Be brief.\\n\\nHi'},)
+    """
+    if len(messages) < 2 or messages[0].get("role") != "system" or messages[1].get("role") != "user":
+        return tuple(messages)
+    system, user, *more = messages
+    return ({**user, "content": f"{system['content']}\n\n{user['content']}"}, *more)
+
+
 def acting(text: str, legal: Sequence[str], reader: Reader, *, speech: bool = False) -> str:
     """Message of a user who asks for an action: a text, the actions if they have names, and the form of the reply.
 

@@ -28,7 +28,7 @@ from palaestra.runs import coalitions, searching
 from palaestra.runs.config import EvaluationPart, LearnPart, PlayPart, PolicyPart, TrainPart, WarmStartPart
 from palaestra.runs.envs import agents_of, env, try_env
 from palaestra.runs.measures import check as check_measures
-from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk
+from palaestra.runs.policies import FROM_DISK, POLICIES, Demonstrator, Making, check_from_disk, reads_conversations
 from palaestra.runs.recipe import Recipe, alone, override
 from palaestra.runs.scoring import asked
 from palaestra.runs.scripts import call, naming
@@ -188,13 +188,24 @@ def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable
     return {agent: made[names[agent] if agent in names else names["*"]] for agent in agents}
 
 
-def scripted_team(script: str, options: dict[str, Any], factory: EnvFactory, field: str, *, seed: int = 0) -> Team:
-    """Every seat filled by one scripted play."""
-    return Team.made(_script, script, options, factory, field, seed)
+def scripted_team(
+    script: str,
+    options: dict[str, Any],
+    factory: EnvFactory,
+    field: str,
+    *,
+    seed: int = 0,
+    conversations: bool = False,
+) -> Team:
+    """Every seat filled by one scripted play; `conversations` as of `Demonstrator`."""
+    return Team.made(_script, script, options, factory, field, seed, conversations)
 
 
-def _script(script: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int) -> Team:
-    policy = Demonstrator(make_script(script, options, field, seed=seed), name=f"script-{script.rpartition(':')[2]}")
+def _script(
+    script: str, options: dict[str, Any], factory: EnvFactory, field: str, seed: int, conversations: bool
+) -> Team:
+    name = f"script-{script.rpartition(':')[2]}"
+    policy = Demonstrator(make_script(script, options, field, seed=seed), name=name, conversations=conversations)
     return Team(dict.fromkeys(agents_of(factory), policy))
 
 
@@ -212,7 +223,8 @@ def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 
     """
     part = setup.warm_start
     name, options, groups = (part.script, part.options, part.groups) if part else ("random", {}, groups)
-    script = scripted_team(name, options, setup.train, "warm_start.script", seed=seed)
+    talks = part is not None and reads_conversations(policy for _, policy in setup.parts)
+    script = scripted_team(name, options, setup.train, "warm_start.script", seed=seed, conversations=talks)
     played = executor.play(setup.train, script, Plan(groups=groups, seed=seed, run=str(seed), retries=0))
     return played, [*played["observation"].drop_nulls(), *played["action"].drop_nulls()]
 

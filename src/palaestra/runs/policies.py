@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy
+from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Policy, Request
 from palaestra.algebra.registry import Registry, load_object
-from palaestra.envs.protocol import EnvFactory
+from palaestra.envs.conversations import WORDS
+from palaestra.envs.protocol import Action, EnvFactory
 from palaestra.errors import InputError, RecipeError
 from palaestra.runs.scripts import call, check, check_script, naming
 from palaestra.runs.scripts import make as make_script
@@ -22,6 +24,7 @@ from palaestra.runs.trust import refuse
 
 if TYPE_CHECKING:
     from palaestra.agents.discrete import DiscretePolicy
+    from palaestra.runs.config import PolicyPart
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,15 @@ def _first(made: Making) -> Any:
 
 
 class Demonstrator(ScriptedPolicy):
-    """Scripted play that also says the ids of its actions, from which policies over ids learn."""
+    """Scripted play from which others learn: with the ids of its actions, and what a chat model would be shown.
+
+    Args:
+        conversations: Whether those who learn from it read conversations.
+    """
+
+    def __init__(self, function: Callable[[Request], Action], *, name: str, conversations: bool = False) -> None:
+        super().__init__(function, name=name)
+        self.conversations = conversations
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
         """One call per request."""
@@ -241,4 +252,11 @@ class Demonstrator(ScriptedPolicy):
             chosen = request.observation.index(decision.action)
             if chosen is not None:
                 decision.action_ids = np.array([chosen], np.int32)
+            if self.conversations:
+                decision.messages = to_record(request.observation, WORDS)
         return decisions
+
+
+def reads_conversations(parts: Iterable[PolicyPart]) -> bool:
+    """Whether one of these policies may be a chat model: its prompts are then part of what a run depends on."""
+    return any(part.kind in ("lm", "served", "chat") or part.options.get("chat") for part in parts)

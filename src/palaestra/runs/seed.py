@@ -22,6 +22,7 @@ from palaestra.algebra.checksums import checksums
 from palaestra.algebra.files import read_object, write_json
 from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
+from palaestra.envs.conversations import TEMPLATES as envs_templates
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_significant, success_interval, trials
@@ -37,6 +38,7 @@ from palaestra.runs import coalitions
 from palaestra.runs.build import Setup, resolve, scripted_play, versions
 from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import AVERAGE, Table, lower_is_better, measure, table_of
+from palaestra.runs.policies import reads_conversations
 from palaestra.runs.ranks import invite
 from palaestra.runs.recipe import Recipe, import_modules
 from palaestra.runs.saved_teams import keep
@@ -44,6 +46,7 @@ from palaestra.runs.scoring import Scoring
 from palaestra.runs.searching import searching
 from palaestra.runs.summary import check_result, judged, value_of
 from palaestra.runs.trainers import trainer_of
+from palaestra.teams.instructions import TEMPLATES as teams_templates
 
 FINAL, LOOK = 0, 1
 """Seeds of the held-out tasks of the final comparison and of the looks during training: the same for every run."""
@@ -149,9 +152,11 @@ def task_key(name: str) -> str:
 
 
 def digest(recipe: Recipe) -> str:
-    """Of all that a seed's result depends on."""
+    """Of all that a seed's result depends on, the shipped prompts of chat models included where somebody reads them."""
     same = dict.fromkeys(("description", "track", "seeds"))
     whole = recipe.model_dump(mode="json") | same
+    if reads_conversations(recipe.policies.values()):
+        whole["prompts"] = [envs_templates.sources(), teams_templates.sources()]
     said = json.dumps(whole | {"play": whole["play"] | {"executor": None}}, sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 

@@ -176,7 +176,7 @@ def told(episode: Any, *names: str) -> list[tuple[Any, ...]]:
 def test_a_team_is_played_and_each_agent_reads_its_own_prompt_only(
     vf: Any, serve: Any, play: Any, tmp_path: Path
 ) -> None:
-    url, asked = serve(lambda last: "3" if "|" in last else "9")
+    url, asked = serve(lambda last: "3" if "<message" in last else "9")
     (tmp_path / "system.txt").write_text("Be brief.")
     first, second = play(
         pipeline(Sums, improvement=0.5), range(2, 4), chat(vf, url), taskset={"system_prompt": tmp_path / "system.txt"}
@@ -190,9 +190,13 @@ def test_a_team_is_played_and_each_agent_reads_its_own_prompt_only(
         ("checker", 1, 1.5, True, True),
     ]
     assert [trace.reward for trace in second.traces] == [0.0, 0.0]
-    brief = {"role": "system", "content": "Be brief."}
-    assert [messages[:-1] for messages in asked] == [[brief]] * 4
-    assert [messages[-1]["content"] for messages in asked] == ["1 + 2", "1 + 2 | 9", "1 + 3", "1 + 3 | 9"]
+    assert [messages[0]["role"] for messages in asked] == ["system"] * 4
+    assert [len(messages) for messages in asked] == [2] * 4
+    systems = [messages[0]["content"].partition(" in a pipeline")[0] for messages in asked]
+    assert systems == ["Be brief.\n\nYou are solver", "Be brief.\n\nYou are checker"] * 2
+    questions = [messages[-1]["content"].split("\n")[1] for messages in asked]
+    assert questions == ["1 + 2", "1 + 2", "1 + 3", "1 + 3"]
+    assert ['<message from="solver">\n9\n' in messages[-1]["content"] for messages in asked] == [False, True] * 2
     assert {trace.agent.runtime.type for trace in first.traces} == {"subprocess"}, "nothing is sent to a machine"
     again = [vf.WireEpisode.model_validate_json(json.dumps(each.to_record())) for each in (first, second)]
     assert to_turns(again).frame.equals(to_turns([first, second]).frame), "prime-rl reads them from a wire"
@@ -421,9 +425,12 @@ def alone(
 
 @pytest.mark.usefixtures("stand_in")
 def test_each_turn_is_told_what_it_was_and_each_trace_what_its_agent_got() -> None:
-    words = {"1 + 2": "9", "1 + 2 | 9": "3"}
-    traces, heard = alone(pipeline(Sums, improvement=0.5), words.get, ("solver", "checker"))
-    assert [messages[-1]["content"] for messages in heard] == list(words)
+    checks = '<message from="solver">\n9\n</message>'
+    traces, heard = alone(
+        pipeline(Sums, improvement=0.5), lambda last: "3" if checks in last else "9", ("solver", "checker")
+    )
+    assert ["1 + 2" in messages[-1]["content"] for messages in heard] == [True, True]
+    assert [checks in messages[-1]["content"] for messages in heard] == [False, True]
     assert [trace.rewards for trace in traces] == [{"episode": 1.0}, {"episode": 1.5}]
     first, second = (trace.info["palaestra"] for trace in traces)
     assert first == [

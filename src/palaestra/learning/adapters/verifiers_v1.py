@@ -139,8 +139,11 @@ def _harness(vf: Any) -> type[Any]:
             self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Any, data: Any
         ) -> Any:
             system, prompt = self.resolve_prompt(data)
-            asked: list[Any] = [{"role": "system", "content": system}] if system else []
-            asked += [message_to_wire(message) for message in prompt]
+            asked: list[Any] = [message_to_wire(message) for message in prompt]
+            if system and asked and asked[0].get("role") == "system":  # templates know one system message
+                asked[0] = {"role": "system", "content": f"{system}\n\n{asked[0]['content']}"}
+            elif system:
+                asked.insert(0, {"role": "system", "content": system})
             http = DefaultAsyncHttpxClient(verify=_certificates(), follow_redirects=False)
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None, http_client=http) as client:
                 await client.chat.completions.create(model=ctx.model, messages=asked)
