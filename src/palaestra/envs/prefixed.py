@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from palaestra.envs.conversations import ChatMessage, Conversation
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError
@@ -79,8 +80,23 @@ class Reminded:
         text = self.texts.get(self.task)
         if text is None:
             return dict(seen)
-        said = ({"role": "user", "content": text},)
         return {
-            agent: replace(each, text=f"{text}\n\n{each.text}", messages=each.messages and said + each.messages)
+            agent: replace(each, text=f"{text}\n\n{each.text}", messages=_reminded(each.messages, text))
             for agent, each in seen.items()
         }
+
+
+def _reminded(messages: Sequence[ChatMessage] | None, text: str) -> Sequence[ChatMessage] | None:
+    """The conversation with a text before the first user's: many chat templates refuse two user messages in a row."""
+    if isinstance(messages, Conversation):
+        talk = messages
+        return Conversation(lambda reader: _before_first(talk.for_reader(reader), text))
+    return messages and _before_first(messages, text)
+
+
+def _before_first(messages: Sequence[ChatMessage], text: str) -> tuple[ChatMessage, ...]:
+    at = next((place for place, each in enumerate(messages) if each["role"] == "user"), None)
+    if at is None:
+        return ({"role": "user", "content": text}, *messages)
+    asked = {**messages[at], "content": f"{text}\n\n{messages[at]['content']}"}
+    return (*messages[:at], asked, *messages[at + 1 :])

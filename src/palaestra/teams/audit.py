@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from palaestra.algebra.registry import Registry, load_object
+from palaestra.envs.conversations import Conversation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import read_answer
 from palaestra.errors import EnvError, InputError
@@ -94,7 +95,7 @@ class AuditedDeliberation(Deliberation):
         observations = super()._ask()
         self._settled: dict[str, Message] = {}
         self._asked, self._tries = dict(observations), dict.fromkeys(observations, 0)
-        self._asking = {role: seen.messages for role, seen in observations.items()}
+        self._asking = {r: seen.messages for r, seen in observations.items() if isinstance(seen.messages, Conversation)}
         self._waiting = set(observations)
         return observations
 

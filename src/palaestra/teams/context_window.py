@@ -10,28 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from palaestra.algebra.registry import load_object
 from palaestra.envs import make
+from palaestra.envs.conversations import WORDS, Conversation, Reader
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
 
 HOWS = ("drop", "summarise", "clear")
 Message = Mapping[str, Any]
-
-
-def tokens(text: str) -> int:
-    """Words, numbers' digits in threes, and signs: about what tokenizers make of English and of code.
-
-    >>> tokens("The old mill keeps 12345 sacks.")
-    8
-    """
-    return len(re.findall(r"\d{1,3}|[^\W\d]+|[^\w\s]", text))
 
 
 def digest(messages: Sequence[Message]) -> str:
@@ -80,7 +71,8 @@ class ContextWindowEnv:
         how: "drop" says how many messages are left out; "summarise" says what they were; "clear" keeps answers and
             calls, and leaves out what tools and others said.
         summarise: of "summarise", from messages to text, or `module:function`; default: their beginnings.
-        count: from text to tokens, or `module:function`; default: words and signs.
+        count: from text to tokens, or `module:function`; default: as the policy that reads counts where the env's
+            messages are written for it, else words and signs (`palaestra.envs.conversations.words`).
 
     Raises:
         InputError: an argument is out of range, or there is no such env.
@@ -96,7 +88,7 @@ class ContextWindowEnv:
         keep: int = 2,
         how: str = "drop",
         summarise: Callable[[Sequence[Message]], str] | str = digest,
-        count: Callable[[str], int] | str = tokens,
+        count: Callable[[str], int] | str | None = None,
     ) -> None:
         down_to = budget // 2 if down_to is None else down_to
         if not 0 < down_to <= budget or keep < 1:
@@ -114,12 +106,16 @@ class ContextWindowEnv:
     def reset(self, seed: int) -> Mapping[str, Observation]:
         """Start the episode of `seed`; nothing is cut yet."""
         self._views = {agent: _View() for agent in self.agents}
+        self._unread: dict[str, Conversation] = {}
         observations = self.inner.reset(seed)
         self.task = self.inner.task
         return {agent: self._show(agent, seen) for agent, seen in observations.items()}
 
     def step(self, actions: Mapping[str, Action]) -> StepResult:
         """Let the env take the actions; say what of the history these agents had seen."""
+        for agent in actions:
+            if (talk := self._unread.pop(agent, None)) is not None:
+                len(talk)  # its facts are known once it is written
         facts = {agent: self._views[agent].facts for agent in actions if agent in self._views}
         result = self.inner.step(actions)
         names = {name for each in facts.values() for name in each}
@@ -131,7 +127,15 @@ class ContextWindowEnv:
         if seen.messages is None:
             self._views[agent] = _View()
             return seen
-        messages, view = seen.messages, self._views[agent]
+        if isinstance(seen.messages, Conversation):
+            talk = seen.messages
+            shown = Conversation(lambda reader: self._shorten(agent, talk.for_reader(reader), reader))
+            self._unread[agent] = shown
+            return dataclasses.replace(seen, messages=shown)
+        return dataclasses.replace(seen, messages=self._shorten(agent, tuple(seen.messages), WORDS))
+
+    def _shorten(self, agent: str, messages: tuple[Message, ...], reader: Reader) -> tuple[Message, ...]:
+        view, self._counts = self._views[agent], self._count or reader.count
         if messages[: len(view.messages)] != view.messages:  # another conversation
             view = self._views[agent] = _View()
         view.messages = messages
@@ -156,10 +160,10 @@ class ContextWindowEnv:
             "history_tokens": self._size(messages),
             "cut": cut,
         }
-        return dataclasses.replace(seen, messages=shown)
+        return shown
 
     def _size(self, messages: Sequence[Message]) -> int:
-        return sum(self._count(content(message)) for message in messages)
+        return sum(self._counts(content(message)) for message in messages)
 
     def _turns(self, messages: Sequence[Message]) -> list[list[int]]:
         """Places that may go, oldest first: each answer with what follows it up to the next one."""
@@ -181,7 +185,7 @@ class ContextWindowEnv:
             return view.messages
         if self._how == "clear":
             return tuple(
-                {**each, "content": f"[left out: {self._count(content(each))} tokens]"} if place in view.cut else each
+                {**each, "content": f"[left out: {self._counts(content(each))} tokens]"} if place in view.cut else each
                 for place, each in enumerate(view.messages)
             )
         note = view.summary or f"[{len(view.cut)} earlier messages are left out]"

@@ -90,8 +90,8 @@ class Instructions:
         return self._systems[role]
 
     def _of(self, role: str, name: str) -> Sequence[str]:
-        told = self.values[name]
-        return told.get(role, ()) if isinstance(told, Mapping) else told
+        names: Any = self.values[name]
+        return tuple(names.get(role, ()) if isinstance(names, Mapping) else names)
 
     def turn(
         self,
