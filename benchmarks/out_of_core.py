@@ -43,7 +43,7 @@ for file in sorted(source.glob("*.parquet")):
 APPLY = """
 import sys
 from palaestra.algebra.folders import apply
-from palaestra.algebra.malloc import keep
+from palaestra.foundation.malloc import keep
 keep()  # as the command does
 expression, source, out, workers = sys.argv[1:]
 print(apply({"advantage": expression}, source, out, workers=int(workers)))

@@ -55,7 +55,7 @@ def defaults(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
 
 def lines() -> Iterator[str]:
     """Every public function, class and registered name; then what else of the core has such defaults."""
-    from palaestra.algebra.registry import REGISTRIES
+    from palaestra.foundation.registry import REGISTRIES
     from palaestra.interface.cli.names import HOMES
 
     said = set()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from palaestra import Turns, extend
-from palaestra.algebra.registry import REGISTRIES
+from palaestra.foundation.registry import REGISTRIES
 from palaestra.interface.cli.names import listed
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"

@@ -6,7 +6,7 @@ import inspect
 import json
 from pathlib import Path
 
-from palaestra.algebra.registry import load_object
+from palaestra.foundation.registry import load_object
 from palaestra.runs.config import (
     ControlPart,
     EnvPart,

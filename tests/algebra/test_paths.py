@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import palaestra
-from palaestra.algebra.checksums import signed
 from palaestra.algebra.turns import Turns
+from palaestra.foundation.checksums import signed
 
 SOURCES = Path(palaestra.__file__).parent
 READERS = {"read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ipc", "scan_ipc", "scan_ndjson", "read_ndjson"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.algebra.registry import load_object
 from palaestra.errors import MissingExtraError
+from palaestra.foundation.registry import load_object
 from palaestra.interface import cli
 from palaestra.runs.inline import learn
 from palaestra.runs.recipe import load

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from palaestra.algebra.progress import Bars
 from palaestra.errors import SchemaError
+from palaestra.foundation.progress import Bars
 from palaestra.interface import cli
 from palaestra.interface.cli.app import Door, naming, visible
 from palaestra.runs.recipe import look

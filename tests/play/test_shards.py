@@ -14,8 +14,8 @@ from palaestra.envs import make
 from palaestra.errors import InputError, PalaestraError, SchemaError
 from palaestra.play import shards
 from palaestra.play.executors import Local
-from palaestra.play.plan import Plan
-from palaestra.play.shards import Player, PlayJob, Published, ShardResult, cut, digest, pack, together, unpack
+from palaestra.play.plan import Plan, cut
+from palaestra.play.shards import Player, PlayJob, Published, ShardResult, digest, pack, together, unpack
 
 KUHN = make("openspiel/kuhn_poker")
 

@@ -14,9 +14,9 @@ import pytest
 from quick import QUICK, validate
 
 from palaestra.agents import ChatPolicy, LMPolicy, MLPPolicy, Request, ScriptedPolicy, TabularPolicy
-from palaestra.algebra.registry import read_call
 from palaestra.envs import make
 from palaestra.errors import InputError, MissingExtraError, RecipeError
+from palaestra.foundation.registry import read_call
 from palaestra.play.executors import Local
 from palaestra.play.processes import Processes
 from palaestra.runs import build

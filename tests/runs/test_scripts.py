@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from palaestra.agents import Request, ScriptedPolicy, Team
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.envs import EnvFactory, Observation, make
 from palaestra.errors import ExpressionError, InputError, MissingExtraError, RecipeError
+from palaestra.foundation.registry import load_object
 from palaestra.play.rollout import rollout
 from palaestra.runs.scripts import SCRIPTS, Play, call, naming, script
 from palaestra.runs.scripts import make as make_script

@@ -179,8 +179,8 @@ def test_own_scripted_play_may_be_named_and_nothing_else_of_the_package() -> Non
     assert code_in({"warm_start": {"script": "palaestra.judges.scripted:mentions"}}) == []
     for each in (
         "palaestra.runs.jobs:os.system",
-        "palaestra.algebra.registry:load_object",
-        "palaestra.algebra.files:write_text",
+        "palaestra.foundation.registry:load_object",
+        "palaestra.foundation.files:write_text",
         "palaestra.judges.scripted:re.compile",
         "palaestra.judges.scripted:Callable",
         "palaestra.envs.worlds.market:np.save",

@@ -131,5 +131,3 @@ def test_a_recipe_names_what_counts_and_what_summarises() -> None:
 def test_options_out_of_range(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         context_window(Long, **options)
-
-

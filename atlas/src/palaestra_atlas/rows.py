@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from palaestra.algebra.yaml import read as read_yaml
+from palaestra.foundation.yaml import read as read_yaml
 from palaestra_atlas.verification.edits import Edit
 
 FAMILIES = ("rewards", "credit", "reward_models", "teams", "self_improvement", "games", "evaluation")

@@ -15,6 +15,7 @@ import numpy as np
 import scipy
 import torch
 
+from palaestra.agents.allocation import allocate
 from palaestra.agents.discrete import DiscretePolicy
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, PolicyError, nearest
@@ -154,8 +155,6 @@ class BanditPolicy(DiscretePolicy):
             greedy = _argmax(np.where(legal, mean, -np.inf)[None])[0]
             return np.asarray((1 - self.width) * greedy + self.width * legal / legal.sum())
         if self.index == "contest":
-            from palaestra.evaluation.teamwork.contest import allocate
-
             deviation = np.sqrt(np.maximum(self._get("square") / np.maximum(count, 1e-12) - mean**2, 0.0))
             equal = legal / legal.sum()
             weights = allocate(np.where(legal, mean / np.maximum(deviation, 0.01), 0.0))

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from palaestra.agents.policy import Decision, Request, Scored
-from palaestra.algebra.files import read_object, whole, write_json
 from palaestra.envs.protocol import Observation
 from palaestra.errors import DamagedFileError, InputError
+from palaestra.foundation.files import read_object, whole, write_json
 
 if TYPE_CHECKING:
     import polars as pl

@@ -22,13 +22,13 @@ import torch
 
 from palaestra.agents import conversation
 from palaestra.agents.backends import loading
-from palaestra.agents.backends.forward import forward_of
+from palaestra.agents.backends.fastest import forward_of
 from palaestra.agents.backends.sampling import chunks, evaluate, sample
 from palaestra.agents.policy import Decision, Request, Scored
-from palaestra.algebra.files import read_object, refuse_links, write_json
 from palaestra.envs.conversations import ChatMessage, Reader
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.files import read_object, refuse_links, write_json
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,19 +11,20 @@ from typing import Any
 from urllib.parse import quote
 
 from palaestra.agents.policy import Learnable, Policy
-from palaestra.algebra import checksums
-from palaestra.algebra.files import read_object, whole_folder, write_json
-from palaestra.algebra.registry import load_object
 from palaestra.errors import DamagedFileError, InputError, nearest
+from palaestra.foundation import checksums
+from palaestra.foundation.files import read_object, whole_folder, write_json
+from palaestra.foundation.registry import load_object
 
 _LIST = "team.json"
 _KINDS = {
-    "bandit": "BanditPolicy",
-    "lm": "LMPolicy",
-    "mlp": "MLPPolicy",
-    "q_table": "QTablePolicy",
-    "tabular": "TabularPolicy",
+    "bandit": "palaestra.agents.bandits:BanditPolicy",
+    "lm": "palaestra.agents.lm:LMPolicy",
+    "mlp": "palaestra.agents.mlp:MLPPolicy",
+    "q_table": "palaestra.agents.qtable:QTablePolicy",
+    "tabular": "palaestra.agents.tabular:TabularPolicy",
 }
+"""Classes by what a saved policy says it is; they bring torch, so they are imported when one is loaded."""
 
 
 class Team(Mapping[str, Policy]):
@@ -201,12 +202,10 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> Policy:
     Raises:
         InputError: there is none.
     """
-    import palaestra.agents
-
     kind = (read_object(Path(folder) / "palaestra.json") or {}).get("kind", "lm")
     if kind not in _KINDS:
         raise InputError(f"{folder}: a policy of kind {kind!r}{nearest(str(kind), _KINDS)}")
-    loaded: Policy = getattr(palaestra.agents, _KINDS[kind]).load(folder, device=device)
+    loaded: Policy = load_object(_KINDS[kind], "kind").load(folder, device=device)
     return loaded
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from palaestra.algebra.binding import bound
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.text import LARGEST
@@ -12,6 +13,7 @@ from palaestra.algebra.turns import Ragged, Turns
 _HIDDEN = {"over", "where", "name", "value", "expr"}
 
 
+@bound
 def explain(signal: Signal, turns: Turns | None = None) -> str:
     """See `Signal.explain`."""
     evaluation = None if turns is None else Evaluation(turns)
@@ -86,6 +88,7 @@ def terms(signal: Signal) -> list[Signal]:
     return [signal]
 
 
+@bound
 def contributions(signal: Signal, turns: Turns) -> dict[str, float]:
     """See `Signal.contributions`; a term with a label (a named method) goes by it."""
     evaluation = Evaluation(turns)

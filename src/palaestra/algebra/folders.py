@@ -27,17 +27,17 @@ import pyarrow.parquet as pq
 
 from palaestra.algebra.collect import Collected
 from palaestra.algebra.file_batches import Borrowed, batches
-from palaestra.algebra.files import whole
-from palaestra.algebra.kernels import KERNELS
-from palaestra.algebra.malloc import keep
+from palaestra.algebra.kernels import KERNELS, evaluate
 from palaestra.algebra.parse import parse
 from palaestra.algebra.partition import BATCH, partition, passes
-from palaestra.algebra.progress import Report, reporting
-from palaestra.algebra.safe_path import keep_children_off_the_current_folder
 from palaestra.algebra.schema import SCHEMA_VERSION, VERSION_KEY
-from palaestra.algebra.tree import Signal, Value, evaluate, walk
+from palaestra.algebra.tree import Signal, Value, walk
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, InputError, PalaestraError, StorageError
+from palaestra.foundation.files import whole
+from palaestra.foundation.malloc import keep
+from palaestra.foundation.progress import Report, reporting
+from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
 KEYS = ("run", "iteration", "group", "episode", "turn", "agent")
 """Columns that a statistic may need besides those that the signal names, and that `slim` keeps."""

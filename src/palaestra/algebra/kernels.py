@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.binding import bound
 from palaestra.algebra.codes import Codes, Segments, code_array, combine
 from palaestra.algebra.samples import (
     SUMMARIES,
@@ -28,7 +29,7 @@ from palaestra.algebra.samples import (
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import Signal, Value
 from palaestra.algebra.turns import Ragged, Turns
-from palaestra.errors import ExpressionError, InputError, RewardError
+from palaestra.errors import ExpressionError, InputError, MissingColumnError, RewardError
 
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
@@ -387,3 +388,18 @@ def _logic(op: str, *inputs: np.ndarray) -> np.ndarray:
         result = np.logical_or(*(v == 1 for v in values)) if decides else np.logical_and(*(v == 1 for v in values))
         missing = np.isnan(values[0] + values[1]) & ~np.logical_or(*(v == decides for v in values))
     return _with_missing(result, missing)
+
+
+@bound
+def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
+    """Values of several signals on one table; what they have in common is evaluated once."""
+    evaluation = Evaluation(turns)
+    values = []
+    for signal in signals:
+        try:
+            values.append(evaluation(signal))
+        except MissingColumnError as error:
+            raise MissingColumnError(f"{short(signal)}: {error}") from error
+        except RecursionError as error:
+            raise ExpressionError("expression is nested too deeply; put parts of it into columns first") from error
+    return values

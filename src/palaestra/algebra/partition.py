@@ -9,6 +9,7 @@ deviation (`collect`).
 
 from __future__ import annotations
 
+from palaestra.algebra.binding import bound
 from palaestra.algebra.kernels import BINARY, KERNELS, RANGES, UNARY
 from palaestra.algebra.tree import Signal, children, walk
 
@@ -40,6 +41,7 @@ def ranges_over(node: Signal) -> tuple[str, ...]:
     return GROUP if names & {"group", "episode"} else BATCH
 
 
+@bound
 def partition(*signals: Signal) -> tuple[str, ...]:
     """The columns whose values must stay together so that a part gives what the whole gives.
 

@@ -12,7 +12,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.tree import Signal, evaluate
+from palaestra.algebra.binding import bound
+from palaestra.algebra.kernels import evaluate
+from palaestra.algebra.tree import Signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import ExpressionError, InputError, SchemaError, nearest
 
@@ -21,6 +23,7 @@ WHICH = ("best_worst", "all")
 REPLY = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 
 
+@bound
 def to_preferences(
     turns: Turns, by: str | Signal = "reward", *, which: Which = "best_worst", gap: float = 0.0
 ) -> pl.DataFrame:
@@ -63,6 +66,7 @@ def to_preferences(
     )  # fmt: skip
 
 
+@bound
 def to_sft(turns: Turns, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
     """Prompt and completion rows for supervised fine-tuning, one per turn.
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from palaestra.algebra.kernels import evaluate
 from palaestra.algebra.text import short
 from palaestra.algebra.tree import (
     REGISTRY,
@@ -24,7 +25,6 @@ from palaestra.algebra.tree import (
     as_signal,
     children,
     col,
-    evaluate,
     is_in,
     lit,
     register,

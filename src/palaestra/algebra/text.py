@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from palaestra.algebra.binding import bound
 from palaestra.algebra.tree import Signal
 
 LARGEST = 20_000
@@ -16,11 +17,13 @@ _INFIX = {
 }  # fmt: skip
 
 
+@bound
 def text(node: Signal) -> str:
     """Text form of an expression: spelt out, or with named methods as names where that is too long to be read."""
     return _spelt(node, str if node.size <= LARGEST else _name)
 
 
+@bound
 def call(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> str:
     """The text of a call by name, which is a signal's label: grpo('score')."""
     given = [_argument(value) for value in args]

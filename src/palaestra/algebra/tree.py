@@ -23,11 +23,12 @@ from typing import Any, ParamSpec
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.registry import Registry
+from palaestra.algebra.binding import BOUND
 from palaestra.algebra.rowwise import rowwise
 from palaestra.algebra.schema import SCHEMA
-from palaestra.algebra.turns import Ragged, Turns
-from palaestra.errors import ExpressionError, MissingColumnError
+from palaestra.algebra.turns import Evaluable, Ragged, Turns
+from palaestra.errors import ExpressionError
+from palaestra.foundation.registry import Registry
 
 Value = np.ndarray | Ragged
 P = ParamSpec("P")
@@ -35,7 +36,7 @@ Made = tuple[str, tuple[Any, ...], dict[str, Any]]
 """The call by name that made a signal: name, arguments, options."""
 
 
-class Signal:
+class Signal(Evaluable):
     """A node: `op` names its kernel, `inputs` are signals, `options` are plain values.
 
     Build it with functions and operators. `str(signal)` is text that `parse` reads back (but for `pl.Expr` leaves, and
@@ -63,18 +64,14 @@ class Signal:
     def text(self) -> str:
         """Text form, computed on first use."""
         if not self._text:
-            from palaestra.algebra.text import text
-
-            self._text = text(self)
+            self._text = BOUND["text"](self)
         return self._text
 
     @property
     def label(self) -> str | None:
         """The call that made it, "grpo('score')"; None without a name."""
         if isinstance(self._label, tuple):
-            from palaestra.algebra.text import call
-
-            self._label = call(*self._label)
+            self._label = BOUND["call"](*self._label)
         return self._label
 
     def __repr__(self) -> str:
@@ -97,19 +94,18 @@ class Signal:
             ExpressionError: a division by zero, or per-token values of different lengths.
             RewardError: a column holds NaN or infinity.
         """
-        return evaluate(turns, self)[0]
+        value: Value = BOUND["evaluate"](turns, self)[0]
+        return value
 
     def explain(self, turns: Turns | None = None) -> str:
         """The tree, one node a line; with a table also, per statistic, key, samples per key and share of zeros."""
-        from palaestra.algebra.explain import explain
-
-        return explain(self, turns)
+        text: str = BOUND["explain"](self, turns)
+        return text
 
     def contributions(self, turns: Turns) -> dict[str, float]:
         """Share of each additive term: its mean absolute value over the sum of theirs."""
-        from palaestra.algebra.explain import contributions
-
-        return contributions(self, turns)
+        shares: dict[str, float] = BOUND["contributions"](self, turns)
+        return shares
 
     def needs(self) -> set[str]:
         """Columns that the table must have, keys included."""
@@ -129,9 +125,8 @@ class Signal:
 
         ("run", "iteration", "group"), ("run", "iteration"), or ("row",) if rows can be taken one by one.
         """
-        from palaestra.algebra.partition import partition
-
-        return partition(self)
+        columns: tuple[str, ...] = BOUND["partition"](self)
+        return columns
 
     def __add__(self, other: SignalLike) -> Signal:
         return _arithmetic("add", self, other)
@@ -327,24 +322,7 @@ def as_signal(value: object) -> Signal:
     raise ExpressionError(f"{value!r} is not a signal: give a column name, a number, a polars expression or a Signal")
 
 
-# -- evaluation and trees ---------------------------------------------------------------------------------------------
-
-
-def evaluate(turns: Turns, *signals: Signal) -> list[Value]:
-    """Values of several signals on one table; what they have in common is evaluated once."""
-    from palaestra.algebra.kernels import Evaluation  # kernels know the tree; the tree knows them only when it is run
-    from palaestra.algebra.text import short
-
-    evaluation = Evaluation(turns)
-    values = []
-    for signal in signals:
-        try:
-            values.append(evaluation(signal))
-        except MissingColumnError as error:
-            raise MissingColumnError(f"{short(signal)}: {error}") from error
-        except RecursionError as error:
-            raise ExpressionError("expression is nested too deeply; put parts of it into columns first") from error
-    return values
+# -- trees -----------------------------------------------------------------------------------------------------------
 
 
 def walk(signal: Signal) -> Iterator[Signal]:

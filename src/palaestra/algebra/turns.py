@@ -23,11 +23,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from palaestra.algebra.binding import BOUND
 from palaestra.algebra.codes import Codes, Segments, code_column, combine, order_rows
 from palaestra.algebra.columns import PROVIDERS, origin
-from palaestra.algebra.files import whole
 from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, SCOPE, VERSION_KEY, Column, clean, conform, empty
 from palaestra.errors import DamagedFileError, MissingColumnError, SchemaError, StorageError
+from palaestra.foundation.files import whole
 
 if TYPE_CHECKING:
     from palaestra.algebra.tree import Signal
@@ -48,6 +49,12 @@ class Ragged:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         values = pa.array(self.values, from_pandas=True)
         return pl.Series(name, pl.from_arrow(pa.LargeListArray.from_arrays(pa.array(offsets), values)))
+
+
+class Evaluable:
+    """What has a value on each row of a table: base class of `Signal`."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,13 +193,9 @@ class Turns:
         >>> Turns({"reward": [1.0, 3.0]}).with_column(double=2 * col("reward"))["double"].to_list()
         [2.0, 6.0]
         """
-        from palaestra.algebra.tree import (  # the tree stands above this module; only this door looks up
-            Signal,
-            evaluate,
-        )
-
-        signals = {name: value for name, value in columns.items() if isinstance(value, Signal)}
-        values: dict[str, Any] = dict(columns) | dict(zip(signals, evaluate(self, *signals.values()), strict=True))
+        signals = {name: value for name, value in columns.items() if isinstance(value, Evaluable)}
+        evaluated = BOUND["evaluate"](self, *signals.values())
+        values: dict[str, Any] = dict(columns) | dict(zip(signals, evaluated, strict=True))
         new = []
         for name, value in values.items():
             if isinstance(value, pl.Expr):
@@ -210,11 +213,9 @@ class Turns:
 
     def filter(self, condition: Signal | pl.Expr) -> Turns:
         """The rows where the condition holds (missing counts as no)."""
-        from palaestra.algebra.tree import Signal, evaluate
-
-        if not isinstance(condition, Signal):
+        if not isinstance(condition, Evaluable):
             return Turns(self.frame.filter(condition))
-        mask = evaluate(self, condition)[0]
+        mask = BOUND["evaluate"](self, condition)[0]
         if isinstance(mask, Ragged):
             raise SchemaError(f"filter needs one value per turn, {condition} has one per token; wrap it in per_turn()")
         return Turns(self.frame.filter(pl.Series(np.nan_to_num(mask.astype(float)) != 0)))
@@ -223,15 +224,13 @@ class Turns:
         self, by: str | Signal = "reward", *, which: Literal["best_worst", "all"] = "best_worst", gap: float = 0.0
     ) -> pl.DataFrame:
         """`prompt, chosen, rejected`, TRL's data set of preferences; see `algebra.preferences.to_preferences`."""
-        from palaestra.algebra.preferences import to_preferences
-
-        return to_preferences(self, by, which=which, gap=gap)
+        pairs: pl.DataFrame = BOUND["to_preferences"](self, by, which=which, gap=gap)
+        return pairs
 
     def to_sft(self, where: Signal | pl.Expr | None = None) -> pl.DataFrame:
         """`prompt, completion`, TRL's data set for SFT; see `algebra.preferences.to_sft`."""
-        from palaestra.algebra.preferences import to_sft
-
-        return to_sft(self, where)
+        rows: pl.DataFrame = BOUND["to_sft"](self, where)
+        return rows
 
     @staticmethod
     def concat(tables: Iterable[Turns | pl.DataFrame]) -> Turns:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from palaestra.envs.facts import facts_of
+from palaestra.envs.making import make
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
 
@@ -269,8 +270,6 @@ def faulty(
     **options: Any,
 ) -> Env:
     """`with_faults` for recipes: the env called `env` with its `options`; the rest as in `with_faults`."""
-    from palaestra.envs import make
-
     inner = make(env, **options)
     return with_faults(inner, rate, kinds, seed, only=only, exempt=exempt, patience=patience)()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import Env
+from palaestra.foundation.registry import Registry
 
 ENVS: Registry[Env] = Registry(
     "env", home=("palaestra.envs.worlds", "palaestra.envs.roles", "palaestra.teams"), example="native/corridor"

@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError, StorageError, need_columns
 from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
+from palaestra.foundation.registry import Registry
 
 Analysis = Callable[..., pl.DataFrame]
 """From paths to a table."""

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import polars as pl
 import yaml
 
-from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import InputError, MissingColumnError, nearest, need_columns
 from palaestra.evaluation.intervals import cells, clustered_variance, families, matrix
+from palaestra.foundation.yaml import read as read_yaml
 
 OPENNESS = ("open source & open weights", "open source & closed weights", "closed with API", "closed UI only")
 TOOLING = ("standard", "custom interface", "fully custom")

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from palaestra.agents.policy import Policy, Request
-from palaestra.algebra.checksums import digest, signed
-from palaestra.algebra.files import open_to_append
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, StorageError
+from palaestra.foundation.checksums import digest, signed
+from palaestra.foundation.files import open_to_append
 
 Answer = TypeVar("Answer")
 

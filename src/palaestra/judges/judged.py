@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import polars as pl
 
 from palaestra.agents.policy import Policy
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns, clean
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.foundation.registry import load_object
 from palaestra.judges.aggregate import How, Ties, aggregate, both_orders
 from palaestra.judges.asking import AnswerCache, Read, Reply, replies
 from palaestra.judges.endpoint import Budget, Endpoint

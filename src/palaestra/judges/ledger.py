@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from palaestra.algebra.checksums import digest
-from palaestra.algebra.files import refuse_link
 from palaestra.errors import DamagedFileError, StorageError
+from palaestra.foundation.checksums import digest
+from palaestra.foundation.files import refuse_link
 from palaestra.judges.asking import Reply
 
 State = Literal["sent", "said", "lost", "refused"]

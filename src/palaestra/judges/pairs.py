@@ -16,10 +16,10 @@ import polars as pl
 from palaestra.algebra.kernels import Evaluation
 from palaestra.algebra.keys import joined
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import Registry
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evaluate, mean
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, need_columns
+from palaestra.foundation.registry import Registry
 from palaestra.judges.protocol import PAIRS
 from palaestra.rewards.judged.pairs import within
 

@@ -15,9 +15,9 @@ import polars as pl
 
 from palaestra.agents.policy import Policy
 from palaestra.agents.scripted import ScriptedPolicy
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
+from palaestra.foundation.registry import load_object
 from palaestra.judges.aggregate import How, Ties, aggregate
 from palaestra.judges.judged import PolicyAsker, text_of
 from palaestra.judges.protocol import SCORERS, Judge, Scorer

@@ -17,9 +17,9 @@ import numpy as np
 
 from palaestra.agents import Team
 from palaestra.agents.policy import Decision, Learnable, Policy, Request
-from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, PolicyError
+from palaestra.foundation.registry import Registry
 from palaestra.judges.metering import Meter
 from palaestra.judges.protocol import Scorer
 from palaestra.judges.scorers import build

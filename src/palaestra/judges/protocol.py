@@ -11,7 +11,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import polars as pl
 
-from palaestra.algebra.registry import Registry
+from palaestra.foundation.registry import Registry
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ import yaml
 from palaestra.agents.policy import Policy
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Turns
-from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import DamagedFileError, InputError, nearest
+from palaestra.foundation.yaml import read as read_yaml
 from palaestra.judges.asking import AnswerCache, ask
 from palaestra.judges.reading import fenced, read_value
 from palaestra.rewards.judged.criteria import EPISODE, KEYS, Criteria

@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import Registry, read_call
 from palaestra.algebra.signals import SignalLike, as_signal
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import DamagedFileError, ExpressionError, InputError, MissingColumnError, nearest
+from palaestra.foundation.registry import Registry, read_call
 from palaestra.judges.aggregate import HOW, How, Ties, aggregate
 from palaestra.judges.judged import Asker
 from palaestra.judges.protocol import SCORERS, VERDICTS, Judge, Scorer

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import write_text
 from palaestra.algebra.turns import Turns
 from palaestra.envs.sandbox import read
 from palaestra.errors import InputError, PalaestraError, SchemaError, StorageError
+from palaestra.foundation.files import write_text
 from palaestra.judges.language_server import Fact, bundle_id, inside
 
 

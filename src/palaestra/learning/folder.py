@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra import checksums
-from palaestra.algebra.files import whole
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.foundation import checksums
+from palaestra.foundation.files import whole
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import open_to_append, plain, write_text
 from palaestra.errors import StorageError
+from palaestra.foundation.files import open_to_append, plain, write_text
 
 
 class Journal:

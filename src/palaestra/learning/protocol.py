@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from palaestra.agents.policy import Learnable
-from palaestra.algebra.registry import Registry
+from palaestra.foundation.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np

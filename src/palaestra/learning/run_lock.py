@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from palaestra.algebra.files import open_to_append, remove
 from palaestra.errors import InputError, StorageError
+from palaestra.foundation.files import open_to_append, remove
 
 NAME = ".lock"
 PATIENCE = 1.0

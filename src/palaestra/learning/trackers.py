@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from palaestra.algebra.files import refuse_link
-from palaestra.algebra.registry import Registry, read_call
 from palaestra.errors import InputError, missing_extra
+from palaestra.foundation.files import refuse_link
+from palaestra.foundation.registry import Registry, read_call
 
 
 class Tracker(Protocol):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from palaestra.algebra.files import write_json
-from palaestra.algebra.progress import Report, reporting
 from palaestra.algebra.signals import Signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import EnvError, InputError
 from palaestra.evaluation.audits import cheap
+from palaestra.foundation.files import write_json
+from palaestra.foundation.progress import Report, reporting
 from palaestra.learning import checkpoints
 from palaestra.learning.alarms import Line, alarms
 from palaestra.learning.devices import leading

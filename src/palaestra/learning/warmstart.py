@@ -18,9 +18,9 @@ import torch
 
 from palaestra.agents.conversation import read
 from palaestra.agents.policy import Learnable
-from palaestra.algebra.progress import Report, reporting
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError, LearnerError, nearest
+from palaestra.foundation.progress import Report, reporting
 from palaestra.learning.learning_rates import Schedule, decay, default_rate, warn_of
 from palaestra.learning.losses import aggregate
 

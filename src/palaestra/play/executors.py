@@ -21,16 +21,15 @@ from typing import Protocol
 
 import polars as pl
 
-from palaestra.algebra.progress import reporting
-from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError
+from palaestra.foundation.progress import reporting
+from palaestra.foundation.registry import Registry
 from palaestra.play.engine import Engine, Report, Seats
 from palaestra.play.gc_freeze import set_aside
-from palaestra.play.plan import Plan
+from palaestra.play.plan import Plan, cut
 from palaestra.play.recording import Label, Stored, frames, stream_parquet
-from palaestra.play.shards import cut
 from palaestra.play.streams import Streams
 from palaestra.play.timeouts import Failure, Watchdog
 from palaestra.play.validation import begin

@@ -22,7 +22,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 
-from palaestra.algebra.safe_path import keep_children_off_the_current_folder
+from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
 TORCH = ("torch", "torch._dynamo")
 """What every learner needs; the second is what the first step of an optimiser imports."""

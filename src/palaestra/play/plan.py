@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from palaestra.errors import InputError
 from palaestra.play.streams import Stream
@@ -96,3 +97,15 @@ class Plan:
             group_size=self.group_size if isinstance(self.group_size, int) else self.group_size[cut],
             env_seeds=None if self.env_seeds is None else self.env_seeds[cut],
         )
+
+
+def cut(plan: Plan, shards: int) -> list[Plan]:
+    """Its groups in so many parts of nearly equal length, in order; as many parts as groups if there are fewer.
+
+    >>> [part.numbers for part in cut(Plan(7), 3)]
+    [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    first, count = plan.numbers.start, len(plan.numbers)
+    shards = min(shards, count)
+    edges = [first + count * number // shards for number in range(shards + 1)]
+    return [plan.part(range(low, high)) for low, high in pairwise(edges)]

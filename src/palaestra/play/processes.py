@@ -19,8 +19,8 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import whole
 from palaestra.errors import PalaestraError
+from palaestra.foundation.files import whole
 from palaestra.play import forkserver
 from palaestra.play.executors import EXECUTORS
 from palaestra.play.plan import Plan

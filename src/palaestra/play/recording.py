@@ -19,11 +19,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from palaestra.algebra.files import whole
 from palaestra.algebra.schema import SCHEMA, SCHEMA_VERSION, VERSION_KEY, clean
 from palaestra.algebra.turns import Turns
 from palaestra.envs.facts import DTYPES, Facts
 from palaestra.errors import StorageError
+from palaestra.foundation.files import whole
 
 CHUNK_ROWS = 10_000
 

@@ -17,7 +17,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,22 +25,11 @@ import pyarrow as pa
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, PalaestraError
+from palaestra.play.executors import Local
 from palaestra.play.plan import Plan
 
 if TYPE_CHECKING:
     from palaestra.agents import Team
-
-
-def cut(plan: Plan, shards: int) -> list[Plan]:
-    """Its groups in so many parts of nearly equal length, in order; as many parts as groups if there are fewer.
-
-    >>> [part.numbers for part in cut(Plan(7), 3)]
-    [range(0, 2), range(2, 4), range(4, 7)]
-    """
-    first, count = plan.numbers.start, len(plan.numbers)
-    shards = min(shards, count)
-    edges = [first + count * number // shards for number in range(shards + 1)]
-    return [plan.part(range(low, high)) for low, high in pairwise(edges)]
 
 
 # -- weights as plain bytes -------------------------------------------------------------------------------------------
@@ -193,8 +181,6 @@ class Player:
 
     def play(self, job: PlayJob, plans: Sequence[Plan]) -> ShardResult:
         """The table of these shards, in order; of the first of them if those are `ENOUGH`. Never raises."""
-        from palaestra.play.executors import Local
-
         began, until = time.process_time(), time.monotonic() + ENOUGH
         played, room = list[Turns](), float(LARGEST)
         try:

@@ -23,8 +23,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, PalaestraError
 from palaestra.play.executors import Local
-from palaestra.play.plan import Plan
-from palaestra.play.shards import ENOUGH, MOST_MADE, PlayJob, Published, ShardResult, cut, digest, pack, together
+from palaestra.play.plan import Plan, cut
+from palaestra.play.shards import ENOUGH, MOST_MADE, PlayJob, Published, ShardResult, digest, pack, together
 
 if TYPE_CHECKING:
     from palaestra.play.engine import Seats

@@ -12,13 +12,13 @@ from typing import Any
 from palaestra.agents import Team
 from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import Signal, short
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.envs import telling
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import RecipeError, nearest
+from palaestra.foundation.registry import read_call
 from palaestra.learning.protocol import LEARNERS, VERBS, Learner
 from palaestra.learning.stages.stage import REWARD, Stages, missing
 from palaestra.learning.trackers import check as check_trackers

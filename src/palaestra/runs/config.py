@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from palaestra.algebra.registry import read_call, split_calls
 from palaestra.envs import find as find_env
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import read_call, split_calls
 from palaestra.learning.protocol import LEARNERS
 from palaestra.play.executors import EXECUTORS
 from palaestra.runs import budget

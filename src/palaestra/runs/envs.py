@@ -6,10 +6,10 @@ import functools
 import inspect
 from collections.abc import Iterable
 
-from palaestra.algebra.registry import load_object, read_call
 from palaestra.envs import find, make
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import PalaestraError, RecipeError
+from palaestra.foundation.registry import load_object, read_call
 from palaestra.runs.config import EnvPart
 from palaestra.runs.scripts import call, naming
 from palaestra.teams import WORKFLOWS, pipeline

@@ -20,11 +20,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palaestra.algebra.checksums import signed
-from palaestra.algebra.files import plain, read_object, write_json, write_text
-from palaestra.algebra.progress import Bars, noted, noting
 from palaestra.errors import PalaestraError, RecipeError, StorageError
 from palaestra.evaluation import trials
+from palaestra.foundation.checksums import signed
+from palaestra.foundation.files import plain, read_object, write_json, write_text
+from palaestra.foundation.progress import Bars, noted, noting
 from palaestra.learning import checkpoints
 from palaestra.learning.journal import Journal
 from palaestra.learning.ranks import by_itself, world

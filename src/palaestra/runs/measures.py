@@ -9,7 +9,6 @@ import numpy as np
 
 from palaestra.agents.policy import Policy
 from palaestra.agents.team import Team
-from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.worlds.exact.exploitability import (
     InformationState,
@@ -21,6 +20,7 @@ from palaestra.envs.worlds.exact.exploitability import (
     uniform_policy,
 )
 from palaestra.errors import RecipeError, nearest
+from palaestra.foundation.registry import Registry
 
 Table = Mapping[str, Mapping[int, float]]
 AVERAGE = "average_"

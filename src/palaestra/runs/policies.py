@@ -14,10 +14,10 @@ import numpy as np
 from palaestra.agents import ScriptedPolicy
 from palaestra.agents.conversation import to_record
 from palaestra.agents.policy import Decision, Policy, Request
-from palaestra.algebra.registry import Registry, load_object
 from palaestra.envs.conversations import WORDS
 from palaestra.envs.protocol import Action, EnvFactory
 from palaestra.errors import InputError, RecipeError
+from palaestra.foundation.registry import Registry, load_object
 from palaestra.runs.scripts import call, check, check_script, naming
 from palaestra.runs.scripts import make as make_script
 from palaestra.runs.trust import refuse

@@ -26,9 +26,9 @@ from pydantic import (
 )
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import read_call
-from palaestra.algebra.yaml import read as read_yaml
 from palaestra.errors import ExpressionError, RecipeError, nearest
+from palaestra.foundation.registry import read_call
+from palaestra.foundation.yaml import read as read_yaml
 from palaestra.learning.stages.stage import build as build_stages
 from palaestra.learning.trackers import TRACKERS
 from palaestra.runs.config import (

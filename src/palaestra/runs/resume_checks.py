@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import read_text
 from palaestra.errors import InputError, RecipeError, StorageError
+from palaestra.foundation.files import read_text
 from palaestra.learning import checkpoints
 from palaestra.runs.recipe import Recipe, look
 

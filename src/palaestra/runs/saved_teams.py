@@ -14,8 +14,8 @@ from typing import Any
 
 from palaestra.agents import Team
 from palaestra.agents.team import folder_name
-from palaestra.algebra.files import read_text, whole_folder
 from palaestra.errors import InputError, MissingExtraError, StorageError, nearest
+from palaestra.foundation.files import read_text, whole_folder
 from palaestra.learning import checkpoints
 from palaestra.runs.build import Setup, resolve, scripted_play
 from palaestra.runs.measures import lower_is_better

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from palaestra.agents.policy import Request
-from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import Action
 from palaestra.errors import InputError, MissingExtraError, RecipeError, nearest
+from palaestra.foundation.registry import Registry
 
 Play = Callable[[Request], Action]
 SCRIPTS: Registry[Play] = Registry("script", home=("palaestra.runs.scripts",), example="kuhn")

@@ -18,14 +18,14 @@ from typing import Any
 import polars as pl
 
 from palaestra.agents import Team
-from palaestra.algebra.checksums import checksums
-from palaestra.algebra.files import read_object, write_json
-from palaestra.algebra.progress import Report, silent
 from palaestra.algebra.turns import Turns
 from palaestra.envs.conversations import TEMPLATES as envs_templates
 from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, StorageError
 from palaestra.evaluation import first_significant, success_interval, trials
+from palaestra.foundation.checksums import checksums
+from palaestra.foundation.files import read_object, write_json
+from palaestra.foundation.progress import Report, silent
 from palaestra.learning import checkpoints, demonstrations, supervised_warm_start
 from palaestra.learning.journal import Journal
 from palaestra.learning.run_lock import locked

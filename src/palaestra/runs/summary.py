@@ -17,8 +17,6 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.algebra import checksums
-from palaestra.algebra.files import read_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, StorageError, nearest
 from palaestra.evaluation import Estimate, SystemResult, comparison_table, holm, paired_difference, trials, verdict
@@ -26,6 +24,8 @@ from palaestra.evaluation.comparison import joint_interval
 from palaestra.evaluation.intervals import unit_scale
 from palaestra.evaluation.power import runs_needed
 from palaestra.evaluation.teamwork import economy
+from palaestra.foundation import checksums
+from palaestra.foundation.files import read_object
 from palaestra.runs.budget import Budget, cost, total, unit
 from palaestra.runs.config import EvaluationPart
 from palaestra.runs.measures import lower_is_better

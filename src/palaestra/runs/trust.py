@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from palaestra.algebra.registry import read_call, split_calls
 from palaestra.errors import ExpressionError, PalaestraError, RecipeError
+from palaestra.foundation.registry import read_call, split_calls
 from palaestra.play.executors import EXECUTORS
 
 OPEN = re.compile(r"palaestra\.(?:judges\.(?:scripted|answer_features)|envs\.worlds\.\w+)")

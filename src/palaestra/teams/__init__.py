@@ -6,9 +6,7 @@ somebody may sit in a seat from which the team is chosen (`orchestrated`).
 
 from __future__ import annotations
 
-from palaestra.algebra.registry import Registry
 from palaestra.envs import ENVS
-from palaestra.envs.protocol import EnvFactory
 from palaestra.teams import workflows
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
@@ -16,6 +14,7 @@ from palaestra.teams.context_window import ContextWindowEnv, context_window
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
+from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
@@ -52,8 +51,6 @@ __all__ = [
     "workflows",
 ]
 
-WORKFLOWS: Registry[EnvFactory] = Registry("workflow", home=("palaestra.teams",), example="debate(3, rounds=2)")
-"""What `env.workflow` of a recipe may name: functions from the factory of an env to another one."""
 for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,

@@ -14,11 +14,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from palaestra.algebra.registry import Registry, load_object
 from palaestra.envs.conversations import Conversation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.tasks import read_answer
 from palaestra.errors import EnvError, InputError
+from palaestra.foundation.registry import Registry, load_object
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.rules import Draw, Message

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from palaestra.algebra.yaml import read as read_yaml
 from palaestra.envs.conversations import Conversation
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.errors import InputError
+from palaestra.foundation.yaml import read as read_yaml
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Graph
 from palaestra.teams.instructions import ASKS, Instructions

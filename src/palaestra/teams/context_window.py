@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaestra.algebra.registry import load_object
 from palaestra.envs import make
 from palaestra.envs.conversations import WORDS, Conversation, Reader
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import load_object
 
 HOWS = ("drop", "summarise", "clear")
 Message = Mapping[str, Any]

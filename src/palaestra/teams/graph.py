@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
-from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import read_call
 from palaestra.teams.instructions import ASKS
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS
 

@@ -15,11 +15,12 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from palaestra.algebra.registry import Registry
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
+from palaestra.foundation.registry import read_call
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.instructions import ASKS, Instructions
+from palaestra.teams.named import WORKFLOWS
 from palaestra.teams.task_wrapper import AroundTask
 
 
@@ -114,22 +115,18 @@ def orchestrated(
     Raises:
         InputError: there are no plans, or one is no team of a graph.
     """
-    from palaestra.teams import WORKFLOWS
-
     if len(plans) < 2 or price < 0:
         raise InputError(f"orchestrated: plans={dict(plans)} must be at least two, price={price} at least 0")
-    made = {name: _built(WORKFLOWS, name, text, tasks) for name, text in plans.items()}
+    made = {name: _built(name, text, tasks) for name, text in plans.items()}
     factory = functools.partial(OrchestratedEnv, made, seat, price, dict(plans), instructions)
     factory()
     return factory
 
 
-def _built(workflows: Registry[EnvFactory], name: str, text: str, tasks: EnvFactory) -> EnvFactory:
-    from palaestra.algebra.registry import read_call
-
+def _built(name: str, text: str, tasks: EnvFactory) -> EnvFactory:
     called, values, options = read_call(text, "debate(3)")
     try:
-        found: EnvFactory = workflows.find(called)(tasks, *values, **options)  # type: ignore[call-arg, assignment]
+        found: EnvFactory = WORKFLOWS.find(called)(tasks, *values, **options)  # type: ignore[call-arg, assignment]
     except TypeError as error:
         raise InputError(f"orchestrated: plans.{name}: {text!r}: {error}") from error
     return found

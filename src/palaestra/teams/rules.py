@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError
+from palaestra.foundation.registry import Registry
 
 _HOME = ("palaestra.teams.rules",)
 

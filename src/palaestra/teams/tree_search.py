@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from palaestra.algebra.search import Candidate, SearchResult, confidence_uct, searching
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
 from palaestra.envs.replies import read_reply
 from palaestra.envs.tasks import TaskEnv, read_answer
 from palaestra.errors import EnvError, InputError
+from palaestra.foundation.search import Candidate, SearchResult, confidence_uct, searching
 from palaestra.teams.deliberation import DRAWS, SEPARATOR
 from palaestra.teams.instructions import ASKS, Heard, Instructions
 from palaestra.teams.rules import VERIFIERS
@@ -47,7 +47,7 @@ class TreeSearchEnv(AroundTask):
     Args:
         tasks: makes the `TaskEnv`. branch: roles. depth: steps of an answer. budget: nodes that are made at most.
         verifier: what a partial answer is worth, where its role does not say. validator: an answer passes at 1.
-        c, trust: of `palaestra.algebra.search.confidence_uct`. joint: between the steps of an answer. price: of each
+        c, trust: of `palaestra.foundation.search.confidence_uct`. joint: between the steps of an answer. price: of each
         turn, for everybody. instructions: role, or "proposer" -> a Jinja template, the system prompt of chat models
         instead of the shipped one.
 

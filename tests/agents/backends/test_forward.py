@@ -9,7 +9,8 @@ import torch
 import transformers
 
 from palaestra.agents.backends import forward, llama
-from palaestra.agents.backends.forward import Generic, forward_of
+from palaestra.agents.backends.fastest import forward_of
+from palaestra.agents.backends.forward import Generic
 from palaestra.agents.backends.llama import Llama
 from palaestra.errors import InputError
 

@@ -7,9 +7,9 @@ import itertools
 
 import pytest
 
-from palaestra.algebra.archive import Entry, KnowledgeGraph
 from palaestra.envs.worlds.craft import KINDS, NEEDED, Craft
 from palaestra.errors import InputError
+from palaestra.foundation.archive import Entry, KnowledgeGraph
 from palaestra.testing.env import check_env
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from palaestra.algebra.archive import Archive, Entry
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.teamwork import Weights, award, contrast, fit_weights
+from palaestra.foundation.archive import Archive, Entry
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "bids.jsonl"
 BIDS = pl.DataFrame(

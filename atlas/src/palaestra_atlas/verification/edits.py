@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 
 
 class Edit(BaseModel):

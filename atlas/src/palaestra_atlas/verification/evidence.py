@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from palaestra.algebra.files import write_text
 from palaestra.errors import InputError
+from palaestra.foundation.files import write_text
 
 Status = Literal["works", "partly", "planned", "unverified"]
 

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import load_object, read_call
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import load_object, read_call
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
+from palaestra.foundation.registry import load_object
 from palaestra_atlas.rows import Use
 from palaestra_atlas.verification.evidence import UseResult
 from palaestra_atlas.verification.measures import Left, measure

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from palaestra.algebra.registry import REGISTRIES
 from palaestra.errors import InputError, PalaestraError
+from palaestra.foundation.registry import REGISTRIES
 from palaestra_atlas.reproductions import Exact, Reproduction, checks_of
 from palaestra_atlas.rows import Mechanism, Part, System, read_mechanism, read_rows, row_files
 from palaestra_atlas.verification.edits import applied

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from palaestra.agents.backends.head import Head
-from palaestra.algebra.malloc import give_back
 from palaestra.errors import InputError
 
 BLIND = -1e30
@@ -67,20 +66,6 @@ class Forward(Protocol):
 
     def whole(self, prompts: Sequence[np.ndarray], rows: Tensor, ids: Tensor) -> Tensor:
         """Hidden state before each of `ids` [rows, tokens], with gradient: [rows, tokens, width]."""
-
-
-def forward_of(model: nn.Module, compute: torch.dtype | None = None, *, checkpoints: bool = False) -> Forward:
-    """The fastest way through `model`; checkpoints: activations of a layer are made again when its gradient is.
-
-    Who asks for that has little memory: on a CPU, this process then gives what it frees back at once (`heap`).
-    """
-    from palaestra.agents.backends.llama import Llama
-
-    if checkpoints and next(model.parameters()).device.type == "cpu":
-        give_back()
-    if compute is None and Llama.fits(model):
-        return Llama(model, checkpoints=checkpoints)
-    return Generic(model, compute, checkpoints=checkpoints)
 
 
 def precision(forward: Forward) -> contextlib.AbstractContextManager[Any]:

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from palaestra.algebra.files import read_object
 from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.foundation.files import read_object
 
 _TYPES = {
     "float32": torch.float32, "fp32": torch.float32, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16,

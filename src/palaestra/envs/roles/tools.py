@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from palaestra.algebra.files import write_text
 from palaestra.errors import EnvError, InputError, StorageError, nearest
+from palaestra.foundation.files import write_text
 
 MISSES = ("record", "raise", "default")
 

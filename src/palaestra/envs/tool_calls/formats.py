@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import clean
 from palaestra.errors import nearest
+from palaestra.foundation.registry import Registry
 
 FAULTS = ("json", "shape", "unclosed", "unopened", "unknown", "arguments", "many")
 """No JSON; not a name with arguments; no end mark; no begin mark; no such tool; not what it takes; too many calls."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.algebra.archive import Entry, KnowledgeGraph
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.archive import Entry, KnowledgeGraph
 
 NEEDED = {"wood": 4, "stone": 3, "iron": 2, "diamond": 1}
 DEPOSITS = {"wood": 16, "stone": 10, "iron": 6, "diamond": 2}

@@ -17,6 +17,7 @@ from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.exact.investigation import Question, incident, questions, right_answer
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
+from palaestra.rewards.paths import path_credit
 
 ROWS, WORK, LONGEST_QUERY, LONGEST_VALUE = 15, 200_000, 10_000, 1000
 """Rows shown of a result; steps of SQLite's machine that a query may take; characters of it, and bytes of any value."""
@@ -122,8 +123,6 @@ class Investigation(NativeEnv):
         else:
             state.log.append(f"> {text[:300]}")
         state.over = answering or len(state.log) >= self.steps
-        from palaestra.evaluation.rubric import path_credit  # brings statistics that a world can do without
-
         credit = float(path_credit([*state.found[:-1], right], self.gamma)) if self.gamma else float(right)
         info: dict[str, Any] = {"valid": {"analyst": valid}}
         reward = 0.0

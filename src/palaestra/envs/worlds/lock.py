@@ -11,6 +11,7 @@ from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError
+from palaestra.rewards.paths import path_credit
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Lock(NativeEnv):
 
     Nothing is said before the last step. With the defaults chance opens one in 65,536. ends: the first wrong number
     ends the episode, as a wrong lead ends a search for evidence. gamma: what the way pays where the lock stays shut,
-    `palaestra.evaluation.rubric.path_credit` of the steps (ExCyTIn-Bench [187] has .4); 0 pays nothing for it.
+    `palaestra.rewards.paths.path_credit` of the steps (ExCyTIn-Bench [187] has .4); 0 pays nothing for it.
     shown: what was turned is seen, and not the number of the step only.
     facts: reference, the combination as names of actions; right, whether this step was.
     """
@@ -76,8 +77,6 @@ class Lock(NativeEnv):
 
     def _way(self) -> float:
         """Reward for the right steps of a lock that stays shut."""
-        from palaestra.evaluation.rubric import path_credit  # brings statistics that a world can do without
-
         turned = [*self.state.turned, *[None] * (self.steps - len(self.state.turned))]
         right = [one == other for one, other in zip(turned, self.right[self.state.lock].tolist(), strict=True)]
         return float(path_credit([*right[:-1], False], self.gamma))

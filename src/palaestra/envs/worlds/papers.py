@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from palaestra.algebra.archive import Archive, Entry
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.archive import Archive, Entry
 
 Sharing = Literal["shared", "own", "none"]
 CHOICES = ("build", "fresh")

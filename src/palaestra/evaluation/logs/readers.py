@@ -18,9 +18,9 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError
 from palaestra.evaluation.logs.rows import Rows
+from palaestra.foundation.registry import Registry
 
 
 @dataclass(frozen=True)

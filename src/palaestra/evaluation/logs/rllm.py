@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import read_object
 from palaestra.errors import StorageError
 from palaestra.evaluation.logs.columns import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import content_text
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import Rows, dump, items, mapping, rest, text
+from palaestra.foundation.files import read_object
 
 _KNOWN = {"id", "task", "is_correct", "trajectories", "termination_reason", "metrics", "eval_idx", "session_id"}
 _CUT = ("max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns_exceeded", "timeout")

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import read_object
 from palaestra.errors import StorageError
 from palaestra.evaluation.logs.columns import task_of
 from palaestra.evaluation.logs.files import Documents
 from palaestra.evaluation.logs.messages import turns_of
 from palaestra.evaluation.logs.readers import READERS, LogReader
 from palaestra.evaluation.logs.rows import MOST, Rows, items, mapping, rest, text
+from palaestra.foundation.files import read_object
 
 _ROLLOUT = {
     "example_id", "prompt", "completion", "reward", "error", "is_truncated", "stop_condition", "metrics", "token_usage",

@@ -1,5 +1,6 @@
 """Teams as data: who was worth what, how many are different, what coordination costs, when a team can help at all."""
 
+from palaestra.agents.allocation import allocate
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, hindsight_credit, importance_flow
 from palaestra.evaluation.teamwork.auctions import Weights, award, contrast, fit_weights
 from palaestra.evaluation.teamwork.collaboration import collaboration_gap
@@ -11,7 +12,7 @@ from palaestra.evaluation.teamwork.composition import (
     threshold,
     threshold_knapsack,
 )
-from palaestra.evaluation.teamwork.contest import allocate, contest, factor_reward, recent_scores
+from palaestra.evaluation.teamwork.contest import contest, factor_reward, recent_scores
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.designs import Surrogate, guided_search, propose

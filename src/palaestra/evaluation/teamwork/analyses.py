@@ -11,13 +11,13 @@ from pathlib import Path
 
 import polars as pl
 
+from palaestra.agents.allocation import Allocation
 from palaestra.algebra.messages import messages
-from palaestra.algebra.search import Candidate, confidence_uct, search
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation import teamwork
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
-from palaestra.evaluation.teamwork.contest import Allocation
+from palaestra.foundation.search import Candidate, confidence_uct, search
 
 
 @ANALYSES.register("coordination")

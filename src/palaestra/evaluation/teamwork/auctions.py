@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import scipy
 
-from palaestra.algebra.archive import Archive, Entry
 from palaestra.errors import InputError, need_columns
+from palaestra.foundation.archive import Archive, Entry
 
 
 class Weights(NamedTuple):

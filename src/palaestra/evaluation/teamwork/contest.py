@@ -6,14 +6,12 @@ mean and deviation of the last days. Left out: its two gradient-boosted regresso
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, nearest, need_columns
+from palaestra.agents.allocation import Allocation, allocate
+from palaestra.errors import InputError, need_columns
 
-Allocation = Literal["positive", "top_k", "equal"]
 WILD = 0.4
 """A reward beyond this, up or down, is taken for a mistake, as the code does."""
 
@@ -52,27 +50,6 @@ def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, 
         filled = np.where(known, windows, middle[..., None])
         score = filled.mean(-1) / np.maximum(filled.std(-1), least)
     return np.asarray(np.where(count >= days, score, np.nan))
-
-
-def allocate(scores: np.ndarray, how: Allocation = "positive", *, most: int = 3) -> np.ndarray:
-    """Weights that add up to 1, or to 0 where nobody's score is above 0, float64[..., agents].
-
-    positive: in proportion to what is above 0. top_k: equal, to the `most` best that are above 0. equal: to all.
-
-    >>> allocate(np.array([0.5, -0.2, 1.5])).tolist(), allocate(np.array([-1.0, -2.0])).tolist()
-    ([0.25, 0.0, 0.75], [0.0, 0.0])
-    """
-    if how not in get_args(Allocation):
-        raise InputError(f"contest: allocate={how!r}{nearest(str(how), get_args(Allocation))}")
-    given = np.nan_to_num(np.asarray(scores, float), nan=-np.inf)
-    raw = np.where(np.isfinite(given), np.maximum(given, 0.0), 0.0)
-    if how == "equal":
-        raw = np.ones_like(raw)
-    if how == "top_k":
-        place = (-raw).argsort(-1, kind="stable").argsort(-1, kind="stable")
-        raw = ((place < most) & (raw > 0)).astype(float)
-    total = raw.sum(-1, keepdims=True)
-    return np.asarray(raw / np.where(total > 0, total, 1.0))
 
 
 def contest(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.search import SearchTree, soft_mixed
 from palaestra.errors import InputError, need_columns
+from palaestra.foundation.search import SearchTree, soft_mixed
 
 Slots = Mapping[str, Sequence[Any]]
 

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.text import Text
 
 from palaestra import __version__
-from palaestra.algebra.registry import load_plugins
-from palaestra.algebra.safe_path import keep_children_off_the_current_folder
 from palaestra.errors import InputError, PalaestraError
+from palaestra.foundation.registry import load_plugins
+from palaestra.foundation.safe_path import keep_children_off_the_current_folder
 
 if TYPE_CHECKING:
     from palaestra import Turns

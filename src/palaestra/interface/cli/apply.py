@@ -83,7 +83,8 @@ def _folder(
     modules: list[str] | None,
     explain: bool,
 ) -> None:
-    from palaestra.algebra import folders, malloc
+    from palaestra.algebra import folders
+    from palaestra.foundation import malloc
 
     if (source / "recipe.yaml").exists():
         raise InputError(f"{source}: a run holds turns of several kinds; give one, e.g. {source / 'seed-0' / 'turns'}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from palaestra.algebra.files import plain
 from palaestra.errors import InputError
+from palaestra.foundation.files import plain
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
 if TYPE_CHECKING:

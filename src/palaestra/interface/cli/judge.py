@@ -132,7 +132,7 @@ def _file(rows: pl.DataFrame, reference: pl.DataFrame | None, verdicts: pl.DataF
 
 
 def _writer(target: Path) -> Any:
-    from palaestra.algebra.files import whole
+    from palaestra.foundation.files import whole
 
     if target.suffix not in _WRITE:
         raise InputError(f"--out {target}: verdicts are written as {', '.join(_WRITE)}")

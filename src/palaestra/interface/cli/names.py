@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from palaestra.algebra.registry import REGISTRIES
 from palaestra.errors import InputError, missing_extra, nearest
+from palaestra.foundation.registry import REGISTRIES
 from palaestra.interface.cli.app import Json, app, err, out, show
 
 HOMES = (

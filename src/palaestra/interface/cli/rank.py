@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from palaestra.algebra.files import plain
+from palaestra.foundation.files import plain
 from palaestra.interface.cli.app import Json, app, hint, naming, out, say, show
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import read_object
 from palaestra.errors import InputError, StorageError
+from palaestra.foundation.files import read_object
 from palaestra.interface.report.formatting import told
 from palaestra.interface.report.health import Health, health
 from palaestra.interface.report.limits import comparison_limits

@@ -15,9 +15,9 @@ from typing import Any
 
 import polars as pl
 
-from palaestra.algebra.checksums import check, check_signed
-from palaestra.algebra.files import parse_object, read_object, read_text
 from palaestra.errors import InputError, StorageError
+from palaestra.foundation.checksums import check, check_signed
+from palaestra.foundation.files import parse_object, read_object, read_text
 
 TURN_COLUMNS = (
     "system", "iteration", "group", "episode", "turn", "agent", "policy", "observation", "action", "valid", "reward",

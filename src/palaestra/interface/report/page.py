@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError
 
-from palaestra.algebra.files import write_text
-from palaestra.algebra.yaml import read as read_yaml
+from palaestra.foundation.files import write_text
+from palaestra.foundation.yaml import read as read_yaml
 from palaestra.interface.report import formatting
 from palaestra.interface.report.episodes import sample
 from palaestra.interface.report.formatting import told

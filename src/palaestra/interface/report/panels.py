@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from palaestra.algebra.registry import Registry
+from palaestra.foundation.registry import Registry
 from palaestra.interface.report.load import Run, SeedRun, load_metrics
 from palaestra.interface.report.plots import Series, curves, legend, over_seeds
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import whole
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.triage.select import because
+from palaestra.foundation.files import whole
 from palaestra.interface.report.episodes import Text
 from palaestra.interface.report.page import render, write_page
 

@@ -26,9 +26,9 @@ from uuid import uuid4
 import polars as pl
 
 from palaestra import envs
-from palaestra.algebra.files import whole
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.errors import InputError, missing_extra
+from palaestra.foundation.files import whole
 from palaestra.play.validation import begin, step
 from palaestra.teams import WORKFLOWS
 

@@ -18,8 +18,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from palaestra.algebra.progress import Report, reporting
 from palaestra.errors import InputError, LearnerError
+from palaestra.foundation.progress import Report, reporting
 from palaestra.learning import checkpoints
 from palaestra.learning.reward_models import losses
 from palaestra.learning.reward_models.data import Labels, Preferences
@@ -31,6 +31,8 @@ NEIGHBOURS = 32
 """Batches that are drawn together and sorted by length inside."""
 LARGEST = 1.0
 """Gradients are cut to this norm."""
+RANKINGS = ("ranknet", "listnet", "ce", "distill")
+"""Losses of groups of labels; the others are of single labels or of pairs."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,6 @@ class _Groups(_Rows):
 
 
 def _labels(model: NetworkReward, data: Labels, options: Fitting) -> _Labels | _Groups:
-    from palaestra.learning.reward_models.network import RANKINGS
-
     return (_Groups if options.loss in RANKINGS else _Labels)(model, data, options)
 
 

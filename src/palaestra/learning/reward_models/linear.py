@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import read_object, write_json
-from palaestra.algebra.progress import Report
 from palaestra.errors import InputError
+from palaestra.foundation.files import read_object, write_json
+from palaestra.foundation.progress import Report
 from palaestra.learning.reward_models.data import Labels, Preferences, series, together
 from palaestra.learning.reward_models.features import Join, features, scale_of
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options

@@ -16,15 +16,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from palaestra.algebra.progress import Report
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.progress import Report
 from palaestra.learning.reward_models import losses
 from palaestra.learning.reward_models.data import Labels, Preferences, series, together
+from palaestra.learning.reward_models.fitting import RANKINGS, Fitting, fit
 from palaestra.learning.reward_models.reward_model import RewardModel
 
 WASTE = 0.1
 """Most of a batch that may be padding."""
-RANKINGS = ("ranknet", "listnet", "ce", "distill")
 
 
 @dataclass
@@ -141,8 +141,6 @@ class NetworkReward(RewardModel):
             checkpoints: a folder; a call with the same data and options goes on from what is there, bit for bit.
             every: steps between two checkpoints.
         """
-        from palaestra.learning.reward_models.fitting import Fitting, fit
-
         pairs = isinstance(data, Preferences)
         known = self.learns[0 if pairs else 1]
         if not known:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import read_object, write_json
-from palaestra.algebra.progress import Report
-from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError
+from palaestra.foundation.files import read_object, write_json
+from palaestra.foundation.progress import Report
+from palaestra.foundation.registry import load_object
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix, series, together
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, RewardModel, keep_options
 

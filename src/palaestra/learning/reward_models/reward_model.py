@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.files import read_object, refuse_links, write_json
-from palaestra.algebra.progress import Report
-from palaestra.algebra.registry import Registry
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.files import read_object, refuse_links, write_json
+from palaestra.foundation.progress import Report
+from palaestra.foundation.registry import Registry
 from palaestra.judges.protocol import Scorer
 from palaestra.learning.reward_models.data import Labels, Preferences
 

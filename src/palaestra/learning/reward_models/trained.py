@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palaestra.algebra.files import plain, write_json
-from palaestra.algebra.progress import Report
-from palaestra.algebra.registry import read_call
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.files import plain, write_json
+from palaestra.foundation.progress import Report
+from palaestra.foundation.registry import read_call
 from palaestra.learning.reward_models.data import Labels
 from palaestra.learning.reward_models.files import read_counted
+from palaestra.learning.reward_models.fitting import RANKINGS
 from palaestra.learning.reward_models.held_out_scores import explained
 from palaestra.learning.reward_models.held_out_scores import held_out as accuracy
-from palaestra.learning.reward_models.network import RANKINGS
 from palaestra.learning.reward_models.reward_model import REWARD_MODELS, SETTINGS
 
 UNREAD = "that the model cannot read, or of weight 0"

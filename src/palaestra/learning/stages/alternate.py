@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import read_call
 from palaestra.algebra.signals import as_signal, evaluate
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.foundation.registry import read_call
 from palaestra.judges.corrupt import Kind, corrupt, replayed
 from palaestra.judges.pairs import PAIRINGS, marked
 from palaestra.judges.protocol import SCORERS

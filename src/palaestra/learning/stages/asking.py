@@ -7,8 +7,8 @@ from typing import Any
 
 from palaestra.agents.policy import Policy
 from palaestra.agents.scripted import ScriptedPolicy
-from palaestra.algebra.registry import load_object
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import load_object
 from palaestra.judges.asking import AnswerCache
 from palaestra.judges.judged import PolicyAsker
 from palaestra.judges.metering import Limits, Meter, Metered

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.credit import ValueAtStart, allocate_budget
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.cells import hashed
 from palaestra.learning.stages.stage import Context, Stage, stage
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from palaestra.algebra.registry import load_object, read_call
 from palaestra.algebra.turns import Turns
+from palaestra.foundation.registry import load_object, read_call
 from palaestra.judges.metering import Limits
 from palaestra.judges.panels import CorrectingPanel
 from palaestra.judges.protocol import Scorer

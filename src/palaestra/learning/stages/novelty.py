@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Ragged, Turns
 from palaestra.errors import InputError, SchemaError
+from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.rewards.novelty import RunningScale, VisitCounts
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 from palaestra.judges.rubric_game import Planted, Players, RubricGame
 from palaestra.learning.stages.stage import Context, Stage, stage
 

@@ -12,9 +12,9 @@ import polars as pl
 from palaestra.agents import Team
 from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.novelty import matrix_of
 from palaestra.learning.stages.stage import Context, Stage, stage

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.registry import Registry
 from palaestra.algebra.turns import PROVIDERS, SCHEMA, Turns
 from palaestra.errors import InputError, PalaestraError, SchemaError
+from palaestra.foundation.registry import Registry
 
 if TYPE_CHECKING:
     from palaestra.agents import Team

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import SignalLike, highest
 from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.play.streams import Streams
 

@@ -15,13 +15,13 @@ import scipy
 
 from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
-from palaestra.algebra.registry import load_object
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import as_signal
 from palaestra.algebra.turns import Turns
 from palaestra.credit.tournaments import Topology, by_group
 from palaestra.credit.tournaments import tournament as compare
 from palaestra.errors import InputError, PolicyError, nearest
+from palaestra.foundation.registry import load_object
 from palaestra.judges.asking import ask
 from palaestra.learning.stages.stage import Context, Stage, stage
 

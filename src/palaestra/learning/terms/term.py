@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from palaestra.agents.policy import Learnable, Scored
-from palaestra.algebra.registry import Registry, split_calls
 from palaestra.algebra.turns import SCHEMA, Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.foundation.registry import Registry, split_calls
 from palaestra.learning.batch import ragged
 from palaestra.learning.losses import AGGREGATIONS, LIMIT, Aggregation, Level, aggregate, log_ratio
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from palaestra.algebra.search import Candidate, SearchTree, Select, confidence_uct, search
+from palaestra.foundation.search import Candidate, SearchTree, Select, confidence_uct, search
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 DEPTH, TREES, VALIDATOR, BUDGETS = 3, 700, 0.85, (8, 14)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from palaestra.algebra.search import soft_mixed
 from palaestra.evaluation.teamwork import guided_search
+from palaestra.foundation.search import soft_mixed
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 SLOTS = {name: list(range(6)) for name in ("workflow", "memory", "tools", "planning")}

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from palaestra.algebra.archive import Archive, Entry
 from palaestra.evaluation.teamwork import Weights, award, contrast, fit_weights
+from palaestra.foundation.archive import Archive, Entry
 from palaestra_atlas.reproductions import Outcome, reproduction
 
 PRICES, ABILITY, TOKENS = np.array([0.05, 0.09, 0.16, 0.36]), np.array([0.0, 0.25, 0.5, 0.75]), 1.0

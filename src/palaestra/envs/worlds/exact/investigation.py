@@ -1,7 +1,7 @@
 """Questions about an incident: alerts and the entities they name, as a graph, and what leads from one to another.
 
 ExCyTIn-Bench (arXiv 2507.14201; its question generator). The reward of a partly right path is
-`palaestra.evaluation.rubric.path_credit`. Left out: the wording of questions by a language model.
+`palaestra.rewards.paths.path_credit`. Left out: the wording of questions by a language model.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palaestra.algebra.checksums import check, checksums
 from palaestra.errors import StorageError
+from palaestra.foundation.checksums import check, checksums
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from palaestra.algebra.yaml import read
+from palaestra.foundation.yaml import read
 
 
 @pytest.mark.parametrize("fast", [False, True])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.algebra.archive import Archive, Entry
 from palaestra.errors import InputError
+from palaestra.foundation.archive import Archive, Entry
 
 
 def test_the_nearest_are_those_of_a_plain_loop():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palaestra.algebra.search import Candidate, SearchTree, confidence_uct, search, soft_mixed
 from palaestra.errors import InputError
+from palaestra.foundation.search import Candidate, SearchTree, confidence_uct, search, soft_mixed
 
 
 def test_worked_choice():

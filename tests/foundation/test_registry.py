@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from palaestra.algebra.registry import Registry, read_call
+from palaestra.foundation.registry import Registry, read_call
 
 
 def test_what_was_read_once_may_be_changed() -> None:
@@ -14,7 +14,7 @@ def test_what_was_read_once_may_be_changed() -> None:
 
 
 def test_a_name_that_is_given_again_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaestra.algebra.registry.REGISTRIES", {})
+    monkeypatch.setattr("palaestra.foundation.registry.REGISTRIES", {})
     names: Registry[list[int]] = Registry("kind of a test", example="one(1)")
     names.add("one", lambda: [1])
     first = names.build("one()")
@@ -25,7 +25,7 @@ def test_a_name_that_is_given_again_is_built_anew(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_maker_that_cannot_be_hashed_is_a_maker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaestra.algebra.registry.REGISTRIES", {})
+    monkeypatch.setattr("palaestra.foundation.registry.REGISTRIES", {})
 
     class Maker:
         __hash__ = None  # type: ignore[assignment]

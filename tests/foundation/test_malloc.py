@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from palaestra.algebra import malloc
+from palaestra.foundation import malloc
 
 KEPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from palaestra.algebra import malloc
+from palaestra.foundation import malloc
 def resident():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from palaestra.algebra import progress
-from palaestra.algebra.progress import Bars, noted, noting, reporting, silent
+from palaestra.foundation import progress
+from palaestra.foundation.progress import Bars, noted, noting, reporting, silent
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from palaestra.algebra.files import write_json
 from palaestra.errors import StorageError
+from palaestra.foundation.files import write_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,0 +1,82 @@
+"""Makes envs by name: registered ones, and `library/name` of the adapters. No library is imported before it is used."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from palaestra.envs.gymnasium import gymnasium
+from palaestra.envs.momaland import momaland
+from palaestra.envs.openspiel import openspiel
+from palaestra.envs.pettingzoo import pettingzoo
+from palaestra.envs.protocol import Env, EnvFactory
+from palaestra.envs.reasoning_gym import reasoning_gym
+from palaestra.envs.registry import ENVS
+from palaestra.envs.textarena import textarena
+from palaestra.errors import InputError, nearest
+
+_LIBRARIES: dict[str, Callable[..., EnvFactory]] = {
+    "gymnasium": gymnasium,
+    "momaland": momaland,
+    "openspiel": openspiel,
+    "pettingzoo": pettingzoo,
+    "reasoning_gym": reasoning_gym,
+    "textarena": textarena,
+}
+
+
+def register(name: str, factory: Callable[..., Env]) -> None:
+    """Give an env a name that recipes can use; options of the recipe become keyword arguments of `factory`.
+
+    Raises:
+        InputError: another factory has this name, or a library of this package has.
+    """
+    if name.split("/")[0] in (*_LIBRARIES, "native", "roles"):
+        raise InputError(f"the env name {name!r} is taken; choose another")
+    ENVS.add(name, factory)
+
+
+def telling(column: str) -> list[str]:
+    """Names of registered envs that tell a fact of that name."""
+    declared = {name: getattr(factory, "facts", None) for name, factory in ENVS.items()}  # an option may decide later
+    return sorted(name for name, facts in declared.items() if isinstance(facts, Mapping) and column in facts)
+
+
+def make(spec: str, **options: Any) -> EnvFactory:
+    """The factory of a registered env, or of `library/name`: the first argument and the options of its function.
+
+    `reasoning_gym` may be named alone, with `datasets` among the options.
+
+    Raises:
+        InputError: the name or an option is unknown (the message gives the nearest), or the library is not installed.
+
+    >>> make("openspiel/kuhn_poker", illegal="random")().agents
+    ('player_0', 'player_1')
+    """
+    function, arguments = find(spec)
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as error:
+        named = [p.name for p in signature.parameters.values() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        wrong = next((option for option in options if option not in named), "")
+        raise InputError(f"env {spec!r}: {error}{nearest(wrong, named)}") from error
+    factory: Any = functools.partial(function, *arguments, **options)
+    # a library's function returns the factory
+    return cast(EnvFactory, factory() if function in _LIBRARIES.values() else factory)
+
+
+def find(spec: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Factory of a registered env or `library/name`, and the arguments in its name; nothing is imported.
+
+    Raises:
+        InputError: there is no such env; the message gives the nearest.
+    """
+    library, _, name = spec.partition("/")
+    if library in _LIBRARIES:
+        return _LIBRARIES[library], (name,) if name else ()
+    if spec in ENVS:
+        return ENVS[spec], ()
+    raise InputError(f"there is no env {spec!r}{nearest(spec, [*ENVS, *_LIBRARIES])} (library/name)")

@@ -1,0 +1,1 @@
+"""Foundation: what has no notion of turns: names, files, folders of checksums, YAML, progress, archives, search."""
