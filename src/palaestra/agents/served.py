@@ -78,9 +78,13 @@ class ServedPolicy(Serving):
         for i, answer in zip(fit, answers, strict=True):
             if isinstance(answer, SampledAnswer):
                 decisions[i] = Decision(
-                    next(texts), prompts[i], answer.ids, answer.logprobs,
-                    tokens_in=len(prompts[i]), tokens_out=len(answer.ids),
-                )  # fmt: skip
+                    next(texts),
+                    prompts[i],
+                    answer.ids,
+                    answer.logprobs,
+                    tokens_in=len(prompts[i]),
+                    tokens_out=len(answer.ids),
+                )
             else:
                 decisions[i].error = f"{type(answer).__name__}: {answer}"
         seconds = (time.perf_counter() - start) / max(1, len(requests))

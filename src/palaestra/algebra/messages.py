@@ -51,9 +51,11 @@ def messages(turns: Turns) -> pl.DataFrame:
         rows = rows.with_columns(kept=pl.lit(True))
     reason = pl.when(~pl.col("kept")).then(pl.col("reason")) if "reason" in rows.columns else pl.lit(None, pl.String)
     spoken = frame.select(
-        *keys, pl.col("agent").cast(pl.String).alias("sender"), pl.col("turn").cast(pl.Int64).alias("sender_turn"),
+        *keys,
+        pl.col("agent").cast(pl.String).alias("sender"),
+        pl.col("turn").cast(pl.Int64).alias("sender_turn"),
         _tokens(frame).alias("tokens"),
-    ).unique([*keys, "sender", "sender_turn"], keep="first", maintain_order=True)  # fmt: skip
+    ).unique([*keys, "sender", "sender_turn"], keep="first", maintain_order=True)
     joined = rows.with_columns(reason=reason).join(
         spoken, on=[*keys, "sender", "sender_turn"], how="left", nulls_equal=True, maintain_order="left"
     )

@@ -58,12 +58,17 @@ def to_preferences(
     lead = pl.col("_value") - pl.col("_value_other")
     pairs = pairs.filter(lead > 0, lead >= gap, pl.col("_text") != pl.col("_text_other"))
     if not len(pairs):
-        raise InputError(f"to_preferences: no prompt of {kept['_prompt'].n_unique()} has two answers of different value"
-                         f"{f' by at least {gap:g}' if gap else ''}; play more episodes per group")  # fmt: skip
+        raise InputError(
+            f"to_preferences: no prompt of {kept['_prompt'].n_unique()} has two answers of different value"
+            f"{f' by at least {gap:g}' if gap else ''}; play more episodes per group"
+        )
     return pairs.select(
-        prompt=_asked(talks), chosen=_reply("_text", talks), rejected=_reply("_text_other", talks), gap=lead,
+        prompt=_asked(talks),
+        chosen=_reply("_text", talks),
+        rejected=_reply("_text_other", talks),
+        gap=lead,
         **({"group": "group"} if "group" in pairs.columns else {}),
-    )  # fmt: skip
+    )
 
 
 @bound

@@ -111,9 +111,11 @@ def advantage_alignment(
     as_reward("advantage_alignment", reward)
     if signs and beta != 1:
         raise ExpressionError(f"advantage_alignment: signs=True needs beta=1, not {beta}")
-    own = as_signal(advantage) if advantage is not None else leave_one_out(
-        return_to_go(reward, gamma=gamma), over=("group", "turn", "agent"), singleton=singleton
-    )  # fmt: skip
+    own = (
+        as_signal(advantage)
+        if advantage is not None
+        else leave_one_out(return_to_go(reward, gamma=gamma), over=("group", "turn", "agent"), singleton=singleton)
+    )
     weight = fill_missing(alignment_weight(own, gamma=gamma, inclusive=inclusive, flavour=flavour), 0.0)
     played = cumulative(1.0, exclusive=True)
     weight = sign(weight) if signs else weight

@@ -165,9 +165,12 @@ class Templates:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         return ImmutableSandboxedEnvironment(
-            loader=PackageLoader(self.package, "prompts"), undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, keep_trailing_newline=True,
-        )  # fmt: skip
+            loader=PackageLoader(self.package, "prompts"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
 
     @functools.cached_property
     def _of_text(self) -> Callable[[str], jinja2.Template]:

@@ -144,8 +144,9 @@ def momaland(
     return factory
 
 
-def _make(name: str, weights: Any, utility: str, *, text: Any, illegal: Illegal, penalty: float, success: Any,
-          **options: Any) -> MomalandAEC | MomalandParallel:  # fmt: skip
+def _make(
+    name: str, weights: Any, utility: str, *, text: Any, illegal: Illegal, penalty: float, success: Any, **options: Any
+) -> MomalandAEC | MomalandParallel:
     module = _module(name)
     parallel = hasattr(module, "parallel_env")
 

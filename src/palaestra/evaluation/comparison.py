@@ -322,6 +322,9 @@ def advice(difference: Difference) -> str:
     """`run 23 more tasks to find a difference of this size`, 4 times out of 5; with several runs also how many runs."""
     unit = "cluster of tasks" if "by cluster" in difference.method else "task"
     counts = ((difference.more_tasks, unit), (difference.more_runs, "run"))
-    ways = [f"{n} more {what.replace(' of', 's of') if ' of' in what else what + 's'}" if n > 1 else f"1 more {what}"
-            for n, what in counts if n > 0]  # fmt: skip
+    ways = [
+        f"{n} more {what.replace(' of', 's of') if ' of' in what else what + 's'}" if n > 1 else f"1 more {what}"
+        for n, what in counts
+        if n > 0
+    ]
     return f"run {' or '.join(ways)} to find a difference of this size"

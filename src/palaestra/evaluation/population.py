@@ -68,8 +68,10 @@ def exposure(adoptions: pl.DataFrame, edges: pl.DataFrame) -> pl.DataFrame:
     """
     agents = pl.concat([edges["agent"], edges["source"], adoptions["agent"]]).unique().sort()
     index = pl.DataFrame({"agent": agents, "id": np.arange(len(agents))})
-    ends = [edges.join(index, left_on=name, right_on="agent", maintain_order="left")["id"].to_numpy()
-            for name in ("agent", "source")]  # fmt: skip
+    ends = [
+        edges.join(index, left_on=name, right_on="agent", maintain_order="left")["id"].to_numpy()
+        for name in ("agent", "source")
+    ]
     graph = scipy.sparse.csr_array((np.ones(len(edges), np.int64), ends), shape=(len(agents), len(agents)))
     parts = []
     for (item,), table in adoptions.join(index, on="agent").group_by("item", maintain_order=True):
@@ -162,9 +164,12 @@ def binomial_regression(
 
 
 def _counts(table: pl.DataFrame, least: int = 1) -> pl.DataFrame:
-    counts = table.filter(pl.col("exposure") >= least).group_by("exposure").agg(
-        yes=pl.col("adopted").sum(), no=(~pl.col("adopted")).sum()
-    ).sort("exposure")  # fmt: skip
+    counts = (
+        table.filter(pl.col("exposure") >= least)
+        .group_by("exposure")
+        .agg(yes=pl.col("adopted").sum(), no=(~pl.col("adopted")).sum())
+        .sort("exposure")
+    )
     if len(counts) < 2 or not counts["yes"].sum() or not counts["no"].sum():
         raise InputError("exposure: two different exposures, adopters and others are needed to fit a slope")
     return counts

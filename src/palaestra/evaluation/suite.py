@@ -118,8 +118,11 @@ def _task(trials: pl.DataFrame, task: SuiteTask) -> dict[str, Any]:
 
 
 def _mean(parts: list[dict[str, Any]], weights: list[float], missing: str) -> dict[str, Any]:
-    scored = [(0.0 if p["score"] is None else p["score"], w) for p, w in zip(parts, weights, strict=True)
-              if missing == "zero" or p["score"] is not None]  # fmt: skip
+    scored = [
+        (0.0 if p["score"] is None else p["score"], w)
+        for p, w in zip(parts, weights, strict=True)
+        if missing == "zero" or p["score"] is not None
+    ]
     total = sum(w for _, w in scored)
     known = all(p["cost"] is not None for p in parts)
     return {

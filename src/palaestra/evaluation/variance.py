@@ -81,9 +81,9 @@ def _jackknife(
         units = len(np.unique(labels))
         if units < 3:
             return np.full(4, math.nan), np.full(4, math.nan)
-        left = np.array([
-            _components(*(np.compress(labels != i, x, axis) for x in (means, counts, squares))) for i in range(units)
-        ])  # fmt: skip
+        left = np.array(
+            [_components(*(np.compress(labels != i, x, axis) for x in (means, counts, squares))) for i in range(units)]
+        )
         with np.errstate(invalid="ignore"):  # where nothing differs there are no shares
             left = bend(left / np.nansum(left, axis=1, keepdims=True))
         part = (units * bend(shares) - (units - 1) * left).var(axis=0, ddof=1) / units

@@ -132,7 +132,5 @@ class KnowledgeGraph:
 
     def recall(self, goal: str, k: int | None = None) -> list[Entry]:
         """Up to k experiences of a goal, or of all goals below a long-term one."""
-        found = [
-            each for name in self._below.get(goal, [goal]) for each in self._goals.get(name, {}).values()
-        ]  # fmt: skip
+        found = [each for name in self._below.get(goal, [goal]) for each in self._goals.get(name, {}).values()]
         return sorted(found, key=lambda entry: -entry.time)[:k]

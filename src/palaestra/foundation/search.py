@@ -83,9 +83,13 @@ def confidence_uct(tree: SearchTree, *, c: float = 0.3, trust: float = 2.0) -> n
 
 
 def soft_mixed(
-    score: np.ndarray | Sequence[float], surprise: np.ndarray | Sequence[float], *, alpha: float = 10.0,
-    beta: float = 0.3, mix: float = 0.2,
-) -> np.ndarray:  # fmt: skip
+    score: np.ndarray | Sequence[float],
+    surprise: np.ndarray | Sequence[float],
+    *,
+    alpha: float = 10.0,
+    beta: float = 0.3,
+    mix: float = 0.2,
+) -> np.ndarray:
     """P_i = λ/n + (1 - λ)·softmax_i α((1 - β)·s_i + β·u_i): AgentSwift's choice of a node ([70], arXiv 2506.06017).
 
     score: s, what a node was worth. surprise: u, by how much that was not foreseen. mix: λ.

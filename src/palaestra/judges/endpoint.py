@@ -168,9 +168,11 @@ class Endpoint:
     def body(self, prompt: str, vote: int) -> bytes:
         """Request body of a question; votes differ by their seed. Its digest is the key of the answer."""
         asked: dict[str, Any] = {
-            "model": self.model, "messages": [{"role": "user", "content": prompt}], "max_tokens": self.max_tokens,
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": self.max_tokens,
             "seed": vote,
-        }  # fmt: skip
+        }
         if self.temperature is not None:
             asked["temperature"] = self.temperature
         return json.dumps(asked).encode()
@@ -194,10 +196,14 @@ class Endpoint:
         said = len(open_) * self.max_tokens // 2
         most = [self.most(prompt) for prompt in open_]
         return {
-            "questions": len(prompts), "known": len(bodies) - len(open_), "calls": len(open_),
-            "tokens": sent + said, "price": (sent * self.price_in + said * self.price_out) / 1e6,
-            "most_tokens": sum(each.tokens for each in most), "most_price": sum(each.cost for each in most),
-        }  # fmt: skip
+            "questions": len(prompts),
+            "known": len(bodies) - len(open_),
+            "calls": len(open_),
+            "tokens": sent + said,
+            "price": (sent * self.price_in + said * self.price_out) / 1e6,
+            "most_tokens": sum(each.tokens for each in most),
+            "most_price": sum(each.cost for each in most),
+        }
 
     def ask(self, prompts: Sequence[tuple[str, int]]) -> list[Reply]:
         """A reply for each (prompt, number of the vote), in order: an answer, or an error that says why there is none.

@@ -145,10 +145,13 @@ class LanguageServer:
         self._buffer, self._last, self._pulls = b"", 0, False
         self._process = subprocess.Popen(
             self.command + (("--stdio",) if "pyright" in self.name else ()),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            cwd=self._directory.name, start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._directory.name,
+            start_new_session=True,
             env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        )  # fmt: skip
+        )
         root = Path(self._directory.name).as_uri()
         answer = self._request(
             "initialize",

@@ -41,9 +41,10 @@ def policy_pairs(
         if name not in rows.columns:
             raise MissingColumnError(f"policy_pairs: no column {name!r}{nearest(name, rows.columns)}")
     keys = rows.select(
-        group=pl.struct(*by).rank("dense") if by else pl.lit(1, pl.UInt32), own=pl.struct(*by, policy).rank("dense"),
+        group=pl.struct(*by).rank("dense") if by else pl.lit(1, pl.UInt32),
+        own=pl.struct(*by, policy).rank("dense"),
         who=pl.col(policy),
-    )  # fmt: skip
+    )
     group, own = (keys[name].to_numpy().astype(np.int64) for name in ("group", "own"))
     order = np.lexsort([own, group])
     group, own = group[order], own[order]  # rows of a policy stand together, inside those of their prompt
@@ -111,8 +112,10 @@ def principle_pairs(
     if not (len(first) == len(second) == len(scores)) or scores.ndim != 2 or not scores.shape[1]:
         raise InputError(f"principle_pairs: {len(first)} and {len(second)} rows for scores of shape {scores.shape}")
     if not (0 < stop <= 1 and 0 <= negate <= 1 and 0 <= flip <= 1 and most >= 1 and passes >= 1):
-        raise InputError(f"principle_pairs: stop={stop}, negate={negate} and flip={flip} must be in [0, 1], stop above "
-                         f"0, most={most} and passes={passes} at least 1")  # fmt: skip
+        raise InputError(
+            f"principle_pairs: stop={stop}, negate={negate} and flip={flip} must be in [0, 1], stop above "
+            f"0, most={most} and passes={passes} at least 1"
+        )
     rng = np.random.default_rng(seed)
     lead, count = np.nan_to_num(np.tile(scores, (passes, 1))), len(first) * passes
     principles = scores.shape[1]

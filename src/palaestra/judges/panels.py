@@ -206,11 +206,13 @@ class Debate(Panel):
                 mine = np.flatnonzero((first + turn) % 2 == side)
                 prompts = [
                     ARGUE.format(
-                        side=self.sides[side], task=fenced(tasks[row]), response=fenced(texts[row]),
+                        side=self.sides[side],
+                        task=fenced(tasks[row]),
+                        response=fenced(texts[row]),
                         said=fenced(said[row] or "(nothing)"),
                     )
                     for row in mine
-                ]  # fmt: skip
+                ]
                 answers = PolicyAsker(self.advocates[side], seed=self.seed).ask([(each, turn) for each in prompts])
                 for row, answer in zip(mine, answers, strict=True):
                     said[row] += f"{self.sides[side]}: {answer.text or '(nothing)'}\n"

@@ -99,9 +99,7 @@ def tree(
     it says what planning in a perfect model would add.
     """
     made = None if scorer is None else build(scorer)
-    grown = TreeSearch(
-        select, backup, made, rollouts=rollouts, horizon=horizon, c=c, gamma=gamma, expand=expand
-    )  # fmt: skip
+    grown = TreeSearch(select, backup, made, rollouts=rollouts, horizon=horizon, c=c, gamma=gamma, expand=expand)
 
     def search(env: Any, request: Request, policy: Policy) -> list[tuple[int, str]]:
         found = grown.grow(env, request.agent, request.observation, policy, request.rng)
@@ -152,8 +150,9 @@ class _Planner:
     It follows what it found as long as it sees what it saw when it tried; then it searches again.
     """
 
-    def __init__(self, search: Callable[[Any, Request, Policy], list[tuple[int, str]]], what: str,
-                 policy: Policy, meter: Meter) -> None:  # fmt: skip
+    def __init__(
+        self, search: Callable[[Any, Request, Policy], list[tuple[int, str]]], what: str, policy: Policy, meter: Meter
+    ) -> None:
         self.search, self.policy, self.meter = search, policy, meter
         self.name, self.waits = f"{policy.name} {what}", waits(policy)
 

@@ -232,9 +232,13 @@ def shown_to(item: Item, task: str | None, transcript: str, template: str = TEMP
     """The prompt about one item."""
     failures = f"Not met, for example: {item.failures}" if item.failures else ""
     return template.format(
-        task=fenced(task) if task else "(none given)", transcript=fenced(transcript or "(nothing)"),
-        question=item.question, passes=item.passes, failures=failures, form=item.form,
-    )  # fmt: skip
+        task=fenced(task) if task else "(none given)",
+        transcript=fenced(transcript or "(nothing)"),
+        question=item.question,
+        passes=item.passes,
+        failures=failures,
+        form=item.form,
+    )
 
 
 def _check(items: Sequence[Item], level: str, votes: int) -> None:

@@ -129,7 +129,7 @@ def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]
     seen = made.reset(seed)  # type: ignore[attr-defined]
     if len(seen) != 1:
         raise EnvError(f"{who}: {len(seen)} agents act at once; search needs an env with one")
-    (agent, first), = seen.items()  # fmt: skip
+    ((agent, first),) = seen.items()
     return made, agent, first
 
 
@@ -298,8 +298,10 @@ class TreeSearch:
     def _told(self, nodes: Mapping[Hashable, _Node], root: Hashable) -> Tree:
         rows = [
             (node.seen.text, action, edge.visits, edge.q)
-            for node in nodes.values() if node.seen is not None for action, edge in node.edges.items()
-        ]  # fmt: skip
+            for node in nodes.values()
+            if node.seen is not None
+            for action, edge in node.edges.items()
+        ]
         actions: list[str] = []
         at = root
         while nodes[at].edges and len(actions) < self.horizon:
@@ -316,9 +318,13 @@ class TreeSearch:
 
 
 def listwise(
-    order: Sequence[int], judge: Callable[[list[int]], Sequence[int]], window: int = 20, step: int = 10,
-    *, cover_head: bool = True,
-) -> list[int]:  # fmt: skip
+    order: Sequence[int],
+    judge: Callable[[list[int]], Sequence[int]],
+    window: int = 20,
+    step: int = 10,
+    *,
+    cover_head: bool = True,
+) -> list[int]:
     """A list ranked by a judge that sees `window` items at a time, from the end to the front in steps of `step`.
 
     judge: from some items to the same items, the best first; an answer that is no permutation leaves the window as it

@@ -78,10 +78,12 @@ class NetworkDecomposition:
             chosen = rng.choice(len(returns), min(batch, len(returns)), replace=False)
             taken = counts[chosen] if self.method == "rd" else np.minimum(counts[chosen], self.steps)
             owner = np.repeat(np.arange(len(chosen)), taken)
-            rows = np.concatenate([
-                starts[e] + (np.arange(n) if n == counts[e] else rng.choice(counts[e], n, replace=False))
-                for e, n in zip(chosen, taken, strict=True)
-            ])  # fmt: skip
+            rows = np.concatenate(
+                [
+                    starts[e] + (np.arange(n) if n == counts[e] else rng.choice(counts[e], n, replace=False))
+                    for e, n in zip(chosen, taken, strict=True)
+                ]
+            )
             found = self.network(torch.from_numpy(features[order[rows]]))[:, 0]
             groups, number = torch.from_numpy(owner), torch.from_numpy(taken)
             means = torch.zeros(len(chosen), dtype=torch.double).index_add(0, groups, found) / number

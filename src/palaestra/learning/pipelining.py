@@ -119,8 +119,11 @@ def spent_by(executor: Executor) -> float:
 
 def _told(plan: Plan) -> dict[str, Any]:
     told = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    listed = {name: [None if n is None else int(n) for n in told[name]] for name in ("group_size", "env_seeds")
-              if told[name] is not None and not isinstance(told[name], int)}  # fmt: skip
+    listed = {
+        name: [None if n is None else int(n) for n in told[name]]
+        for name in ("group_size", "env_seeds")
+        if told[name] is not None and not isinstance(told[name], int)
+    }
     return told | listed | {"groups": [plan.numbers.start, plan.numbers.stop]}
 
 

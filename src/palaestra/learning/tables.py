@@ -130,10 +130,14 @@ class TableLearner(abc.ABC):
             self._waiting.append((name, rows))
             taken, rewards = choices(rows), finite(rows, self.reward, self.kind)
             metrics[name] = {
-                "loss": None, "kl": None, "entropy": None, "zero_credit": None, "rows": len(rows),
+                "loss": None,
+                "kl": None,
+                "entropy": None,
+                "zero_credit": None,
+                "rows": len(rows),
                 "reward": float(rewards.mean()) if len(rows) else None,
                 "best": float(np.bincount(taken).max() / len(taken)) if len(rows) else None,
-            }  # fmt: skip
+            }
         return metrics
 
     def _write(self) -> None:

@@ -360,8 +360,10 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
         (f"stages: {text}", getattr(made, "needs", ()), getattr(made, "adds", ()))
         for text, made in zip(stages.texts, stages)
     ]
-    rewards = [(f"reward{f'.{name}' if name else ''}: {short(part)}", part.needs(), (f"r_{name}",) if name else ())
-               for name, part in parts.items()]  # fmt: skip
+    rewards = [
+        (f"reward{f'.{name}' if name else ''}: {short(part)}", part.needs(), (f"r_{name}",) if name else ())
+        for name, part in parts.items()
+    ]
     steps[stages.reward_at : stages.reward_at] = rewards
     steps.append((f"credit: {short(setup.credit)}", setup.credit.needs(), ("advantage",)))
     if learner is not None:

@@ -351,9 +351,11 @@ class EvaluationPart(Section):
     look_trials: int = Field(2, ge=1, description="episodes per task of each look")
     agents: tuple[str, ...] | None = Field(None, description="whose success counts; default: everybody's mean")
     coalitions: int = Field(
-        0, ge=0, description="held-out tasks that every coalition of trained and untrained members plays, for exact "
-        "Shapley values of at most 12 members; 0: none"
-    )  # fmt: skip
+        0,
+        ge=0,
+        description="held-out tasks that every coalition of trained and untrained members plays, for exact "
+        "Shapley values of at most 12 members; 0: none",
+    )
     measure: str = Field("success", description="what is to improve: success, score, or one of the metrics")
     metrics: tuple[str, ...] = Field((), description="exact measures of small games, e.g. exploitability")
     controls: dict[str, ControlPart] = Field({}, description="further systems by name, compared with the trained team")

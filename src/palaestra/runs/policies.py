@@ -180,13 +180,14 @@ TAKES = {
     "tiny": Takes(f"{_LM}.tiny", 1, ("name", "seed"), ("palaestra.agents.tiny:build", f"{_LM}.__init__")),
     "lm": Takes(f"{_LM}.from_pretrained", 1, accepts=(f"{_LM}.__init__",)),
     "served": Takes(
-        "palaestra.agents:ServedPolicy.from_pretrained", 1,
+        "palaestra.agents:ServedPolicy.from_pretrained",
+        1,
         accepts=(f"{_LM}.from_pretrained", f"{_LM}.__init__", "palaestra.agents:ServedPolicy.__init__"),
     ),
     "chat": Takes("palaestra.agents:ChatPolicy", 1),
     "tabular": Takes("palaestra.agents:TabularPolicy"),
     "mlp": Takes("palaestra.agents:MLPPolicy", 2, ("name", "seed")),
-}  # fmt: skip
+}
 NEEDED = {"lm": "model", "served": "model", "chat": "model", "script": "script"}
 """The option that a kind cannot do without."""
 

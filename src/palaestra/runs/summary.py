@@ -84,9 +84,13 @@ def summarise(recipe: Recipe, directory: Path, results: Results) -> dict[str, An
     by_name = {row.system: row for row in rows}
     per_seed = []
     for result in results:
-        own = {r.system: r for r in comparison_table(
-            table.filter(pl.col("run") == str(result["seed"]), pl.col("system").is_in(["before", "after"])), value=value
-        )}  # fmt: skip
+        own = {
+            r.system: r
+            for r in comparison_table(
+                table.filter(pl.col("run") == str(result["seed"]), pl.col("system").is_in(["before", "after"])),
+                value=value,
+            )
+        }
         per_seed.append({"seed": result["seed"], **_three(own, measure, [result])})
     controls = {}
     for name, part in recipe.evaluation.controls.items():

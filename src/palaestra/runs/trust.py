@@ -124,8 +124,12 @@ def _inside(text: str) -> Iterator[tuple[str, str]]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     if isinstance(call, ast.Call):
-        named = {id(node): part.arg or "" for part in ast.walk(call) if isinstance(part, ast.keyword)
-                 for node in ast.walk(part.value)}  # fmt: skip
+        named = {
+            id(node): part.arg or ""
+            for part in ast.walk(call)
+            if isinstance(part, ast.keyword)
+            for node in ast.walk(part.value)
+        }
         for node in ast.walk(call):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != text:
                 yield named.get(id(node), ""), node.value

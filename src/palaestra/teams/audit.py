@@ -125,15 +125,20 @@ class AuditedDeliberation(Deliberation):
         if again:
             self._waiting = set(again)
             self._turn += 1
-            facts = {name: {role: value for role, value in each.items() if role in actions} for name, each in
-                     self._told.items()}  # fmt: skip
+            facts = {
+                name: {role: value for role, value in each.items() if role in actions}
+                for name, each in self._told.items()
+            }
             shown = {
-                "round": self._round, "expected": self.inner.answer, **facts, **told,
+                "round": self._round,
+                "expected": self.inner.answer,
+                **facts,
+                **told,
                 "valid": {role: self._readable(said) for role, said in latest.items()},
                 "read_as": {role: said.form for role, said in latest.items()},
                 "answer": {role: said.text for role, said in latest.items()},
                 "score": {role: self._true[said.text] for role, said in latest.items()},
-            }  # fmt: skip
+            }
             return StepResult(again, info=shown)
         result = super().step(dict.fromkeys(self._acting, ""))
         info = {**result.info, **told}
@@ -156,10 +161,13 @@ class AuditedDeliberation(Deliberation):
         mark, seen = self._separator.strip(), self._asked[role]
         text = self._separator.join([seen.text, self._cut(said.text.replace(mark, " ")), note.replace(mark, " ")])
         talk = self._instructions.turn(
-            role, self.graph.ask(role, self._turns[role]), self._questions[role],
-            before=(self._asking[role], said.reply), note=f"{note}. If you are sure, say it again.",
+            role,
+            self.graph.ask(role, self._turns[role]),
+            self._questions[role],
+            before=(self._asking[role], said.reply),
+            note=f"{note}. If you are sure, say it again.",
             round=self._round + 1,
-        )  # fmt: skip
+        )
         self._asking[role] = talk
         if role in self._talks:
             self._talks[role] = (talk, "")

@@ -132,14 +132,18 @@ class ConductedEnv(OrchestratedEnv):
             chosen = Observation("", self.templates, fields=ASKS["choice"]).index(action)
             text = "" if chosen is None else self.templates[chosen]
         graph = layers(text, self.workers)
-        info: dict[str, Any] = {"valid": {self.seat: graph is not None}, "plan": text[:LONGEST],
-                                "plan_most": self._most()}  # fmt: skip
+        info: dict[str, Any] = {
+            "valid": {self.seat: graph is not None},
+            "plan": text[:LONGEST],
+            "plan_most": self._most(),
+        }
         if graph is None:
             return StepResult({}, {self.seat: -self.price * self._all}, terminated=True, info=info | {"success": False})
         info |= {
-            "plan_nodes": len(graph.roles), "plan_edges": sum(map(len, graph.heard.values())),
+            "plan_nodes": len(graph.roles),
+            "plan_edges": sum(map(len, graph.heard.values())),
             "plan_depth": len(graph.steps),
-        }  # fmt: skip
+        }
         self._name, self._calls = text, 0
         if text not in self.plans:
             self.plans[text] = Deliberation(self._tasks, graph)
@@ -162,8 +166,9 @@ class ConductedEnv(OrchestratedEnv):
             del info["success"]
             note = f"The team {self._name} failed. Write another one."
             return StepResult(self._ask(f"{self.question} | {self._name} failed", note), info=info)
-        rewards = {agent: (reward or 0.0) - self.price * (self._all - self._calls) for agent, reward in
-                   result.rewards.items()}  # fmt: skip
+        rewards = {
+            agent: (reward or 0.0) - self.price * (self._all - self._calls) for agent, reward in result.rewards.items()
+        }
         return StepResult({}, rewards, terminated=True, info=info)
 
 

@@ -78,10 +78,14 @@ class Instructions:
         """System prompt of a role."""
         if role not in self._systems:
             values = self.values | {
-                "role": role, "family": family(role), "roles": list(self.roles), "persona": self.roles[role].strip(),
+                "role": role,
+                "family": family(role),
+                "roles": list(self.roles),
+                "persona": self.roles[role].strip(),
                 "others": [each for each in self.roles if each != role],
-                "hears": list(self._of(role, "hears")), "heard_by": list(self._of(role, "heard_by")),
-            }  # fmt: skip
+                "hears": list(self._of(role, "hears")),
+                "heard_by": list(self._of(role, "heard_by")),
+            }
             text = TEMPLATES.render(self.workflow, values)
             own = next((self.given[key] for key in (role, family(role), "*") if key in self.given), None)
             if own is not None:

@@ -64,10 +64,13 @@ class PipelineEnv(AroundTask):
         self._accept, self._separator = accept.strip(), separator
         self._improvement, self._longest = improvement, longest
         self._instructions = Instructions(
-            "pipeline", dict.fromkeys(roles, ""), instructions, accept=self._accept,
+            "pipeline",
+            dict.fromkeys(roles, ""),
+            instructions,
+            accept=self._accept,
             hears={after: [before] for before, after in pairwise(roles)},
             heard_by={before: [after] for before, after in pairwise(roles)},
-        )  # fmt: skip
+        )
         self._place = len(self.agents)
 
     def reset(self, seed: int) -> Mapping[str, Observation]:

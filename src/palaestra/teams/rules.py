@@ -228,9 +228,8 @@ def refused(checker: str = "check-") -> Route:
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
         last = {each.role: each for each in said}
         return [
-            role for role in roles
-            if role not in last or checker + role not in last or not last[checker + role].accepts
-        ]  # fmt: skip
+            role for role in roles if role not in last or checker + role not in last or not last[checker + role].accepts
+        ]
 
     return route
 

@@ -126,9 +126,11 @@ class TreeSearchEnv(AroundTask):
     def _told(self) -> dict[str, Any]:
         """Facts that all members share."""
         return {
-            "way": self._text(self._way), "expected": self.inner.answer,
-            "heard": [step.role for step in self._way], "heard_turn": [step.turn for step in self._way],
-        }  # fmt: skip
+            "way": self._text(self._way),
+            "expected": self.inner.answer,
+            "heard": [step.role for step in self._way],
+            "heard_turn": [step.turn for step in self._way],
+        }
 
     def _child(self, role: str, text: str) -> tuple[Candidate, dict[str, Any]]:
         """A node, and what is told of it."""
@@ -144,9 +146,13 @@ class TreeSearchEnv(AroundTask):
         else:
             opinion, sure = self._verifier(score, self._draw) or 0.0, 1.0
         told = {
-            "valid": bool(said.strip()), "read_as": reply.form, "answer": self._text(way), "score": score,
-            "opinion": opinion, "sure": sure,
-        }  # fmt: skip
+            "valid": bool(said.strip()),
+            "read_as": reply.form,
+            "answer": self._text(way),
+            "score": score,
+            "opinion": opinion,
+            "sure": sure,
+        }
         return Candidate(way, opinion, sure, len(way) == self.depth), told
 
     def _passes(self, way: tuple[AnswerStep, ...]) -> bool:

@@ -302,12 +302,14 @@ def _check_illegal(env: Env, seed: int, player: _Player, steps: int) -> None:
 def _plain(observations: Mapping[str, Observation]) -> dict[str, Any]:
     return {
         agent: (
-            seen.text, seen.choices, None if seen.mask is None else seen.mask.tobytes(),
+            seen.text,
+            seen.choices,
+            None if seen.mask is None else seen.mask.tobytes(),
             None if seen.array is None else (seen.array.shape, seen.array.tobytes()),
             None if seen.messages is None else [dict(message) for message in seen.messages],
         )
         for agent, seen in observations.items()
-    }  # fmt: skip
+    }
 
 
 def _same(expected: Trace, found: Trace, where: str) -> None:

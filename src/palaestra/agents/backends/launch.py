@@ -96,9 +96,13 @@ class ServerProcess:
         env |= {**safe, "VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-P", "-c", _KEEPER, *command], env=env, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output,
-            )  # fmt: skip
+                [sys.executable, "-P", "-c", _KEEPER, *command],
+                env=env,
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+            )
         assert self._keeper.stdout is not None
         self.pid = int(self._keeper.stdout.readline() or 0)
         self.end = weakref.finalize(self, _end, self._keeper)

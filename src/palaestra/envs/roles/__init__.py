@@ -25,4 +25,4 @@ __all__ = [
     "SearchEnv",
     "SimulatedUser",
     "Toolbox",
-]  # fmt: skip
+]

@@ -153,8 +153,11 @@ class Gui(NativeEnv):
             _inside(told["point"], gold["box"]) if screen.kind == "click" else told["content"] == screen.goal
         )
         info: dict[str, Any] = {
-            **told, "gold_type": screen.kind, "image_size": list(self.size), "needs_judge": screen.kind == "type",
-        }  # fmt: skip
+            **told,
+            "gold_type": screen.kind,
+            "image_size": list(self.size),
+            "needs_judge": screen.kind == "type",
+        }
         if screen.kind == "click":
             left, top, end, bottom = gold["box"]
             share = (end - left) * (bottom - top) / (self.size[0] * self.size[1])

@@ -55,9 +55,13 @@ class Rooms(NativeEnv):
     prompt = "roles/rooms"
     agents: tuple[str, ...] = ("seeker",)
     facts = {
-        "tool": str, "result": str, "message": str, "evidence": list[int],
-        "success_votes": list[float], "valid_votes": list[float],
-    }  # fmt: skip
+        "tool": str,
+        "result": str,
+        "message": str,
+        "evidence": list[int],
+        "success_votes": list[float],
+        "valid_votes": list[float],
+    }
 
     def __init__(self, rooms: int = 5, *, turns: int = 8) -> None:
         """`rooms`: how many there are. turns: at most."""

@@ -85,8 +85,11 @@ class SearchEnv(NativeEnv):
         self.fixed = self._invent(np.random.default_rng(0)) if choices else None
         names = self.fixed or []
         self.moves = (
-            *(f"search {name}" for name in names[::2]), "yes", "no", *(f"answer {name}" for name in names[1::2])
-        )  # fmt: skip
+            *(f"search {name}" for name in names[::2]),
+            "yes",
+            "no",
+            *(f"answer {name}" for name in names[1::2]),
+        )
 
     def begin(self) -> tuple[str, _SearchState]:
         """Invent facts, choose a question."""

@@ -108,9 +108,13 @@ def address_space() -> int:
 
 def _limit(cpu: int, memory: int, output: int) -> None:
     limits = {
-        resource.RLIMIT_CPU: cpu, resource.RLIMIT_AS: memory, resource.RLIMIT_NPROC: 0, resource.RLIMIT_FSIZE: output,
-        resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: FILES,
-    }  # fmt: skip
+        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_FSIZE: output,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: FILES,
+    }
     for what, value in limits.items():
         hard = resource.getrlimit(what)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -197,9 +197,12 @@ def _run(
         with asked.open("rb") as calls, given.open("wb") as answers:
             process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-P", "-B", "-W", "ignore", str(WORKER), str(scratch)],
-                stdin=calls, stdout=answers, stderr=subprocess.DEVNULL, start_new_session=True,
+                stdin=calls,
+                stdout=answers,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
                 env={"PYTHONHASHSEED": "0"} | dict.fromkeys(ONE_THREAD, "1"),
-            )  # fmt: skip
+            )
             end = _wait(process, answers, limits)
         with given.open("rb") as file:
             return _read_all(file, limits, end)

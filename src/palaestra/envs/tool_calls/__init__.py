@@ -49,4 +49,4 @@ __all__ = [
     "parse",
     "to_json",
     "write",
-]  # fmt: skip
+]

@@ -160,8 +160,10 @@ class Arbiter:
 
 def _checked(rows: pl.DataFrame, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Whether each answer is right, and the number of its task."""
-    task, answer = (rows[name].cast(pl.String).str.extract(r"^\w+ (\d+)").cast(pl.Int64).fill_null(-1).to_numpy()
-                    for name in ("task", "action"))  # fmt: skip
+    task, answer = (
+        rows[name].cast(pl.String).str.extract(r"^\w+ (\d+)").cast(pl.Int64).fill_null(-1).to_numpy()
+        for name in ("task", "action")
+    )
     return answer == truth[task], task
 
 

@@ -27,9 +27,12 @@ class Arms(NativeEnv):
     agents: tuple[str, ...] = ("player",)
 
     def __init__(
-        self, pays: Sequence[float] = (0.0, 1.0), *, shows: Mapping[str, Sequence[float]] | None = None,
+        self,
+        pays: Sequence[float] = (0.0, 1.0),
+        *,
+        shows: Mapping[str, Sequence[float]] | None = None,
         noise: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pays, self.shows = [float(each) for each in pays], {k: list(v) for k, v in (shows or {}).items()}
         self.noise = float(noise)
         if len(self.pays) < 2 or not noise >= 0 or any(len(each) != len(self.pays) for each in self.shows.values()):

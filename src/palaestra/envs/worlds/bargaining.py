@@ -93,7 +93,7 @@ class Bargaining(NativeEnv):
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """An offer, or an answer to one. A move that is no move offers nothing, or refuses."""
         state = self.state
-        (actor, action), = chosen.items()  # fmt: skip
+        ((actor, action),) = chosen.items()
         move, said = spoken(action, self.moves)
         offering, count = state.offer is None, len(self.shares)
         if move is not None and (move < count) != offering:

@@ -102,6 +102,8 @@ class Bertrand(NativeEnv):
             return rewards, {}
         index = collusion_index(float(np.mean(self.state)), self.nash, self.monopoly)
         return rewards, {
-            "prices": [list(row) for row in self.state], "nash": self.nash, "monopoly": self.monopoly,
+            "prices": [list(row) for row in self.state],
+            "nash": self.nash,
+            "monopoly": self.monopoly,
             "collusion": index,
-        }  # fmt: skip
+        }

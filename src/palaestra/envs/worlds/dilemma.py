@@ -35,8 +35,9 @@ class Dilemma(NativeEnv):
         self, *, rounds: int = 12, payoffs: Sequence[float] = (3.0, 0.0, 5.0, 1.0), scale: float = 5.0
     ) -> None:
         if rounds < 1 or len(payoffs) != 4 or not scale > 0:
-            raise InputError(f"Dilemma: rounds={rounds} must be at least 1, payoffs={payoffs} four numbers, "
-                             f"scale={scale} above 0")  # fmt: skip
+            raise InputError(
+                f"Dilemma: rounds={rounds} must be at least 1, payoffs={payoffs} four numbers, scale={scale} above 0"
+            )
         self.rounds, self.payoffs = rounds, tuple(float(each) / scale for each in payoffs)
 
     def begin(self) -> tuple[str, _DilemmaState]:

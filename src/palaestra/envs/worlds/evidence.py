@@ -111,5 +111,7 @@ class Cases(NativeEnv):
         best = decision == self.pays[number]
         justified = bool(lead.sum() > 0)
         return {"decider": 1.0 if best else 1 - self.cost}, {
-            "lead": lead.tolist(), "justified": justified, "success": bool(best),
-        }  # fmt: skip
+            "lead": lead.tolist(),
+            "justified": justified,
+            "success": bool(best),
+        }

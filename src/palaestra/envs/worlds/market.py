@@ -191,9 +191,12 @@ class Market(NativeEnv):
         ratio = float(welfare / optimal) if optimal else 1.0
         positions = [None if position == -1 else position + 1 for position in state.paid]
         return rewards, {
-            "welfare": float(welfare), "optimal": optimal, "welfare_ratio": ratio, "success": ratio >= self.success,
+            "welfare": float(welfare),
+            "optimal": optimal,
+            "welfare_ratio": ratio,
+            "success": ratio >= self.success,
             "position": dict(zip(self.customers, positions, strict=True)),
-        }  # fmt: skip
+        }
 
 
 def first_proposal() -> Callable[[Any], str]:

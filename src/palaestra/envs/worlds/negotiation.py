@@ -92,7 +92,7 @@ class Negotiation(NativeEnv):
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """An offer, an answer, or the end. A move that is no move offers nothing, or refuses."""
         state = self.state
-        (actor, action), = chosen.items()  # fmt: skip
+        ((actor, action),) = chosen.items()
         move, said = spoken(action, self.moves)
         offering, count = state.offer is None, len(self.prices)
         if move is not None and move < count + 2 and (move < count) != offering:

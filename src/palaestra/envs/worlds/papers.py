@@ -111,9 +111,10 @@ class Papers(NativeEnv):
             rewards[lab] = max(found[lab] - state.best.get(lab, 0.0), 0.0)
             state.best[lab] = max(found[lab], state.best.get(lab, 0.0))
         info: dict[str, Any] = {
-            "fitness": found, "best": dict(state.best),
+            "fitness": found,
+            "best": dict(state.best),
             "bits": {lab: (2.0 * bits - 1).tolist() for lab, bits in written.items()},
-        }  # fmt: skip
+        }
         if state.round >= self.papers:
             info["success"] = {lab: best >= self.goal for lab, best in state.best.items()}
         return rewards, info

@@ -173,9 +173,11 @@ class Partner(NativeEnv):
         """Check the cook's job, carry it out, and learn from the partner's."""
         state, job = self.state, chosen["cook"]
         told: dict[str, Any] = {
-            "hidden": state.type, "expected": self.jobs[int(state.belief.predict().argmax())],
-            "invalid": False, "refused": job is not None and job == state.blocked,
-        }  # fmt: skip
+            "hidden": state.type,
+            "expected": self.jobs[int(state.belief.predict().argmax())],
+            "invalid": False,
+            "refused": job is not None and job == state.blocked,
+        }
         if told["refused"]:
             if len(state.refused) < self.retries:
                 state.refused.append(job)

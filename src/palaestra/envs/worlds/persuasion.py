@@ -93,8 +93,10 @@ class Persuasion(NativeEnv):
             return ""
         goods = state.good[: len(state.days)]
         if self.memory == "all":
-            days = (f"{said}/{'bought' if b else 'passed'}/{'good' if g else 'bad'}" for (said, b), g in zip(
-                state.days, goods, strict=True))  # fmt: skip
+            days = (
+                f"{said}/{'bought' if b else 'passed'}/{'good' if g else 'bad'}"
+                for (said, b), g in zip(state.days, goods, strict=True)
+            )
             return " | " + " ".join(days)
         sold = [good for (_, bought), good in zip(state.days, goods, strict=True) if bought]
         return f" | sold {len(sold)}, good {sum(sold)}"
@@ -102,7 +104,7 @@ class Persuasion(NativeEnv):
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Advice, or a decision; a move that is none says nothing, or passes."""
         state = self.state
-        (actor, action), = chosen.items()  # fmt: skip
+        ((actor, action),) = chosen.items()
         if actor == "seller":
             free = " ".join(str(action or "").split())
             state.said = free if self.talk else "nothing" if action is None else MOVES[action]
@@ -116,9 +118,12 @@ class Persuasion(NativeEnv):
         if len(state.days) < self.rounds:
             return rewards, {}
         scores = persuasion_scores(
-            state.good, [bought for _, bought in state.days], value=self.value, bad_value=self.bad_value,
+            state.good,
+            [bought for _, bought in state.days],
+            value=self.value,
+            bad_value=self.bad_value,
             published=self.published,
-        )  # fmt: skip
+        )
         gains = {"seller": scores.pop("seller_gain"), "buyer": scores.pop("buyer_gain")}
         reference = persuasion_commitment(self.q, self.value, self.bad_value)
         return rewards, {"self_gain": gains, **scores, "reference": reference}

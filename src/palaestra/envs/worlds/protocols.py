@@ -28,9 +28,13 @@ def _facts(request: Any) -> tuple[dict[str, Any], bool]:
 def _say(problem: str, answer: int) -> str:
     if problem == "matching":
         return "nobody" if answer < 0 else f"n{answer}"
-    return f"group {answer + 1}" if problem == "colouring" else str(answer) if problem == "consensus" else (
-        "yes" if answer else "no"
-    )  # fmt: skip
+    return (
+        f"group {answer + 1}"
+        if problem == "colouring"
+        else str(answer)
+        if problem == "consensus"
+        else ("yes" if answer else "no")
+    )
 
 
 def flood(problem: str) -> Play:

@@ -103,5 +103,7 @@ class Routing(NativeEnv):
         answered = bool(self.rng.random() < self.skill(worker, state.kind, state.shifted))
         price = float(self.prices[worker])
         return {"router": answered - self.weight * price}, told | {
-            "price": price, "answered": answered, "success": answered,
-        }  # fmt: skip
+            "price": price,
+            "answered": answered,
+            "success": answered,
+        }

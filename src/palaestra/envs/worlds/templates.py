@@ -86,8 +86,9 @@ class Setting:
         return float(state[self.name] == params["value"])
 
 
-SETTINGS = tuple(Setting(name) for name in
-                 ("brightness", "volume", "alarm", "timer", "contacts", "calendar", "notes", "files"))  # fmt: skip
+SETTINGS = tuple(
+    Setting(name) for name in ("brightness", "volume", "alarm", "timer", "contacts", "calendar", "notes", "files")
+)
 
 
 @dataclass
@@ -154,6 +155,10 @@ class Desktop(NativeEnv):
             return {}, {}
         score = template.success(state.values, state.params) if done else 0.0
         return {"user_agent": score}, {
-            "success": score == 1.0, "template": template.name, "instance_id": state.instance.number,
-            "instance_seed": state.instance.seed, "goal": template.goal(state.params), "episode_length": state.steps,
-        }  # fmt: skip
+            "success": score == 1.0,
+            "template": template.name,
+            "instance_id": state.instance.number,
+            "instance_seed": state.instance.seed,
+            "goal": template.goal(state.params),
+            "episode_length": state.steps,
+        }

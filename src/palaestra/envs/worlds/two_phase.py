@@ -65,8 +65,10 @@ class TwoPhase:
                 info |= {"explored": self._steps, "resets": self._resets}
             return replace(result, observations=self._show(result.observations), info=info)
         valid = self._valid(actions)
-        chosen = {self._turn[agent].legal[0] if not valid[agent] else self._name(agent, action)
-                  for agent, action in actions.items()} & set(TOOLS)  # fmt: skip
+        chosen = {
+            self._turn[agent].legal[0] if not valid[agent] else self._name(agent, action)
+            for agent, action in actions.items()
+        } & set(TOOLS)
         for agent, seen in self._turn.items():
             self._log[agent].append(f"{seen.text.rsplit(chr(10), 1)[-1]} -> {actions[agent]}")
         if "test" in chosen:

@@ -57,8 +57,10 @@ class Widgets(Parts):
         kind, column, row = self.gold[task]
         left, top = PIXELS * column, PIXELS * row
         info: dict[str, Any] = {
-            "gold_type": TYPES[kind], "target_box": [left, top, left + PIXELS, top + PIXELS], "success": False,
-        }  # fmt: skip
+            "gold_type": TYPES[kind],
+            "target_box": [left, top, left + PIXELS, top + PIXELS],
+            "success": False,
+        }
         if -1 in said:
             return 0.0, info
         right = said[0] == kind and (TYPES[kind] != "click" or said[1:3] == [column, row])

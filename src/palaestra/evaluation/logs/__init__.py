@@ -153,8 +153,11 @@ def read_logs(
     named = _named(frames)
     sources = []
     for each in read:
-        own = [frame for (path, name, _), frame in zip(frames, named, strict=True)
-               if (path, name) == (each.path, each.name)]  # fmt: skip
+        own = [
+            frame
+            for (path, name, _), frame in zip(frames, named, strict=True)
+            if (path, name) == (each.path, each.name)
+        ]
         systems = dict.fromkeys(system for frame in own for system in frame["system"].unique(maintain_order=True))
         sources.append(Source(str(each.path), len(own), tuple(systems), (*each.problems, *each.skipped)))
     return Logs(

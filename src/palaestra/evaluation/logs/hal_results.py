@@ -215,7 +215,7 @@ LAYOUTS: tuple[tuple[Callable[[Any], bool], Layout], ...] = (
     (lambda raw: _all_have(raw, "correct_written_answers"), _core_bench),
     (lambda raw: isinstance(raw, list), _col_bench),
     (lambda raw: isinstance(raw, Mapping) and bool(raw), _per_task),
-)  # fmt: skip
+)
 """What to recognise a layout by, and who reads it; the first that fits."""
 
 

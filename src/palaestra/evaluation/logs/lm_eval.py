@@ -131,8 +131,11 @@ def _primary(table: Iterable[dict[str, Any]]) -> str | None:
 def _other_filters(primary: str, table: Iterable[dict[str, Any]]) -> list[str]:
     """The same metric under other filters."""
     metric = primary.partition(",")[0]
-    return [name for name in dict.fromkeys(name for scores in table for name in scores)
-            if name != primary and name.partition(",")[0] == metric]  # fmt: skip
+    return [
+        name
+        for name in dict.fromkeys(name for scores in table for name in scores)
+        if name != primary and name.partition(",")[0] == metric
+    ]
 
 
 def _metrics(view: dict[str, Any]) -> list[str]:

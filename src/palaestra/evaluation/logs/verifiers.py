@@ -70,9 +70,10 @@ def _rollout(where: str, record: dict[str, Any], beside: Mapping[str, Any], rows
     metrics = mapping(record.get("metrics"))
     used = mapping(record.get("token_usage"))
     turns[-1] |= {
-        "tokens_in": used.get("input_tokens"), "tokens_out": used.get("output_tokens"),
+        "tokens_in": used.get("input_tokens"),
+        "tokens_out": used.get("output_tokens"),
         "metadata": rest(record, {*_ROLLOUT, *metrics}),
-    }  # fmt: skip
+    }
     error = record.get("error")
     rows.episode(
         where,

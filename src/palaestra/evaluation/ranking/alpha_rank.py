@@ -79,8 +79,10 @@ def _one_population(
     payoffs: np.ndarray, alpha: float, population: int, epsilon: float, selection: Selection
 ) -> np.ndarray:
     if payoffs.shape[-1] != payoffs.shape[-2]:
-        raise InputError(f"alpha_rank: one population needs a square matrix, not {payoffs.shape}; else give one tensor "
-                         "per player as a list")  # fmt: skip
+        raise InputError(
+            f"alpha_rank: one population needs a square matrix, not {payoffs.shape}; else give one tensor "
+            "per player as a list"
+        )
     against = np.swapaxes(payoffs, -1, -2)  # [s, r]: what a mutant r gets against s
     if selection == "local":
         return stationary_distribution(_log_step(against - payoffs, alpha, population, epsilon))

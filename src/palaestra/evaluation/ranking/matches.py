@@ -165,8 +165,10 @@ def read_matches(
     if cluster is not None and cluster not in frame.columns:
         raise MissingColumnError(f"{what}: --cluster {cluster}: no such column{nearest(cluster, frame.columns)}")
     by = {headers.plain(name): name for name in reversed(frame.columns)}
-    extra = {key: next((by[n] for n in names if n in by), None)
-             for key, names in (("task", headers.TASKS), ("weight", headers.WEIGHTS))}  # fmt: skip
+    extra = {
+        key: next((by[n] for n in names if n in by), None)
+        for key, names in (("task", headers.TASKS), ("weight", headers.WEIGHTS))
+    }
     extra["task"] = cluster or extra["task"]
     columns = [_text(frame[how.a]).alias("a"), _text(frame[how.b]).alias("b"), *(_text(frame[n]) for n in how.outcome)]
     table = pl.DataFrame(columns).with_row_index("row")

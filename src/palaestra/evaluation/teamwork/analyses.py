@@ -39,9 +39,11 @@ def importance(answer: str = "answer") -> Analysis:
         frame = Turns(table(turns, "heard", "heard_turn", answer))
         flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
         episodes = frame.codes("episode").size
-        return flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes).sort(
-            "importance", "agent", descending=[True, False]
-        )  # fmt: skip
+        return (
+            flow.group_by("agent")
+            .agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes)
+            .sort("importance", "agent", descending=[True, False])
+        )
 
     return found
 
@@ -73,9 +75,12 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, embedding, "agent"))
         psi = pl.Series("contribution", teamwork.cosine_contribution(frame, embedding=embedding, over=keys))
-        return frame.frame.select("agent", psi.fill_nan(None)).group_by("agent").agg(
-            pl.len().alias("turns"), pl.col("contribution").mean()
-        ).sort("contribution", descending=True)  # fmt: skip
+        return (
+            frame.frame.select("agent", psi.fill_nan(None))
+            .group_by("agent")
+            .agg(pl.len().alias("turns"), pl.col("contribution").mean())
+            .sort("contribution", descending=True)
+        )
 
     return answer
 

@@ -74,13 +74,17 @@ def _edges(turns: Turns, messages: pl.DataFrame) -> list[tuple[np.ndarray, np.nd
         when = pl.when(pl.col(turn).is_between(0, longest - 1)).then(pl.col(turn).cast(pl.Int64))
         return (pl.col("_episode").cast(pl.Int64) * len(names.categories) + who) * longest + when
 
-    rows = spoken.join(episodes, on=keys, nulls_equal=True, maintain_order="left").select(
-        place("agent", "turn").alias("_place")
-    ).with_row_index("_row")  # fmt: skip
+    rows = (
+        spoken.join(episodes, on=keys, nulls_equal=True, maintain_order="left")
+        .select(place("agent", "turn").alias("_place"))
+        .with_row_index("_row")
+    )
     joined = kept.join(episodes, on=keys, nulls_equal=True).select(
-        place("receiver", "receiver_turn").alias("_to"), place("sender", "sender_turn").alias("_from"), "receiver_turn",
+        place("receiver", "receiver_turn").alias("_to"),
+        place("sender", "sender_turn").alias("_from"),
+        "receiver_turn",
         _weight=pl.col("weight").clip(lower_bound=0.0).fill_null(0.0).cast(pl.Float64),
-    )  # fmt: skip
+    )
     for name in ("_to", "_from"):
         joined = joined.join(rows.rename({"_place": name, "_row": f"{name}_row"}), on=name)
     to, sender = joined["_to_row"].to_numpy(), joined["_from_row"].to_numpy()
@@ -137,9 +141,11 @@ def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ())
     rows = pl.concat([found, pl.DataFrame({"agent": silent}, schema={"agent": pl.String})], how="diagonal")
     counted = episodes.size - pl.col("_missing").fill_null(0)
     return rows.select(
-        "agent", episodes=counted.cast(pl.Int64), invoked=pl.col("invoked").fill_null(0).cast(pl.Int64),
+        "agent",
+        episodes=counted.cast(pl.Int64),
+        invoked=pl.col("invoked").fill_null(0).cast(pl.Int64),
         helpful=pl.when(counted > 0).then(pl.col("_helped").fill_null(0) / counted),
-    ).sort("helpful", "agent", descending=[True, False], nulls_last=True)  # fmt: skip
+    ).sort("helpful", "agent", descending=[True, False], nulls_last=True)
 
 
 def unit_vectors(turns: Turns, name: str) -> tuple[np.ndarray, np.ndarray]:

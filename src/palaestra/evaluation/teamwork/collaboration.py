@@ -39,7 +39,10 @@ def collaboration_gap(
         wide = wide.with_columns(solo_halves=pl.lit(None, pl.Float64))
     gap = pl.col("solo") - pl.col("joint")
     return wide.group_by(by, maintain_order=True).agg(
-        pl.col(*CONDITIONS).mean(), gap=gap.mean(), gap_stderr=gap.std() / gap.count().sqrt(),
+        pl.col(*CONDITIONS).mean(),
+        gap=gap.mean(),
+        gap_stderr=gap.std() / gap.count().sqrt(),
         integration=(pl.col("solo") - pl.col("solo_halves")).mean(),
-        collaboration=(pl.col("solo_halves") - pl.col("joint")).mean(), tasks=gap.count(),
-    )  # fmt: skip
+        collaboration=(pl.col("solo_halves") - pl.col("joint")).mean(),
+        tasks=gap.count(),
+    )

@@ -109,12 +109,16 @@ def compose(
             passed = [each for each, verdict in verdicts.items() if verdict > 0]
             value, level = sum(left[each] for each in passed), float(threshold(spent / budget, lower, upper))
             reason = (
-                "broken" if min(verdicts.values()) < 0
-                else "no help" if not passed
-                else "does not fit" if spent + cost[component] > budget * ROUNDED
-                else "too dear" if value / cost[component] < level
+                "broken"
+                if min(verdicts.values()) < 0
+                else "no help"
+                if not passed
+                else "does not fit"
+                if spent + cost[component] > budget * ROUNDED
+                else "too dear"
+                if value / cost[component] < level
                 else None
-            )  # fmt: skip
+            )
             if reason is None:
                 spent += cost[component]
                 left = {each: weight for each, weight in left.items() if each not in passed}
@@ -169,11 +173,14 @@ def offline(
     found = scipy.optimize.milp(
         np.concatenate([np.zeros(n), -worth]),
         constraints=[
-            scipy.optimize.LinearConstraint(price[None], ub=budget), scipy.optimize.LinearConstraint(serves, ub=each),
+            scipy.optimize.LinearConstraint(price[None], ub=budget),
+            scipy.optimize.LinearConstraint(serves, ub=each),
             scipy.optimize.LinearConstraint(chosen, ub=0),
         ],
-        integrality=np.ones(len(price)), bounds=scipy.optimize.Bounds(0, 1), options={"mip_rel_gap": 0.01},
-    )  # fmt: skip
+        integrality=np.ones(len(price)),
+        bounds=scipy.optimize.Bounds(0, 1),
+        options={"mip_rel_gap": 0.01},
+    )
     return [name for name, x in zip(names, found.x[:n], strict=True) if x > 0.5]
 
 

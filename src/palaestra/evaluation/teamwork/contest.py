@@ -74,9 +74,11 @@ def contest(
     long = pl.DataFrame(
         {
             "day": wide["day"].gather(np.repeat(np.arange(len(wide)), len(agents))),
-            "agent": agents * len(wide), "score": scores.ravel(), "weight": weights.ravel(),
+            "agent": agents * len(wide),
+            "score": scores.ravel(),
+            "weight": weights.ravel(),
         }
-    )  # fmt: skip
+    )
     told = frame.select("day", pl.col("agent").cast(pl.String), "reward")
     return told.join(long.with_columns(pl.col("score").fill_nan(None)), on=["day", "agent"], maintain_order="left")
 

@@ -55,8 +55,10 @@ def decision_quality(frame: pl.DataFrame, *, threshold: float = 0.5) -> pl.DataF
         quality = parts @ WEIGHTS
         others = [
             action_quality(actions, truth)[2]
-            for at, actions in enumerate(said) for truth in truths if truth != truths[at]
-        ]  # fmt: skip
+            for at, actions in enumerate(said)
+            for truth in truths
+            if truth != truths[at]
+        ]
         cases = own["case"].n_unique()
         rows.append({
             "system": system, "cases": cases, "quality": quality.mean(), "validity": parts[:, 0].mean(),

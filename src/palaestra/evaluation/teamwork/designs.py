@@ -151,6 +151,8 @@ def _changed(design: np.ndarray, options: Sequence[Sequence[int]]) -> np.ndarray
     """The design with one slot changed, in every way, int[n, slots]; itself if there is none."""
     rows = [
         np.concatenate([design[:at], [option], design[at + 1 :]])
-        for at, own in enumerate(options) for option in own if option != design[at]
-    ]  # fmt: skip
+        for at, own in enumerate(options)
+        for option in own
+        if option != design[at]
+    ]
     return np.array(rows) if rows else design[None]

@@ -46,7 +46,7 @@ class EdgeScores:
         need_columns("EdgeScores", messages.columns, ("sender", "receiver", "quality"))
         rows = messages.select(
             pl.col("sender", "receiver").cast(pl.String), pl.col("quality").cast(pl.Float64).fill_nan(None)
-        ).drop_nulls("quality")  # fmt: skip
+        ).drop_nulls("quality")
         place = {name: at for at, name in enumerate(self.members)}
         for name in {*rows["sender"], *rows["receiver"]}:
             if name not in place:
@@ -79,7 +79,9 @@ class EdgeScores:
         kept = self.route(most)
         rows = [
             (receiver, sender, float(self.scores[s, r]), sender in kept[receiver])
-            for r, receiver in enumerate(self.members) for s, sender in enumerate(self.members) if s != r
-        ]  # fmt: skip
+            for r, receiver in enumerate(self.members)
+            for s, sender in enumerate(self.members)
+            if s != r
+        ]
         found = pl.DataFrame(rows, schema=["receiver", "sender", "score", "kept"], orient="row")
         return found.sort("receiver", "score", descending=[False, True], maintain_order=True)

@@ -34,10 +34,14 @@ def module_values(
     error = each.std(0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.full(len(modules), np.nan)
     return pl.DataFrame(
         {
-            "module": modules, "value": each.mean(0), "stderr": error, "alone": mean[places] - mean[0],
-            "removed": mean[-1] - mean[len(mean) - 1 - places], "tasks": [len(each)] * len(modules),
+            "module": modules,
+            "value": each.mean(0),
+            "stderr": error,
+            "alone": mean[places] - mean[0],
+            "removed": mean[-1] - mean[len(mean) - 1 - places],
+            "tasks": [len(each)] * len(modules),
         }
-    ).with_columns(pl.col("stderr").fill_nan(None))  # fmt: skip
+    ).with_columns(pl.col("stderr").fill_nan(None))
 
 
 def module_interactions(
@@ -50,16 +54,22 @@ def module_interactions(
     error = each.std(0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.full(each.shape[1:], np.nan)
     return pl.DataFrame(
         {
-            "one": [modules[at] for at in one], "other": [modules[at] for at in other],
-            "interaction": each.mean(0)[one, other], "stderr": error[one, other],
+            "one": [modules[at] for at in one],
+            "other": [modules[at] for at in other],
+            "interaction": each.mean(0)[one, other],
+            "stderr": error[one, other],
         }
-    ).with_columns(pl.col("stderr").fill_nan(None))  # fmt: skip
+    ).with_columns(pl.col("stderr").fill_nan(None))
 
 
 def removals(
-    frame: pl.DataFrame, *, coalition: str = "coalition", score: str = "success", task: str = "task",
+    frame: pl.DataFrame,
+    *,
+    coalition: str = "coalition",
+    score: str = "success",
+    task: str = "task",
     model: str = "model",
-) -> pl.DataFrame:  # fmt: skip
+) -> pl.DataFrame:
     """A row for each model and module: win (the whole is better than without it, ties half), loss, failures, tasks.
 
     frame: runs of the whole system and of it without one module, as `module_values` reads them, and the column `model`
@@ -89,10 +99,13 @@ def removals(
         better, worse = pl.col("_score") > pl.col("_score_less"), pl.col("_score") < pl.col("_score_less")
         rows.append(
             both.group_by("model", maintain_order=True).agg(
-                pl.lit(module).alias("module"), win=(0.5 + 0.5 * better.mean() - 0.5 * worse.mean()),
-                loss=(pl.col("_score") - pl.col("_score_less")).mean(), failures=better.sum(), tasks=better.count(),
+                pl.lit(module).alias("module"),
+                win=(0.5 + 0.5 * better.mean() - 0.5 * worse.mean()),
+                loss=(pl.col("_score") - pl.col("_score_less")).mean(),
+                failures=better.sum(),
+                tasks=better.count(),
             )
-        )  # fmt: skip
+        )
     return pl.concat(rows).select("model", "module", "win", "loss", "failures", "tasks")
 
 
@@ -116,9 +129,10 @@ def coalition_table(
     """Modules in the order of their names, and v of each task, float64[tasks, 2^n], as `credit.shapley` reads it."""
     need_columns("coalition_table", frame.columns, (coalition, score, task))
     parts = frame.select(
-        pl.col(task).alias("_task"), pl.col(coalition).cast(pl.String).fill_null("").alias("_in"),
+        pl.col(task).alias("_task"),
+        pl.col(coalition).cast(pl.String).fill_null("").alias("_in"),
         pl.col(score).cast(pl.Float64).fill_nan(None).alias("_score"),
-    ).drop_nulls("_score")  # fmt: skip
+    ).drop_nulls("_score")
     modules = sorted({name.strip() for text in parts["_in"].unique() for name in text.split("+") if name.strip()})
     if not 1 <= len(modules) <= EXACT:
         raise InputError(f"column {coalition!r} names {len(modules)} modules; 1 to {EXACT} have a table of coalitions")
@@ -127,9 +141,11 @@ def coalition_table(
         text: sum({bits[name.strip()] for name in text.split("+") if name.strip()}) for text in parts["_in"].unique()
     }
     size = 2 ** len(modules)
-    cells = parts.with_columns(_place=pl.col("_in").replace_strict(place, return_dtype=pl.Int64)).group_by(
-        "_task", "_place", maintain_order=True
-    ).agg(pl.col("_score").mean())  # fmt: skip
+    cells = (
+        parts.with_columns(_place=pl.col("_in").replace_strict(place, return_dtype=pl.Int64))
+        .group_by("_task", "_place", maintain_order=True)
+        .agg(pl.col("_score").mean())
+    )
     whole = cells.filter(pl.len().over("_task") == size).sort("_task", "_place")
     if not len(whole):
         missing = sorted(set(range(size)) - set(cells["_place"]))

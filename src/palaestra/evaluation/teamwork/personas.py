@@ -131,18 +131,24 @@ def scored_personas(frame: pl.DataFrame) -> pl.DataFrame:
         if row["text"] is not None:
             found = transcript(row["text"])
             base |= {
-                "unparsed": found.unparsed, "personas": float(len({name for name, _ in found.said})),
-                "turns": float(len(found.said)), "score": _score(found.answer, row["right"]),
-            }  # fmt: skip
+                "unparsed": found.unparsed,
+                "personas": float(len({name for name, _ in found.said})),
+                "turns": float(len(found.said)),
+                "score": _score(found.answer, row["right"]),
+            }
         rows.append(base)
     schema = {"method": pl.String, "failed": pl.Boolean, "unparsed": pl.Boolean, "personas": pl.Float64,
               "turns": pl.Float64, "score": pl.Float64}  # fmt: skip
     return (
         pl.DataFrame(rows, schema=schema)
         .group_by("method", maintain_order=True)
-        .agg(pl.len().alias("completions"), pl.col("failed").sum(), pl.col("unparsed").sum(),
-             pl.col("personas", "turns", "score").mean())
-    )  # fmt: skip
+        .agg(
+            pl.len().alias("completions"),
+            pl.col("failed").sum(),
+            pl.col("unparsed").sum(),
+            pl.col("personas", "turns", "score").mean(),
+        )
+    )
 
 
 def _score(answer: str, right: object) -> float:

@@ -80,11 +80,15 @@ def answers(turns: Turns) -> pl.DataFrame:
     said = pl.coalesce("wrong", "text", pl.lit(""))
     with_status = pl.concat_str(pl.format("{} ", "status").fill_null(""), said)  # what the status says is sure
     table = table.with_columns(
-        text=pl.when(bad).then(with_status).when(pl.col("wrong").is_not_null()).then("wrong")
-        .when(fine).then(None)  # a text about a call that went well is no failure
+        text=pl.when(bad)
+        .then(with_status)
+        .when(pl.col("wrong").is_not_null())
+        .then("wrong")
+        .when(fine)
+        .then(None)  # a text about a call that went well is no failure
         .otherwise("text"),
         sure=(bad.fill_null(False) | pl.col("wrong").is_not_null()),
-    )  # fmt: skip
+    )
     return table.filter(pl.col("tool").is_not_null() & pl.col("text").is_not_null()).select("row", "text", "sure")
 
 

@@ -14,10 +14,14 @@ from palaestra.evaluation.triage.talk import messages
 SATISFACTION = (0.0, 0.6, 0.8, 0.95)
 BUCKETS = ((75, "excellent"), (60, "good"), (40, "neutral"), (25, "poor"), (0, "severe"))
 GROUPS = {
-    "misalignment": "interaction.misalignment.", "stagnation": "interaction.stagnation.",
-    "disengagement": "interaction.disengagement.", "satisfaction": "interaction.satisfaction.",
-    "failure": "execution.failure.", "loop": "execution.loop.", "exhaustion": "environment.exhaustion.",
-}  # fmt: skip
+    "misalignment": "interaction.misalignment.",
+    "stagnation": "interaction.stagnation.",
+    "disengagement": "interaction.disengagement.",
+    "satisfaction": "interaction.satisfaction.",
+    "failure": "execution.failure.",
+    "loop": "execution.loop.",
+    "exhaustion": "environment.exhaustion.",
+}
 
 
 def severity(count: pl.Expr) -> pl.Expr:

@@ -78,11 +78,12 @@ def majority_sway(turns: Turns, answer: str = "answer", *, truth: str = "truth")
     table = every.join(table, on="episode_code", how="left").sort("episode_code")
     right = pl.col("before").eq_missing(pl.col("truth"))
     outcome = (
-        pl.when(pl.col("after").is_null()).then(pl.lit("undecided"))
-        .when(pl.col("after") == pl.col("truth")).then(pl.when(right).then(pl.lit("kept"))
-              .otherwise(pl.lit("recovered")))
+        pl.when(pl.col("after").is_null())
+        .then(pl.lit("undecided"))
+        .when(pl.col("after") == pl.col("truth"))
+        .then(pl.when(right).then(pl.lit("kept")).otherwise(pl.lit("recovered")))
         .otherwise(pl.when(right).then(pl.lit("swayed")).otherwise(pl.lit("wrong")))
-    )  # fmt: skip
+    )
     return table.select("episode_code", outcome=outcome).with_columns(
         risk=pl.col("outcome").is_in(["swayed", "undecided"])
     )

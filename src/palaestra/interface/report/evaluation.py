@@ -295,11 +295,13 @@ def _matrix(trials: pl.DataFrame | None, order: Sequence[str]) -> Heat | None:
     table = matrix_table(keyed, rows="system", columns="family")
     cells = {
         (row["row"], row["column"]): Cell(
-            number(row["mean"], percent=True), row["mean"] or 0.0,
+            number(row["mean"], percent=True),
+            row["mean"] or 0.0,
             f"{span(Interval(row['mean'], row['low'], row['high']), percent=True)}\n{row['tasks']} tasks",
         )
-        for row in table.to_dicts() if row["mean"] is not None
-    }  # fmt: skip
+        for row in table.to_dicts()
+        if row["mean"] is not None
+    }
     rows = [*order] or sorted(set(table["row"]) - {ALL})
     rows = rows if len(rows) == 1 else [*rows, ALL]
     columns = [*sorted(set(table["column"]) - {ALL}), ALL]
@@ -361,11 +363,12 @@ def _wins(ranking: Ranking | None, matches: Matches | None) -> Heat | None:
     order = ranking.table["system"].to_list()
     cells = {
         (row["system"], row["opponent"]): Cell(
-            number(row["share"], percent=True), 2 * row["share"] - 1,
+            number(row["share"], percent=True),
+            2 * row["share"] - 1,
             f"{span(Interval(row['share'], row['low'], row['high']), percent=True)}\n{row['n']:g} matches",
         )
         for row in win_table(matches).to_dicts()
-    }  # fmt: skip
+    }
     note = "Share of points that the row took from the column, draws half."
     return heat_of("Who beats whom", note, order, order, cells)
 

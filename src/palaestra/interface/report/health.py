@@ -31,9 +31,11 @@ def health(seeds: Sequence[SeedRun]) -> Health:
     """Over all seeds of a variant; each seed and policy is measured against itself."""
     shares = [
         (policy["zero_credit"], policy.get("rows") or 1)
-        for seed in seeds for row in seed.metrics for policy in row["policies"].values()
+        for seed in seeds
+        for row in seed.metrics
+        for policy in row["policies"].values()
         if _is_number(policy.get("zero_credit"))
-    ]  # fmt: skip
+    ]
     rows = sum(weight for _, weight in shares)
     return Health(
         zero_credit=sum(share * weight for share, weight in shares) / rows if rows else None,

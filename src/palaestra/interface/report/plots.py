@@ -69,9 +69,13 @@ def over_seeds(label: str, index: int, curves: Iterable[Sequence[tuple[int, Any]
     x = sorted(pooled)
     values = [pooled[i] for i in x]
     return Series(
-        label, index, np.array(x), np.array([np.mean(v) for v in values]),
-        np.array([min(v) for v in values]), np.array([max(v) for v in values]),
-    )  # fmt: skip
+        label,
+        index,
+        np.array(x),
+        np.array([np.mean(v) for v in values]),
+        np.array([min(v) for v in values]),
+        np.array([max(v) for v in values]),
+    )
 
 
 def curves(

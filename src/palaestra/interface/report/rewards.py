@@ -81,15 +81,22 @@ def rewards(seeds: Sequence[SeedRun]) -> Rewards | None:
     each = {name: np.concatenate(parts) for name, parts in paid.items()}
     total = sum(float(np.abs(values).sum()) for values in each.values())
     shown = tuple(
-        ComponentRow(_plain(name), float(whole[name].mean()), float(np.abs(each[name]).sum()) / total if total else 0.0,
-                  float((each[name] != 0).mean()))
+        ComponentRow(
+            _plain(name),
+            float(whole[name].mean()),
+            float(np.abs(each[name]).sum()) / total if total else 0.0,
+            float((each[name] != 0).mean()),
+        )
         for name in names
-    )  # fmt: skip
+    )
     panels = [
-        Chart(_plain(name), f"per episode, mean {number(float(whole[name].mean()))}",
-              histogram(whole[name], what=f"{_plain(name)} per episode", index=i))
+        Chart(
+            _plain(name),
+            f"per episode, mean {number(float(whole[name].mean()))}",
+            histogram(whole[name], what=f"{_plain(name)} per episode", index=i),
+        )
         for i, name in enumerate(names)
-    ]  # fmt: skip
+    ]
     panels.append(Chart("Sum", "of all components, per episode", histogram(whole["reward"], what="reward", index=7)))
     return Rewards(
         components=shown,

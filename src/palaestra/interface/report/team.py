@@ -118,9 +118,11 @@ def _table(run: Run) -> pl.DataFrame | None:
                 raise StorageError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
             system = pl.col("system").cast(pl.String) if "system" in schema else pl.lit("in training")
             # several systems play the same groups: what tells the episodes apart is the run
-            parts.append(part.with_columns(pl.col("agent").cast(pl.String), system=system).with_columns(
-                run=pl.lit(seed.name) + " " + pl.col("system")
-            ))  # fmt: skip
+            parts.append(
+                part.with_columns(pl.col("agent").cast(pl.String), system=system).with_columns(
+                    run=pl.lit(seed.name) + " " + pl.col("system")
+                )
+            )
         if parts:
             return pl.concat(parts, how="diagonal_relaxed")
     return None

@@ -153,8 +153,11 @@ def _lines(frame: pl.DataFrame, rows: Sequence[int], signs: dict[int, list[Sign]
         near = {j for i, row in enumerate(rows) if row in signs for j in range(i - AROUND, i + AROUND + 1)}
         shown = near | set(range(ENDS)) | set(range(len(rows) - ENDS, len(rows)))
     kept = [i for i in range(len(rows)) if i in shown]
-    wanted = [n for n in ("turn", "agent", "role", "observation", "action", "tool", "arguments", "tool_error")
-              if n in frame.columns]  # fmt: skip
+    wanted = [
+        n
+        for n in ("turn", "agent", "role", "observation", "action", "tool", "arguments", "tool_error")
+        if n in frame.columns
+    ]
     records = frame.select(wanted)[[rows[i] for i in kept]].to_dicts()
     lines: list[Line] = []
     before = -1

@@ -149,10 +149,14 @@ class EnvRollout:
         model.eval()
         with torch.no_grad():
             said = model.generate(
-                input_ids=ids, attention_mask=mask, do_sample=True, temperature=trainer.temperature,
-                max_new_tokens=min(room, self.per_turn or room), pad_token_id=tokenizer.pad_token_id,
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                temperature=trainer.temperature,
+                max_new_tokens=min(room, self.per_turn or room),
+                pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=ends,
-            )  # fmt: skip
+            )
         model.train(training)
         found = []
         for episode, row in zip(alive, said[:, width:].tolist(), strict=True):

@@ -101,15 +101,20 @@ def read_counted(
         return _verdicts(frame, about, path, key), left_out
     else:
         wide = f"chosen_{features} and rejected_{features}" if features else "chosen and rejected"
-        raise InputError(f"{path}: expected columns {wide}, pairs of row numbers, verdicts (item, value), or labels "
-                         f"that are named (--target); found {', '.join(frame.columns)}")  # fmt: skip
+        raise InputError(
+            f"{path}: expected columns {wide}, pairs of row numbers, verdicts (item, value), or labels "
+            f"that are named (--target); found {', '.join(frame.columns)}"
+        )
     margins, weights = margin or "margin", weight or "weight"
     pairs = Preferences(
-        chosen, rejected,
-        margin=_numbers(frame, margins, missing=0.0), weight=_weights(frame, weights),
+        chosen,
+        rejected,
+        margin=_numbers(frame, margins, missing=0.0),
+        weight=_weights(frame, weights),
         key=_key(frame, key, chosen),
-        reference=_reference(frame, features) if reference is None else reference, condition=_condition(frame),
-    )  # fmt: skip
+        reference=_reference(frame, features) if reference is None else reference,
+        condition=_condition(frame),
+    )
     return pairs, left_out
 
 
@@ -223,9 +228,13 @@ def _key(frame: pl.DataFrame, key: str | None, rows: pl.DataFrame) -> np.ndarray
     for table_, name in ((frame, key), (frame, "group"), (frame, "prompt"), (rows, "observation")):
         if name and name in table_.columns:
             values = table_[name]
-            text = values if values.dtype == pl.String or values.dtype.is_integer() else values.map_elements(
-                lambda each: repr(each.to_list() if isinstance(each, pl.Series) else each), pl.String
-            )  # fmt: skip
+            text = (
+                values
+                if values.dtype == pl.String or values.dtype.is_integer()
+                else values.map_elements(
+                    lambda each: repr(each.to_list() if isinstance(each, pl.Series) else each), pl.String
+                )
+            )
             return text.cast(pl.String).fill_null("").to_numpy()
     return None
 

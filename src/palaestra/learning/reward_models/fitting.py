@@ -51,8 +51,10 @@ class Fitting:
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.lr > 0 or self.weight_decay < 0 or self.centre < 0:
-            raise InputError(f"fit: epochs={self.epochs} and batch={self.batch} must be at least 1, lr={self.lr} above "
-                             f"0, weight_decay={self.weight_decay} and centre={self.centre} not below it")  # fmt: skip
+            raise InputError(
+                f"fit: epochs={self.epochs} and batch={self.batch} must be at least 1, lr={self.lr} above "
+                f"0, weight_decay={self.weight_decay} and centre={self.centre} not below it"
+            )
 
 
 def fit(
@@ -168,8 +170,10 @@ class _Pairs(_Rows):
         self.only_differences = options.loss == "bt" and not options.centre
         self.inputs = model.both_sides(data)
         known = self.inputs.known[: self.count] & self.inputs.known[self.count :]
-        self.given = {name: None if v is None else torch.from_numpy(np.asarray(v, np.float64)).float()
-                      for name, v in (("margin", data.margin), ("weight", data.weight))}  # fmt: skip
+        self.given = {
+            name: None if v is None else torch.from_numpy(np.asarray(v, np.float64)).float()
+            for name, v in (("margin", data.margin), ("weight", data.weight))
+        }
         self.index = np.flatnonzero(known if data.weight is None else known & (data.weight > 0))
         lengths = self.inputs.lengths
         self.size = None if lengths is None else lengths[: self.count] + lengths[self.count :]

@@ -55,11 +55,12 @@ def ordered(labels: Labels, seed: int = 0) -> Preferences:
     first = value[at[:, 0]] > value[at[:, 1]]
     chosen, rejected = np.where(first, at[:, 0], at[:, 1]), np.where(first, at[:, 1], at[:, 0])
     return Preferences(
-        labels.rows[chosen], labels.rows[rejected],
+        labels.rows[chosen],
+        labels.rows[rejected],
         reference=None if labels.reference is None else labels.reference[chosen],
         condition=None if labels.condition is None else labels.condition[chosen],
         key=None if labels.key is None else labels.key[chosen],
-    )  # fmt: skip
+    )
 
 
 def explained(model: RewardModel, labels: Labels) -> list[float]:

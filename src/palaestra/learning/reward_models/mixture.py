@@ -75,8 +75,10 @@ class MixtureReward(FeatureReward):
         c = self._context(condition, len(x))
         ready = self.module
         if isinstance(ready, Experts) and (x.shape[1], c.shape[1]) != (len(ready.mean), ready.gate.in_features):
-            raise InputError(f"{self.name}: rows have {x.shape[1]} features and {c.shape[1]} of context, it was fitted "
-                             f"to {len(ready.mean)} and {ready.gate.in_features}")  # fmt: skip
+            raise InputError(
+                f"{self.name}: rows have {x.shape[1]} features and {c.shape[1]} of context, it was fitted "
+                f"to {len(ready.mean)} and {ready.gate.in_features}"
+            )
         both = tuple(torch.from_numpy(np.nan_to_num(each)).float() for each in (x, c))
         return Inputs(both, ~(np.isnan(x).any(1) | np.isnan(c).any(1)))
 

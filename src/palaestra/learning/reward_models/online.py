@@ -82,8 +82,11 @@ class OnlineLinearReward(RewardModel):
         weight = np.ones(len(one)) if data.weight is None else np.asarray(data.weight, float)[known]
         weight, gap, old = weight / weight.sum(), one - other, self._weights(one)
         lead = gap @ old
-        measured = {"rows": float(len(gap)), "accuracy": float((lead > 0).mean()),
-                    "loss": float(weight @ np.logaddexp(0.0, -lead))}  # fmt: skip
+        measured = {
+            "rows": float(len(gap)),
+            "accuracy": float((lead > 0).mean()),
+            "loss": float(weight @ np.logaddexp(0.0, -lead)),
+        }
         self.weights = self._minimise(gap, weight, old)
         self.bias = -float(weight @ ((one + other) @ self.weights)) / 2
         return measured

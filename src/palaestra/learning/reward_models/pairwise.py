@@ -112,10 +112,11 @@ class PairwiseTokenReward(NetworkReward):
         columns += [texts(condition, "criterion", self.name)] if condition is not None else [[""] * len(rows)]
         asked, names = self.alone if reference is None else self.question, ("prompt", "first", "second", "criterion")
         return [
-            None if any(each is None for each in said)
+            None
+            if any(each is None for each in said)
             else asked.format(**{name: plain(each) for name, each in zip(names, said, strict=True)})
             for said in zip(*columns, strict=True)
-        ]  # fmt: skip
+        ]
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
         """logit yes - logit no, [rows]."""

@@ -92,13 +92,16 @@ def fit_reward(
     found = {
         "model": text,
         "learned": {
-            "what": "labels" if isinstance(data, Labels) else "pairs", "rows": used, "held_out": tested,
-            "keys": len(other) if other.key is None else len(set(other.key.tolist())), "left_out": left_out,
+            "what": "labels" if isinstance(data, Labels) else "pairs",
+            "rows": used,
+            "held_out": tested,
+            "keys": len(other) if other.key is None else len(set(other.key.tolist())),
+            "left_out": left_out,
         },
         "fit": fit,
         "accuracy": right,
         "explained": explained(made, other) if isinstance(other, Labels) else None,
-    }  # fmt: skip
+    }
     made.save(folder)
     write_json(folder / "fit.json", found)
     shutil.rmtree(where, ignore_errors=True)

@@ -61,8 +61,10 @@ class VectorReward(FeatureReward):
     def prepare(self, data: Any, seed: int) -> None:
         """Make the network, for as many attributes as the labels have."""
         if isinstance(data, Labels) and np.asarray(data.value).shape != (len(data), self.outputs_of):
-            raise InputError(f"{self.name}: labels of shape {np.asarray(data.value).shape}, expected "
-                             f"({len(data)}, {self.outputs_of})")  # fmt: skip
+            raise InputError(
+                f"{self.name}: labels of shape {np.asarray(data.value).shape}, expected "
+                f"({len(data)}, {self.outputs_of})"
+            )
         super().prepare(data, seed)
 
     def values(self, found: Tensor, condition: pl.DataFrame | None) -> Tensor:

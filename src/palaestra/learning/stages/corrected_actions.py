@@ -37,10 +37,13 @@ class corrected_actions(Stage):
     """
 
     adds = {
-        "played": "what was done", "verdict": "the domain judge found the action right",
-        "corrected_action": "what it would do instead", "final_action": "what the arbiter left",
-        "overruled": "found wrong, and kept", "settled": "found right, or replaced",
-    }  # fmt: skip
+        "played": "what was done",
+        "verdict": "the domain judge found the action right",
+        "corrected_action": "what it would do instead",
+        "final_action": "what the arbiter left",
+        "overruled": "found wrong, and kept",
+        "settled": "found right, or replaced",
+    }
 
     def __init__(
         self,

@@ -71,9 +71,11 @@ class critic(Stage):
         self.gamma, self.finished = gamma, finished
         self.reward = parse(reward)
         if target is None:
-            self.target = value_target(self.reward, gamma=gamma) if finished and lam == 1 else _lambda_return(
-                self.reward, gamma, lam, finished
-            )  # fmt: skip
+            self.target = (
+                value_target(self.reward, gamma=gamma)
+                if finished and lam == 1
+                else _lambda_return(self.reward, gamma, lam, finished)
+            )
         else:
             self.target = parse(target)
         self.hidden, self.size, self.lr, self.steps, self.batch = tuple(hidden), size, lr, steps, batch
@@ -153,8 +155,10 @@ class token_critic(Stage):
         batch: int = 256,
     ) -> None:
         if min(buckets, size, hidden, steps, batch) < 1 or not lr > 0:
-            raise InputError(f"token_critic: buckets={buckets}, size={size}, hidden={hidden}, steps={steps} and "
-                             f"batch={batch} must be at least 1, lr={lr} above 0")  # fmt: skip
+            raise InputError(
+                f"token_critic: buckets={buckets}, size={size}, hidden={hidden}, steps={steps} and "
+                f"batch={batch} must be at least 1, lr={lr} above 0"
+            )
         self.target = value_target(parse(reward), gamma=gamma)
         self.buckets, self.options = buckets, {"size": size, "hidden": hidden, "lr": lr}
         self.steps, self.batch = steps, batch

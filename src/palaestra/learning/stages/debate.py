@@ -34,9 +34,12 @@ class debate(Stage):
     adds = {"debate_won": "the turn's decision wins the debate about it"}
 
     def __init__(
-        self, lead: str = "lead", *, length: int = 4,
+        self,
+        lead: str = "lead",
+        *,
+        length: int = 4,
         play: Literal["minimax", "greedy", "random", "one_sided"] = "minimax",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if length < 1 or play not in PLAYS:
             raise InputError(f"debate: length={length} must be above 0, play={play!r}{nearest(str(play), PLAYS)}")
         self.lead, self.length, self.play, self.needs = lead, length, play, {lead}

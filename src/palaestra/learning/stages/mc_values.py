@@ -64,8 +64,10 @@ class mc_values(Stage):
             for row in now["row"].to_list():
                 agent, _, state, said = rows[row]
                 if agent not in seen or seen[agent].key() != state:
-                    raise EnvError(f"mc_values: turn {turn} of the episode of seed {seed} differs when played again; "
-                                   "an env must be the same for the same seed and actions")  # fmt: skip
+                    raise EnvError(
+                        f"mc_values: turn {turn} of the episode of seed {seed} differs when played again; "
+                        "an env must be the same for the same seed and actions"
+                    )
                 snapshots, keys, numbers = found.setdefault(agent, ([], [], []))
                 snapshots.append(snapshot)
                 keys.append(tuple(done))

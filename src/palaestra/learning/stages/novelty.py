@@ -221,8 +221,11 @@ class embed(Stage):
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with the vectors."""
         given = turns[self.column].cast(pl.String)
-        new = [text for text in [*given.unique(maintain_order=True).drop_nulls(), *self.texts.values()]
-               if text not in self._known]  # fmt: skip
+        new = [
+            text
+            for text in [*given.unique(maintain_order=True).drop_nulls(), *self.texts.values()]
+            if text not in self._known
+        ]
         new = list(dict.fromkeys(new))
         if new:
             made = np.asarray(hashed_words(new, self.size) if self.model is None else self.model(new), float)

@@ -39,8 +39,10 @@ class process_reward(Stage):
         self, *, beta: float = 0.05, lr: float = 1e-3, epochs: int = 1, score: str | None = None, chunk: int = 1024
     ) -> None:
         if epochs < 0 or chunk < 1 or not (lr > 0 and beta > 0):
-            raise InputError(f"process_reward: epochs={epochs} must not be negative, chunk={chunk} at least 1, "
-                             f"lr={lr} and beta={beta} above 0")  # fmt: skip
+            raise InputError(
+                f"process_reward: epochs={epochs} must not be negative, chunk={chunk} at least 1, "
+                f"lr={lr} and beta={beta} above 0"
+            )
         self.beta, self.lr, self.epochs, self.chunk = beta, lr, epochs, chunk
         self.score = episode_score(None if score is None else parse(score))
         self.models: dict[str, Learnable] = {}

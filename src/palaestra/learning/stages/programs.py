@@ -44,9 +44,10 @@ class program(Stage):
     """
 
     adds = {
-        "r_reward": "what the program pays for the turn", "r_dense": "its function `dense`",
+        "r_reward": "what the program pays for the turn",
+        "r_dense": "its function `dense`",
         "r_sparse": "its function `sparse`",
-    }  # fmt: skip
+    }
 
     def __init__(
         self,

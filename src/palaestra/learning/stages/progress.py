@@ -116,8 +116,10 @@ class progress(Stage):
         self.cells.add(keys, np.zeros(len(turns)))
         number = len(self.cells.places)
         if number > LARGEST:
-            raise InputError(f"progress: {number} different (agent, state, action), more than {LARGEST}; use "
-                             'progress("network"), or factors=')  # fmt: skip
+            raise InputError(
+                f"progress: {number} different (agent, state, action), more than {LARGEST}; use "
+                'progress("network"), or factors='
+            )
         self._grow(number)
         return np.asarray(np.eye(number)[self.cells.find(keys)])
 
@@ -136,10 +138,12 @@ class progress(Stage):
     def state_dict(self) -> dict[str, Any]:
         """Cells and normal equations, or the network and the episodes that it learns from."""
         return {
-            "cells": self.cells.state_dict(), "squares": self.table.squares, "products": self.table.products,
+            "cells": self.cells.state_dict(),
+            "squares": self.table.squares,
+            "products": self.table.products,
             "past": [[rows, goal] for rows, goal in self.past],
             "network": self.network and {"inputs": self.network.inputs, "state": self.network.state_dict()},
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""

@@ -66,8 +66,10 @@ class q_critic(Stage):
             if value not in known:
                 raise InputError(f"q_critic: {name}={value!r}{nearest(str(value), known)}")
         if min(memory, states, batches, batch, size) < 1:
-            raise InputError(f"q_critic: memory={memory}, states={states}, batches={batches}, batch={batch} and "
-                             f"size={size} must be at least 1")  # fmt: skip
+            raise InputError(
+                f"q_critic: memory={memory}, states={states}, batches={batches}, batch={batch} and "
+                f"size={size} must be at least 1"
+            )
         self.model, self.rows, self.joint, self.reward = model, rows, joint, parse(reward)
         self.over = (over,) if isinstance(over, str) else tuple(over)
         self.memory, self.states, self.batches, self.batch, self.size = memory, states, batches, batch, size
@@ -197,11 +199,14 @@ class q_critic(Stage):
     def state_dict(self) -> dict[str, Any]:
         """The replay, the critic, and the numbers of keys and actions."""
         return {
-            "places": list(self.places), "acts": list(self.acts), "names": self.names,
-            "replay": None if self.replay is None else list(self.replay), "table": self.table.state_dict(),
+            "places": list(self.places),
+            "acts": list(self.acts),
+            "names": self.names,
+            "replay": None if self.replay is None else list(self.replay),
+            "table": self.table.state_dict(),
             "network": self.network and self.network.state_dict(),
             "kept": packed(self.kept),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
@@ -257,9 +262,12 @@ def _joined(turns: Turns, asked: pl.DataFrame) -> Turns:
     scope = [pl.lit(frame[name][0], frame.schema[name]).alias(name) for name in SCOPE if name in frame.columns]
     number = int(frame["group"].max() or 0) + 1  # type: ignore[arg-type]
     asked = asked.with_columns(
-        *scope, pl.lit(number, pl.Int32).alias("group"), pl.int_range(pl.len(), dtype=pl.Int32).alias("episode"),
-        pl.lit(0, pl.Int32).alias("turn"), pl.lit(True).alias("fresh"),
-    )  # fmt: skip
+        *scope,
+        pl.lit(number, pl.Int32).alias("group"),
+        pl.int_range(pl.len(), dtype=pl.Int32).alias("episode"),
+        pl.lit(0, pl.Int32).alias("turn"),
+        pl.lit(True).alias("fresh"),
+    )
     none = pl.lit(None, pl.Float64)
     played = Turns(frame.with_columns(none.alias("q"), none.alias("v"), pl.lit(False).alias("fresh")))
     return Turns.concat([played, Turns(asked)])

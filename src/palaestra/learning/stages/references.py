@@ -44,10 +44,11 @@ class references(Stage):
             pl.lit(None, frame.schema[name]).alias(name) for name in unknown
         )
         rows = rows.with_columns(
-            reference_row=pl.lit(True), action=pl.col(self.column).cast(frame.schema["action"]),
+            reference_row=pl.lit(True),
+            action=pl.col(self.column).cast(frame.schema["action"]),
             action_ids=pl.Series(ids, dtype=frame.schema["action_ids"]),
             episode=(pl.col("_last") + 1).cast(frame.schema["episode"]),
-        ).drop("_last")  # fmt: skip
+        ).drop("_last")
         return Turns(pl.concat([frame, rows.select(frame.columns)]))
 
     def _ids(self, context: Context, row: dict[str, Any]) -> list[int]:
@@ -69,9 +70,13 @@ class thinking(Stage):
     adds = {"label_mask": "1 for a token that takes part in comparisons, else 0"}
 
     def __init__(
-        self, open: str = "<think>", close: str = "</think>", *,
-        mode: Literal["fraction", "after_last"] = "after_last", p: float = 0.2,
-    ) -> None:  # fmt: skip
+        self,
+        open: str = "<think>",
+        close: str = "</think>",
+        *,
+        mode: Literal["fraction", "after_last"] = "after_last",
+        p: float = 0.2,
+    ) -> None:
         label_mask("", open, close, mode=mode, p=p)
         self.open, self.close, self.mode, self.p = open, close, mode, p
 

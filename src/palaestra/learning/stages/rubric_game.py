@@ -55,8 +55,10 @@ class rubric_game(Stage):
         self.game.labelled = [*self.game.labelled, *met][-200:]
         for _ in range(self.rounds):
             self.game.round(context.rng)
-        found = [None if answer is None else self.game.players.judge(self.game.judge, answer, context.rng)
-                 for answer in answers]  # fmt: skip
+        found = [
+            None if answer is None else self.game.players.judge(self.game.judge, answer, context.rng)
+            for answer in answers
+        ]
         verdict = np.array([np.nan if each is None else float(each[0]) for each in found])
         context.spent.add(calls=len(answers) + self.rounds * (self.game.queries + self.checked))
         right = [each[0] == good for each, good in zip(found, labels, strict=True) if each is not None]

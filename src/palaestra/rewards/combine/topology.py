@@ -41,6 +41,4 @@ def conductor(weight: float = 0.02, *, passed: float = 1.5, wrong: float = 1.0, 
     all that counts: a single worker for every task.
     """
     right = where(as_signal("success"), passed, where(fill_missing("plan_read", 1.0), wrong, error))
-    return where(
-        fill_missing("plan_most", 0.0) > 0, where(as_signal("valid"), right + weight * density(), -2.0)
-    )  # fmt: skip
+    return where(fill_missing("plan_most", 0.0) > 0, where(as_signal("valid"), right + weight * density(), -2.0))

@@ -135,8 +135,12 @@ def _cover(adjacent: np.ndarray, answers: Sequence[Answer]) -> float:
 
 
 _SCORES: dict[str, Callable[[np.ndarray, Sequence[Answer]], float]] = {
-    "consensus": _consensus, "leader": _leader, "colouring": _colouring, "matching": _matching, "cover": _cover,
-}  # fmt: skip
+    "consensus": _consensus,
+    "leader": _leader,
+    "colouring": _colouring,
+    "matching": _matching,
+    "cover": _cover,
+}
 
 
 def valid_answers(problem: str, adjacent: np.ndarray, agent: int) -> list[int]:

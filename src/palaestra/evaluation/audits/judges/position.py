@@ -150,9 +150,13 @@ def order_calibration(
     same = int((winners["a"].sign() == winners["b"].sign()).sum())
     low, high = (found.mean if not math.isfinite(x) else x for x in (found.low, found.high))
     numbers = {
-        "excess": found.mean, "low": found.low, "high": found.high, "p": p, "size": average(both["x"].abs()),
+        "excess": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "p": p,
+        "size": average(both["x"].abs()),
         "items": float(found.clusters),
-    }  # fmt: skip
+    }
     sentence = f"P(a,b) + P(b,a) is {1 + found.mean:.2f}{span(1 + found.low, 1 + found.high)} over {len(both)} pairs"
     if not len(winners):
         sentence += "; no pair has a winner in both orders"
