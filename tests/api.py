@@ -12,7 +12,7 @@ from pkgutil import walk_packages
 from types import FunctionType, ModuleType
 
 PACKAGES = ("palaestra", "palaestra.credit", "palaestra.rewards", "palaestra.evaluation", "palaestra.learning")
-CORE = ("algebra", "credit", "rewards", "evaluation", "learning")
+CORE = ("foundation", "algebra", "credit", "rewards", "evaluation", "learning")
 REGISTERED = ("stage", "term", "executor", "learner", "workflow", "script")
 
 

@@ -29,9 +29,10 @@ from palaestra.evaluation.population import (
     quadratic_test,
     roles,
 )
-from palaestra.evaluation.rubric import agreement, path_credit, rubric
+from palaestra.evaluation.rubric import agreement, rubric
 from palaestra.evaluation.suite import Price, Prices, Suite, SuiteTask, price, suite_score
 from palaestra.evaluation.tolerance import check_fresh_seeds, check_rerun, series_match
+from palaestra.rewards.paths import path_credit
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 FROZEN = Path(__file__).with_name("frozen.json")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.attempts import ten_points
-from palaestra.evaluation.rubric import agreement, path_credit, rubric
+from palaestra.evaluation.rubric import agreement, rubric
+from palaestra.rewards.paths import path_credit
 
 
 def judged(criteria: dict[str, tuple[float, str]], met: list[float | None]) -> tuple[pl.DataFrame, pl.DataFrame]:

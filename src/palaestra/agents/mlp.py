@@ -67,4 +67,5 @@ class MLPPolicy(DiscretePolicy):
 
     def _apply(self, features: np.ndarray) -> torch.Tensor:
         device = next(self.module.parameters()).device
-        return self.module(torch.from_numpy(features).to(device))  # type: ignore[no-any-return]
+        found: torch.Tensor = self.module(torch.from_numpy(features).to(device))
+        return found

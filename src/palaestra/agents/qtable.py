@@ -65,7 +65,7 @@ class QTablePolicy(TabularPolicy):
     @property
     def _table(self) -> np.ndarray:
         """Worth less `start`, float64[capacity, actions]: the tensor's own memory."""
-        return self.module.get_parameter("logits").numpy()  # type: ignore[no-any-return]
+        return self.module.get_parameter("logits").numpy()
 
     def values(self, places: np.ndarray) -> np.ndarray:
         """Worth of every action in the states of these rows, float64[states, actions]."""

@@ -30,12 +30,12 @@ class Known(Samples):
     known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def counts(self) -> np.ndarray:  # type: ignore[override]
+    def counts(self) -> np.ndarray:
         """Samples of each key."""
         return self.known["counts"]
 
     @property
-    def sums(self) -> np.ndarray:  # type: ignore[override]
+    def sums(self) -> np.ndarray:
         """Their sum."""
         return self.known["sums"]
 

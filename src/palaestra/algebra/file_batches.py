@@ -143,8 +143,8 @@ def _borrowed(files: list[Path], cut: pl.DataFrame, together: int) -> dict[Path,
         raise InputError(_cut_text(files, cut, together))
     found: dict[Path, list[Borrowed]] = {}
     for (number, other), rows in pairs.sort("file", "file_other").group_by("file", "file_other", maintain_order=True):
-        mine = found.setdefault(files[number], [])  # type: ignore[call-overload]
-        mine.append(Borrowed(files[other], rows.select(keys), other < number))  # type: ignore[call-overload,operator]
+        mine = found.setdefault(files[number], [])
+        mine.append(Borrowed(files[other], rows.select(keys), other < number))
     return found
 
 

@@ -71,7 +71,7 @@ class Signal(Evaluable):
     def label(self) -> str | None:
         """The call that made it, "grpo('score')"; None without a name."""
         if isinstance(self._label, tuple):
-            self._label = BOUND["call"](*self._label)
+            self._label = str(BOUND["call"](*self._label))
         return self._label
 
     def __repr__(self) -> str:

@@ -137,7 +137,8 @@ class Turns:
             else:
                 codes = Codes(np.zeros(len(self), np.int64), min(len(self), 1))
             self._cache[columns] = codes
-        return self._cache[columns]  # type: ignore[no-any-return]
+        found: Codes = self._cache[columns]
+        return found
 
     def segments(self, *keys: str) -> Segments:
         """Rows by key in the order of play, cached: by `turn`; those of one turn by the name of the agent.
@@ -147,7 +148,8 @@ class Turns:
         cached = ("segments", *self.key_columns(k for k in keys if k != "row"), "row" in keys)
         if cached not in self._cache:
             self._cache[cached] = self.ordered(self.codes(*keys), within_turn="turn" in keys)
-        return self._cache[cached]  # type: ignore[no-any-return]
+        found: Segments = self._cache[cached]
+        return found
 
     def ordered(self, codes: Codes, *, within_turn: bool = False) -> Segments:
         """Rows of a key in the order of play. within_turn: the key has no more than one turn, walked agent by agent."""

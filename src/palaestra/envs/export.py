@@ -100,7 +100,7 @@ class _Shown:
         return result
 
 
-class ToAEC(_Shown, AECEnv):  # type: ignore[misc]
+class ToAEC(_Shown, AECEnv):
     """One agent after the other; of those that act at once each is asked, and the env steps when all have answered."""
 
     def __init__(self, env: Env, longest: int) -> None:
@@ -147,7 +147,7 @@ class ToAEC(_Shown, AECEnv):  # type: ignore[misc]
         self.agent_selection = self.agents[0]
 
 
-class ToParallel(_Shown, ParallelEnv):  # type: ignore[misc]
+class ToParallel(_Shown, ParallelEnv):
     """All agents at every step; what those say who do not act (`info["acts"]`) is not passed on."""
 
     def __init__(self, env: Env, longest: int) -> None:

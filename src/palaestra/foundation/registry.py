@@ -128,7 +128,8 @@ class Registry(Mapping[str, Callable[..., T]], Generic[T]):
             InputError: there is no such name (the message gives the nearest), or the module cannot be imported.
         """
         if ":" in name:
-            return load_object(name, self.kind)  # type: ignore[no-any-return]
+            found: Callable[..., T] = load_object(name, self.kind)
+            return found
         if name not in self:
             raise InputError(f"unknown {self.kind} {name!r}{nearest(name, self)}")
         return self[name]

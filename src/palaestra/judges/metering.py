@@ -40,7 +40,7 @@ class Meter:
                 raise InputError(f"budget: {name!r}{nearest(name, UNITS)}")
         if any(value < 1 for name, value in given.items() if name != "price"):
             raise InputError(f"budget={budget}: at least one call is needed")
-        Budget(**given)  # type: ignore[arg-type]  # says what is no positive number
+        Budget(**given)  # says what is no positive number
         self.calls, self.tokens, self.cost, self.refused = 0, 0, 0.0, 0
         self._dearest: dict[str, float] = {}
         self._limits = {name: float(given[name]) for name in UNITS if name in given}

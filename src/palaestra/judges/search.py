@@ -126,7 +126,7 @@ def _begin(env: EnvFactory, seed: int, who: str) -> tuple[Any, str, Observation]
     made = env()
     if not isinstance(made, Restartable):
         raise EnvError(f"{who}: {type(made).__name__} cannot be gone back to: it has no snapshot() and restore()")
-    seen = made.reset(seed)  # type: ignore[attr-defined]
+    seen = made.reset(seed)
     if len(seen) != 1:
         raise EnvError(f"{who}: {len(seen)} agents act at once; search needs an env with one")
     ((agent, first),) = seen.items()

@@ -54,7 +54,7 @@ class ValueNetwork:
         for _ in range(steps):
             seen, wanted = _some(columns, rng, min(batch, int(known.sum())))
             self.optimiser.zero_grad()
-            (self.network(seen)[:, 0] - wanted).square().mean().backward()  # type: ignore[no-untyped-call]
+            (self.network(seen)[:, 0] - wanted).square().mean().backward()
             self.optimiser.step()
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -127,7 +127,7 @@ class NetworkCritic:
                     worth = self.q_target[head](torch.cat([state, action], -1))[:, 0]
                 loss = loss + (self.v[head](state)[:, 0] - worth).square().mean()
             self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.optimiser.step()
             with torch.no_grad():
                 for slow, fast in ((self.q_target, self.q), (self.v_target, self.v)):
@@ -180,7 +180,7 @@ class TokenBaseline:
             errors = (found - torch.from_numpy(goals[chosen]).float()[:, None]).square()
             loss = errors.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
             self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.optimiser.step()
         return self
 

@@ -93,7 +93,7 @@ class NetworkDecomposition:
                 rest = (found - means[groups]).square() * torch.from_numpy(spread[owner])
                 loss = loss - torch.zeros_like(loss).index_add(0, groups, rest)
             self.optimiser.zero_grad()
-            loss.mean().backward()  # type: ignore[no-untyped-call]
+            loss.mean().backward()
             self.optimiser.step()
         return self
 

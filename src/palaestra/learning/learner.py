@@ -428,7 +428,7 @@ class PolicyGradient:
             for at, weight in self.devices.passes(name, active, batch.size, None if whole else self.chunk_tokens):
                 with nullcontext() if name in self.devices.sharded else adding_up():
                     part = self._loss(name, batch, step, at)
-                (part * (weight * shared.scale)).backward()  # type: ignore[no-untyped-call]
+                (part * (weight * shared.scale)).backward()
                 shared.add(float(part.detach()), weight, step.logged)
         self._ready[name] = shared.norm
         return Taken(shared.loss, float(shared.norm), step.tokens, shared.said)

@@ -65,17 +65,17 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.directory / "tensorboard" if directory is None else Path(directory) / run.name
-        self._writer = SummaryWriter(str(folder), purge_step=run.since + 1)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder), purge_step=run.since + 1)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """A scalar each."""
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, iteration)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, iteration)
+        self._writer.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 @TRACKERS.register("wandb")

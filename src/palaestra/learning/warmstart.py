@@ -141,7 +141,7 @@ def _imitate(
         scored = policy.score(rows[chosen])
         loss = aggregate(-scored.logprobs, scored.mask)
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm))
         losses.append(float(loss.detach()))
         if not (math.isfinite(losses[-1]) and math.isfinite(norm)):

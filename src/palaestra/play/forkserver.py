@@ -58,7 +58,7 @@ def end_server() -> None:
 
     A server that still imports would else fork what was asked for after all, and print that its parent is gone.
     """
-    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)  # type: ignore[attr-defined]
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

@@ -227,7 +227,8 @@ def _slept() -> int:
     if _usage is None:
         return next(_NEVER_THE_SAME)
     used = _usage()
-    return used.ru_nvcsw - used.ru_nivcsw  # type: ignore[no-any-return]
+    found: int = used.ru_nvcsw - used.ru_nivcsw
+    return found
 
 
 def _work(inbox: SimpleQueue[_Batch[Any, Any] | None]) -> None:

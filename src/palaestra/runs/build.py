@@ -128,7 +128,7 @@ def policy(name: str, part: PolicyPart, *, factory: EnvFactory, seed: int, corpu
     field = f"policies.{name}.options"
     with naming(f"policies.{name}"):
         make = POLICIES.find(part.kind)
-    return make(Making(name, dict(part.options), field, factory, seed, corpus))  # type: ignore[call-arg]
+    return make(Making(name, dict(part.options), field, factory, seed, corpus))
 
 
 def _advisers(recipe: Recipe, factory: EnvFactory, seed: int, corpus: Iterable[str]) -> dict[str, Policy]:
@@ -253,7 +253,8 @@ def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
     if missing:
         made_of = type(made).__name__
         raise RecipeError(f"learn.kind: {part.kind!r} made {made_of}, which is no learner: it lacks {missing[0]}")
-    return made  # type: ignore[no-any-return]
+    found: Learner = made
+    return found
 
 
 def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
@@ -268,7 +269,8 @@ def executor(part: PlayPart, imports: Sequence[str] = ()) -> Executor:
     takes = inspect.signature(make).parameters
     given = part.model_dump(exclude={"executor"}) | {"imports": tuple(imports)}
     common = {name: value for name, value in given.items() if name in takes}
-    return call(make, common | options, "play.executor", *values)  # type: ignore[no-any-return]
+    found: Executor = call(make, common | options, "play.executor", *values)
+    return found
 
 
 def on_a_cluster(text: str) -> bool:

@@ -63,7 +63,8 @@ def tiny(made: Making) -> Policy:
     from palaestra.agents.tiny import build as build_tiny
 
     accepts = (build_tiny, LMPolicy.__init__)
-    return made.call(LMPolicy.tiny, made.corpus, accepts=accepts, seed=made.seed)  # type: ignore[no-any-return]
+    found: Policy = made.call(LMPolicy.tiny, made.corpus, accepts=accepts, seed=made.seed)
+    return found
 
 
 @POLICIES.register("lm")
@@ -71,7 +72,8 @@ def lm(made: Making) -> Policy:
     """A Hugging Face causal language model from disk or a hub; options.model says which."""
     from palaestra.agents import LMPolicy
 
-    return made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))  # type: ignore[no-any-return]
+    found: Policy = made.call(LMPolicy.from_pretrained, made.take("model"), accepts=(LMPolicy.__init__,))
+    return found
 
 
 @POLICIES.register("served")
@@ -80,7 +82,8 @@ def served(made: Making) -> Policy:
     from palaestra.agents import LMPolicy, ServedPolicy
 
     accepts = (LMPolicy.from_pretrained, LMPolicy.__init__, ServedPolicy.__init__)
-    return made.call(ServedPolicy.from_pretrained, made.take("model"), accepts=accepts)  # type: ignore[no-any-return]
+    found: Policy = made.call(ServedPolicy.from_pretrained, made.take("model"), accepts=accepts)
+    return found
 
 
 FROM_DISK = ("lm", "served")
@@ -106,7 +109,8 @@ def chat(made: Making) -> Policy:
     """A model behind an OpenAI-compatible endpoint; options.model says which."""
     from palaestra.agents import ChatPolicy
 
-    return made.call(ChatPolicy, made.take("model"))  # type: ignore[no-any-return]
+    found: Policy = made.call(ChatPolicy, made.take("model"))
+    return found
 
 
 @POLICIES.register("tabular")
@@ -138,7 +142,8 @@ def _table(made: Making, kind: type[DiscretePolicy]) -> Policy:
     if first.choices is None:
         raise RecipeError(f"policies.{made.name}: this env has free text for actions; kind {kind.KIND!r} needs choices")
     made.options.setdefault("actions", len(first.choices))
-    return made.call(kind)  # type: ignore[no-any-return]
+    found: Policy = made.call(kind)
+    return found
 
 
 @POLICIES.register("mlp")
@@ -149,7 +154,8 @@ def mlp(made: Making) -> Policy:
     first = _first(made)
     if first.array is None or first.choices is None:
         raise RecipeError(f"policies.{made.name}: this env shows text only; kind 'mlp' needs arrays and choices")
-    return made.call(MLPPolicy, len(first.array), len(first.choices), seed=made.seed)  # type: ignore[no-any-return]
+    found: Policy = made.call(MLPPolicy, len(first.array), len(first.choices), seed=made.seed)
+    return found
 
 
 @POLICIES.register("random")
@@ -224,7 +230,7 @@ def again(name: str, part: Mapping[str, Any], *, trust: bool = False) -> Policy:
     kind, options = str(part.get("kind")), dict(part.get("options") or {})
     with naming(f"policies.{name}"):
         make = POLICIES.find(kind)
-    return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))  # type: ignore[call-arg]
+    return make(Making(name, options, f"policies.{name}.options", _no_env, int(part.get("seed") or 0)))
 
 
 def _no_env() -> Any:

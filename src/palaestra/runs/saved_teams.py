@@ -75,7 +75,7 @@ def export(
             raise InputError(f"{run}: no policy {policy!r} with parameters{nearest(policy, stored)}")
         folder = (out or directory / "policies") / folder_name(policy)
         with whole_folder(folder) as temporary:
-            stored[policy].save(temporary)  # type: ignore[attr-defined]
+            stored[policy].save(temporary)
         return {policy: folder}
     folder = keep(recipe, seed, team, out or directory / "policies")
     return {name: folder / folder_name(name) for name in stored}

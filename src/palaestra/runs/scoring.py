@@ -58,7 +58,7 @@ class Scoring:
                 asked = Metered(policies[policy], meter)
                 askers[policy] = PolicyAsker(asked, cache=AnswerCache(part.cache), attempts=2, seed=seed)
             if asks:
-                scorer.bind(askers.__getitem__)  # type: ignore[attr-defined]
+                scorer.bind(askers.__getitem__)
 
     def __call__(self, turns: Turns) -> Turns:
         """The play of one system with `score.NAME`: a value for each episode, null where the scorer gives nothing."""

@@ -126,7 +126,7 @@ def orchestrated(
 def _built(name: str, text: str, tasks: EnvFactory) -> EnvFactory:
     called, values, options = read_call(text, "debate(3)")
     try:
-        found: EnvFactory = WORKFLOWS.find(called)(tasks, *values, **options)  # type: ignore[call-arg, assignment]
+        found: EnvFactory = WORKFLOWS.find(called)(tasks, *values, **options)
     except TypeError as error:
         raise InputError(f"orchestrated: plans.{name}: {text!r}: {error}") from error
     return found

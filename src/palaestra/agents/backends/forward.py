@@ -245,7 +245,7 @@ class Generic:
             output = self.model(input_ids=ids, **arguments)
         state.cache, state.length = output.get("past_key_values") if use_cache else None, state.length + tokens
         found = seen[0] if seen else output.logits
-        return found[:, -keep:]  # type: ignore[no-any-return]
+        return found[:, -keep:]
 
 
 class Once(Generic):
@@ -294,7 +294,8 @@ def _roomy_layer() -> type:
 
         def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
             if torch.is_grad_enabled() or not self.is_initialized or not self.keys.numel():
-                return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[no-any-return]
+                found: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
+                return found
             length, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
             if self.spare is None or self.spare[2] is not self.keys or self.spare[0].shape[2] < end:
                 free = (0, 0, 0, end - length + length // 2 + 16)  # half as many again: few copies

@@ -56,7 +56,7 @@ class _Embedding(torch.autograd.Function):
         return F.embedding(ids, weight)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> Any:
         (ids,) = ctx.saved_tensors
         rows, values, grad = ids.flatten(), g.flatten(0, -2), grad_of(ctx.weight)
         if g.device.type == "cpu":

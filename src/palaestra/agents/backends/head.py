@@ -182,7 +182,7 @@ class _Chunked(torch.autograd.Function):
         return logprobs, entropies
 
     @staticmethod
-    def backward(ctx: Any, g_logp: Tensor, g_entropy: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, g_logp: Tensor, g_entropy: Tensor) -> Any:
         head, temperature = ctx.head, ctx.temperature
         ids, bias, total, entropies, *flat = ctx.saved_tensors
         wanted = ctx.needs_input_grad[4:]

@@ -288,7 +288,8 @@ class VLLM:
 
     def version(self, client: Client) -> str | None:
         """`/weight_info`."""
-        return _get(_developer(client, HttpCall("/weight_info")), "weight_version")  # type: ignore[no-any-return]
+        found: str | None = _get(_developer(client, HttpCall("/weight_info")), "weight_version")
+        return found
 
     def name(self, client: Client, version: str) -> None:
         """`/update_weight_version`."""
@@ -346,7 +347,8 @@ class SGLang:
 
     def version(self, client: Client) -> str | None:
         """`/get_model_info`."""
-        return _get(client.ask(HttpCall("/get_model_info")), "weight_version")  # type: ignore[no-any-return]
+        found: str | None = _get(client.ask(HttpCall("/get_model_info")), "weight_version")
+        return found
 
     def name(self, client: Client, version: str) -> None:
         """`/update_weight_version`."""

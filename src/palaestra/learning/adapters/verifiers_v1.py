@@ -63,19 +63,19 @@ def plugin(
     fields: dict[str, Any] = dict.fromkeys(seats.values(), (vf.AgentConfig, local))
     config: Any = create_model("GameConfig", __base__=vf.EnvConfig, **fields)
 
-    class SeedData(vf.TaskData):  # type: ignore[misc, name-defined]
+    class SeedData(vf.TaskData):
         """No prompt: what an agent is to see is said when it acts."""
 
         seed: int
 
-    class InitialState(vf.Task[SeedData]):  # type: ignore[misc, name-defined]
+    class InitialState(vf.Task[SeedData]):
         """An initial state of the env."""
 
         @property
         def key(self) -> str:
             return f"{self.data.name} #{self.data.seed}"
 
-    class Tasks(vf.Taskset[InitialState, vf.TasksetConfig]):  # type: ignore[misc, name-defined]
+    class Tasks(vf.Taskset[InitialState, vf.TasksetConfig]):
         """The seeds."""
 
         def load(self) -> Iterator[Any]:
@@ -84,7 +84,7 @@ def plugin(
                 env, name, _ = begin(env, made, seed)
                 yield InitialState(SeedData(seed=seed, name=name), self.config.task)
 
-    class Game(vf.Env[config]):  # type: ignore[misc, name-defined]
+    class Game(vf.Env[config]):
         """Plays an episode turn by turn. It ends where a run fails, or has no answer because a limit is reached."""
 
         async def setup(self, players: Any) -> None:
@@ -129,7 +129,7 @@ def _harness(vf: Any) -> type[Any]:
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
     from verifiers.v1.dialects.chat import message_to_wire
 
-    class Chat(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc, name-defined]
+    class Chat(vf.Harness[vf.HarnessConfig]):
         """One question to the intercepted endpoint, from this process: a turn needs no program and no box."""
 
         APPENDS_SYSTEM_PROMPT = SUPPORTS_RESUME = True

@@ -72,7 +72,8 @@ def register(name: str, signal: Signal, *, columns: Mapping[str, str] | None = N
         return estimator
     if getattr(known, "made_of", None) != marked.made_of:
         raise InputError(f"verl already has an advantage estimator {name!r}: register {signal} under another name")
-    return known  # type: ignore[no-any-return]
+    found: Estimator = known
+    return found
 
 
 def register_trainer(
@@ -96,7 +97,8 @@ def register_trainer(
     marked = (str(signal), dict(columns or {}), base)
     with suppress(ValueError):
         if getattr(known := get_trainer_cls(name), "made_of", None) == marked:
-            return known  # type: ignore[no-any-return]
+            found: type[Any] = known
+            return found
     register(name, signal, columns=columns)
     try:
         below = get_trainer_cls(base)

@@ -103,7 +103,7 @@ def fit(
                 if not torch.isfinite(loss):
                     raise LearnerError(f"{model.name}: the loss of step {number + 1} is {float(loss)}; take a lower lr")
                 optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 torch.nn.utils.clip_grad_norm_(module.parameters(), LARGEST)
                 optimiser.step()
                 said, done = [*said, float(loss.detach())], number + 1

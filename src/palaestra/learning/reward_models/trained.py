@@ -105,4 +105,5 @@ def fit_reward(
     made.save(folder)
     write_json(folder / "fit.json", found)
     shutil.rmtree(where, ignore_errors=True)
-    return plain(found)  # type: ignore[no-any-return]
+    result: dict[str, Any] = plain(found)
+    return result

@@ -50,7 +50,7 @@ class prefix_critic(Stage):
                 prefix[row], value[row] = self.critic.value(state, joint[:size]), self.critic.value(state)
         known = [(s, j, goal[o[0]]) for _, o, s, j in plays.iter_rows() if goal[o[0]] == goal[o[0]]]
         if known:
-            self.critic.fit(*map(list, zip(*known, strict=True)))  # type: ignore[arg-type]
+            self.critic.fit(*map(list, zip(*known, strict=True)))
         return turns.with_column(prefix_value=prefix, value=value)
 
     def state_dict(self) -> dict[str, Any]:

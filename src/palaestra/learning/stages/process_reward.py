@@ -91,7 +91,7 @@ class process_reward(Stage):
             part = moving[start : start + self.chunk]
             scored = model.score(rows[part])
             summed = (scored.logprobs * scored.mask).sum(-1)
-            (summed * weight[part].to(summed)).sum().backward()  # type: ignore[no-untyped-call]
+            (summed * weight[part].to(summed)).sum().backward()
         optimiser.step()
 
     def _logprobs(self, model: Learnable, rows: pl.DataFrame) -> list[np.ndarray]:

@@ -102,7 +102,7 @@ class q_critic(Stage):
         context.spent.add(calls=len(asked), tokens=int(asked["action_ids"].list.len().sum()))
         fresh = Fresh(self.replay.state[pick], self._actions(asked))
         critic = self._critic(context.seed)
-        critic.fit(self.replay, fresh, context.rng, batches=self.batches, size=self.batch)  # type: ignore[arg-type]
+        critic.fit(self.replay, fresh, context.rng, batches=self.batches, size=self.batch)
         if self.rows == "fresh":
             q, v = critic.values(*fresh)
             return _joined(turns, asked.with_columns(pl.Series("q", q), pl.Series("v", v)))

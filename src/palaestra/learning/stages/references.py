@@ -86,7 +86,7 @@ class thinking(Stage):
         for policy in context.team.policies.values():
             if hasattr(policy, "tokenizer"):
                 encode = policy.tokenizer
-                marks[policy.name] = tuple(  # type: ignore[assignment]
+                marks[policy.name] = tuple(
                     encode(mark, add_special_tokens=False)["input_ids"] for mark in (self.open, self.close)
                 )
         found: list[list[float] | None] = []
@@ -94,6 +94,6 @@ class thinking(Stage):
             if ids is None or name not in marks:
                 found.append(None if ids is None else [1.0] * len(ids))
                 continue
-            mask = label_mask(ids.to_list(), *marks[name], mode=self.mode, p=self.p, rng=context.rng)  # type: ignore[arg-type]
+            mask = label_mask(ids.to_list(), *marks[name], mode=self.mode, p=self.p, rng=context.rng)
             found.append(np.asarray(mask, float).tolist())
         return turns.with_column(label_mask=pl.Series(found, dtype=pl.List(pl.Float64)))

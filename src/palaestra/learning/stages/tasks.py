@@ -103,7 +103,7 @@ class FailureReplay(Generic[Task]):
         for task, value in (_best(best, score) if isinstance(best, Turns) else best).items():
             self.failed.pop(task, None)
             if value <= solved:
-                self.failed[task] = None  # type: ignore[index]
+                self.failed[task] = None
         while len(self.failed) > self.capacity:
             self.failed.popitem(last=False)
 
@@ -117,7 +117,7 @@ class FailureReplay(Generic[Task]):
         return drawn + list(fresh[number:])
 
 
-def _best(turns: Turns, score: SignalLike | None, over: str = "task") -> dict:  # type: ignore[type-arg]
+def _best(turns: Turns, score: SignalLike | None, over: str = "task") -> dict:
     top = np.asarray(highest(episode_score(score), over=over).evaluate(turns), float)
     return {task: value for task, value in zip(turns[over].to_list(), top.tolist(), strict=True) if value == value}
 

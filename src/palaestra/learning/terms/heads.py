@@ -143,7 +143,8 @@ def last_layer(policy: Learnable) -> nn.Linear:
             f"policy {policy.name!r} ({type(policy).__name__}) has no trunk that a value head could read; use an 'mlp' "
             "or a language model, or give it last_layer, the linear layer of its logits"
         )
-    return layer  # type: ignore[no-any-return]
+    found: nn.Linear = layer
+    return found
 
 
 @contextmanager

@@ -260,13 +260,15 @@ class MicroBatch:
                 raise InputError(f"term {self.key}: no reference is kept; its Term must say reference=True")
             with torch.no_grad():
                 self.shared["reference"] = self.step.reference().score(self.frame)
-        return self.shared["reference"]  # type: ignore[no-any-return]
+        found: Scored = self.shared["reference"]
+        return found
 
     def once(self, make: Callable[[], T]) -> T:
         """Value of `make`, computed once per update for this term, such as targets that are the same in every step."""
         if self.key not in self.step.cache:
             self.step.cache[self.key] = make()
-        return self.step.cache[self.key]  # type: ignore[no-any-return]
+        found: T = self.step.cache[self.key]
+        return found
 
     # -- what is made of it -------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def worked_error() -> float:
     parent = np.array([-1, 0, 0, 0, *[1] * 3, *[2] * 3, *[3] * 3])
     value = tree_values(parent, np.array([np.nan] * 4 + [1, 1, 0, 0, 0, 0, 1, 1, 1]))
     tree = Turns({"group": [0] * 12, "value": value[1:], "parent": parent[1:]})
-    plain, scaled = (np.asarray(spo_tree(mode=mode).evaluate(tree)) for mode in ("rloo", "grpo"))  # type: ignore[arg-type]
+    plain, scaled = (np.asarray(spo_tree(mode=mode).evaluate(tree)) for mode in ("rloo", "grpo"))
     gaps = [
         *(chain - [0, 0.25, -0.5, 0.75]),
         *(plain[:6] - [0.1111, -0.5556, 0.4444, 0.3333, 0.3333, -0.6667]),

@@ -51,7 +51,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
         turns = table(rewards, lengths)
         plain = np.asarray(grpo().evaluate(turns)).reshape(rewards.shape)
         for rule in ("llm", "vlm"):
-            credit = np.asarray(adora(rule=rule, cap=CAP).evaluate(turns)).reshape(rewards.shape)  # type: ignore[arg-type]
+            credit = np.asarray(adora(rule=rule, cap=CAP).evaluate(turns)).reshape(rewards.shape)
             expected = np.array([_weight(*pair, rule) for pair in zip(rewards, lengths, strict=True)])
             disagreements += int((np.abs(credit - expected[:, None] * plain) > 1e-12).any(axis=1).sum())
             totals = max(totals, float(np.abs(credit.sum(axis=1)).max()))

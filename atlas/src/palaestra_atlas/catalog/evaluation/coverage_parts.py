@@ -24,7 +24,7 @@ def _consistency_truths() -> dict[str, float]:
     words = ["".join(pair) for pair in product("xy", repeat=2)]
     chance = {a + b: 1 / (5 * math.comb(4, (a + b).count("x"))) for a in words for b in words}
     actions, sequence = (
-        sum(chance[a + b] * ev.sequence_similarity(a, b, kind) for a in words for b in words)  # type: ignore[arg-type]
+        sum(chance[a + b] * ev.sequence_similarity(a, b, kind) for a in words for b in words)
         for kind in ("histogram", "levenshtein")
     )
     x = np.random.default_rng(0).lognormal(0, 0.5, (400_000, TRIALS))

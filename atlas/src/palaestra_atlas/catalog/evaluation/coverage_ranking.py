@@ -74,7 +74,7 @@ def bounds(rng: Rng) -> dict[str, Any]:
     found: dict[str, Any] = {}
     total = rng.binomial(30, 0.8, (1, 4)).astype(float)
     for kind in ("clopper_pearson", "hoeffding"):
-        estimate = rk.PayoffEstimate(total, np.full(4, 30), kind, delta=0.05)  # type: ignore[arg-type]
+        estimate = rk.PayoffEstimate(total, np.full(4, 30), kind, delta=0.05)
         found[f"coverage_{kind}"] = held(*estimate.bounds(), 0.8)
     points = rk.swiss(SCORES, simulations=400, seed=fresh(rng))
     return found | {"coverage_swiss": held(points["low"], points["high"], _points())}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.evaluation.rubric import path_credit
+from palaestra.rewards.paths import path_credit
 from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def worked_error() -> float:
     for ratio in (8.0, 50.0, 100.0):
         new = torch.tensor([[ratio]], dtype=torch.double, requires_grad=True)
         loss = stable()(MicroBatch.of(new, old=torch.zeros(1, 1, dtype=torch.double), advantage=-1.0))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         assert new.grad is not None
         found.append(np.array([float(loss.detach()) / 1000 - 1, float(new.grad)]))
     return float(np.abs(np.concatenate(found)).max())

@@ -91,7 +91,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
     found: dict[str, list[float]] = {"uniform": [], "learned": [], "misplaced": [], "exact": [], "shifted": []}
     for seed in seeds:
         options = {"draw": seed}
-        env = functools.partial(LayersEnv, **options)  # type: ignore[arg-type]
+        env = functools.partial(LayersEnv, **options)
         world = env()
         for arm, q in LABELS.items():
             stages = ["mc_values(k=8)", f'preferences("siblings()", q="{q}", unit="turn")']

@@ -69,7 +69,7 @@ def composed(rng: np.random.Generator, budget: float) -> dict[str, tuple[float, 
         found["offline"].append(covered(table, offline(table, budget)))
         found["many"].append(covered(table, offline(table, budget, each=COMPONENTS)))
         found["retrieval"].append(covered(table, retrieve(table, budget)))
-    return {name: tuple(np.mean(each, axis=0).tolist()) for name, each in found.items()}  # type: ignore[misc]
+    return {name: tuple(np.mean(each, axis=0).tolist()) for name, each in found.items()}
 
 
 @reproduction(

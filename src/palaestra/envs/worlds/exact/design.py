@@ -187,7 +187,7 @@ class Linear(_Gaussian):
         """θ."""
         return np.asarray(rng.normal(size=(n, 1)))
 
-    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """θ x."""
         return np.asarray(theta[..., 0] * design[0])
 
@@ -233,7 +233,7 @@ class Discounting(_Choice):
         """(log k, α)."""
         return np.column_stack([rng.normal(-4.25, 1.5, n), np.abs(rng.normal(0, 2, n)) + 0.1])
 
-    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Chance of waiting."""
         gap = 100 / (1 + np.exp(theta[..., 0]) * design[1]) - design[0]
         return np.asarray(0.01 + 0.98 * scipy.special.ndtr(gap / theta[..., 1]))
@@ -252,7 +252,7 @@ class LocationFinding(_Gaussian):
         """Standard normal places."""
         return np.asarray(rng.normal(size=(n, 2 * self.sources)))
 
-    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Intensity."""
         places = theta.reshape(*theta.shape[:-1], self.sources, 2)
         distance = ((places - design) ** 2).sum(axis=-1)
@@ -269,7 +269,7 @@ class Dugongs(_Gaussian):
         """(α, β, λ)."""
         return np.asarray(rng.normal([2.0, 1.5, 0.4], [0.2, 0.5, 0.5], (n, 3)))
 
-    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """The growth curve."""
         return np.asarray(theta[..., 0] - theta[..., 1] * np.abs(theta[..., 2]) ** design[0])
 
@@ -312,7 +312,7 @@ class ItemResponse(_Choice):
         """Abilities, difficulties, discriminations."""
         return np.asarray(rng.normal(size=(n, 18)))
 
-    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:  # type: ignore[override]
+    def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """Two-parameter logistic."""
         i, j = int(design[0]), int(design[1])
         return np.asarray(scipy.special.expit(theta[..., 12 + j] * (theta[..., i] - theta[..., 6 + j])))
