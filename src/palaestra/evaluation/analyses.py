@@ -17,14 +17,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
-from palaestra.algebra.registry import Registry
+from palaestra.algebra.registry import Registry, load_object
 from palaestra.errors import InputError, StorageError, need_columns
 from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
+from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 Analysis = Callable[..., pl.DataFrame]
 """From paths to a table."""
@@ -81,6 +83,44 @@ def table(path: Path, *needed: str) -> pl.DataFrame:
         raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     need_columns(path, frame.columns, needed)
     return frame
+
+
+@ANALYSES.register("adaptive")
+def adaptive(
+    play: str,
+    strategies: Sequence[int],
+    *,
+    rule: Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"] = "uniform_exhaustive",
+    interval: Literal["hoeffding", "clopper_pearson"] = "clopper_pearson",
+    delta: float = 0.01,
+    most: int = 50_000,
+    seed: int = 0,
+) -> Analysis:
+    """Which profiles last, with few matches? PLAY is `module:function(profile, rng)`, its payoffs in 0 to 1."""
+
+    def answer() -> pl.DataFrame:
+        found = ranking.response_graph_ucb(
+            load_object(play, "play"),
+            tuple(strategies),
+            rule=rule,
+            interval=interval,
+            delta=delta,
+            most=most,
+            seed=seed,
+        )
+        means = found.estimate.mean
+        drawn = ranking.alpha_rank_draws(found.estimate, resamples=200, seed=seed)
+        low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+        score = alpha_rank(list(means))
+        rows = [
+            {"profile": " ".join(map(str, v)), "score": score[v], "low": low[v], "high": high[v],
+             **{f"payoff_{k}": mean[v] for k, mean in enumerate(means)}, "n": found.estimate.n[v],
+             "plays": found.plays, "edges": found.edges, "settled": found.settled}
+            for v in np.ndindex(*found.estimate.n.shape)
+        ]  # fmt: skip
+        return pl.DataFrame(rows).sort("score", descending=True, maintain_order=True)
+
+    return answer
 
 
 @ANALYSES.register("agreement")
