@@ -48,7 +48,7 @@ def wrong_edges(chance: np.ndarray, seed: int, interval: str) -> tuple[int, int]
 
 def game(payoffs: np.ndarray) -> Callable[[tuple[int, ...], np.random.Generator], np.ndarray]:
     """Plays with outcome 0 or 1 for each player, of these expected payoffs float64[K, S_1, …]."""
-    return lambda profile, rng: (rng.random(len(payoffs)) < payoffs[(slice(None), *profile)]).astype(float)
+    return lambda profile, rng: (rng.random(len(payoffs)) < payoffs[:, *profile]).astype(float)
 
 
 WIDE = np.stack([np.tile([[0.1], [0.9], [0.5]], (1, 3)), [[0.1, 0.5, 0.9], [0.1, 0.5, 0.9], [0.1, 0.5, 0.6]]])
