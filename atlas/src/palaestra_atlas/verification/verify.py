@@ -222,7 +222,7 @@ def names_of_use(row: System) -> list[str]:
     found = []
     for place, text in _texts(command, words):
         unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
-        names = re.findall(r"[A-Za-z_][\w./-]*" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
+        names = re.findall(r"[A-Za-z_][\w./-]*+(?!=)" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
         for name in names:
             for kind, registry in REGISTRIES.items():
                 if kind not in ("reader", "chart", "tracker", "measure") and name in registry:
