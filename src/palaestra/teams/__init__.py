@@ -14,6 +14,7 @@ from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
 from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
@@ -32,6 +33,7 @@ __all__ = [
     "AuditedDeliberation",
     "ConductedEnv",
     "Deliberation",
+    "DirectedDebate",
     "Graph",
     "HandoverEnv",
     "Message",
@@ -43,6 +45,7 @@ __all__ = [
     "audited",
     "conducted",
     "context_window",
+    "directed",
     "handover",
     "orchestrated",
     "pipeline",
@@ -58,7 +61,7 @@ for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
-    workflows.checked_chain, audited, conducted, handover, orchestrated, pipeline, self_summary, tree_search,
+    workflows.checked_chain, audited, conducted, directed, handover, orchestrated, pipeline, self_summary, tree_search,
     context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
