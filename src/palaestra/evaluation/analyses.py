@@ -22,7 +22,17 @@ import polars as pl
 
 from palaestra.algebra.registry import Registry, load_object
 from palaestra.errors import InputError, StorageError, need_columns
-from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
+from palaestra.evaluation import (
+    anchors,
+    population,
+    ranking,
+    reliability,
+    rubric,
+    sequences,
+    suite,
+    tolerance,
+    trials,
+)
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
@@ -179,6 +189,12 @@ def fresh_seeds(by: str = "task") -> Analysis:
     return answer
 
 
+@ANALYSES.register("gated")
+def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
+    """Done, safely, in spite of failed calls, in any and in all of k trials? LOGS with a row per call and `status`."""
+    return lambda logs: reliability.gated(read_logs(logs).turns.frame, k=k, threshold=threshold)
+
+
 @ANALYSES.register("levels")
 def levels() -> Analysis:
     """How much of the gap is closed, and what level is that? SCORES with dev, test, baseline, reference."""
@@ -190,6 +206,12 @@ def levels() -> Analysis:
         return frame.with_columns(anchors.capability_level(*names), closed=closed)
 
     return answer
+
+
+@ANALYSES.register("reliability")
+def reliable(base: str | None = None) -> Analysis:
+    """Same again, sure when right, safe, at what cost? LOGS with repeated trials; base: the system not perturbed."""
+    return lambda logs: reliability.reliability(read_logs(logs).turns.frame, base=base)
 
 
 @ANALYSES.register("rerun")
