@@ -120,6 +120,13 @@ def loop_whiten(x: np.ndarray) -> np.ndarray:
     return (x - x.mean()) / np.sqrt(x.var(ddof=1) + 1e-8)
 
 
+def test_mars_takes_a_penalty_of_invalid_turns() -> None:
+    keys = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4, "reward": [1.0, 1, -2, -2]}
+    turns = Turns(keys | {"valid": [True, True, True, False]})
+    less = turns.with_column(reward=np.array([1.0, 1, -2, -2.5]))
+    np.testing.assert_allclose(mars(penalty=0.5).evaluate(turns), mars().evaluate(less))
+
+
 def loop_mars(rows: list[tuple[Any, ...]], rewards: str, whiten_rewards: bool, limit: float | None) -> np.ndarray:
     seats = np.array([row[3] for row in rows])
     r = np.array([row[4] for row in rows], float)

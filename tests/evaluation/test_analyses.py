@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -141,3 +142,15 @@ def test_cost_of_pass_pays_for_failures_and_puts_what_solves_nothing_last(tmp_pa
         ("cheap", None),
     ]
     assert len(ask('cost_of_pass(by=("model", "n"))', "attempts.csv")) == 4
+
+
+def second_is_better(profile: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return (rng.random(2) < np.where(np.array(profile) > 0, 0.6 + 0.15 * np.array(profile), 0.2)).astype(float)
+
+
+def test_adaptive_matches_settle_a_game_and_equal_shares_too() -> None:
+    name = f"{__name__}:second_is_better"
+    plays = {rule: analyze(f'adaptive("{name}", [2, 3], rule="{rule}")') for rule in ("uniform_exhaustive", "in_turn")}
+    assert all(found["profile"][0] == "1 2" for found in plays.values())
+    assert all((found["settled"] == found["edges"]).all() for found in plays.values())
+    assert np.ptp(plays["in_turn"]["n"].to_numpy()) <= 1 < np.ptp(plays["uniform_exhaustive"]["n"].to_numpy())

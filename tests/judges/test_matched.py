@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.judges import PAIRS
+from palaestra.judges import PAIRINGS, PAIRS
 from palaestra.judges.aggregate import swap_consistent
 from palaestra.judges.matched import policy_pairs, principle_pairs, principle_scores
 
@@ -90,3 +91,15 @@ def test_principles_of_which_nothing_is_known_decide_nothing() -> None:
     assert principle_scores(np.zeros((0, 2))).shape == (0, 2)
     with pytest.raises(InputError, match="shape"):
         principle_pairs(np.arange(2), np.arange(2), np.zeros((2, 0)))
+
+
+def test_pairings_by_name_read_a_table_of_turns() -> None:
+    turns = Turns({"group": [0, 0, 0, 1], "policy": ["a", "a", "b", "a"]})
+    found = PAIRINGS.build("policy_pairs()")(turns)
+    assert set(found.select("chosen", "rejected", "reference").rows()) == {(0, 2, 1), (1, 2, 0)}
+    lists = {name: [[2.0, -1.0], [9.0, 9.0], [0.0, 3.0]] for name in ("lead", "swapped")}
+    judged = Turns({"group": [0, 0, 1], **lists})  # the second group has one row only
+    found = PAIRINGS.build("principle_pairs(stop=1e-9, flip=0, negate=0, passes=1)")(judged)
+    assert found.select("chosen", "rejected", "condition").rows() == [(0, 1, [1.0, 1.0, 0.0, 0.0])]
+    with pytest.raises(MissingColumnError, match="swapped"):
+        PAIRINGS.build("principle_pairs(swapped='swaped')")(judged)

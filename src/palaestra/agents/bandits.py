@@ -260,6 +260,11 @@ class BanditPolicy(DiscretePolicy):
         if kept < 1:
             inverse[:] = np.linalg.inv(precision)
 
+    def best(self, k: int) -> list[int]:
+        """The k arms with the highest mean reward, for a final team; one that was never taken counts as 0."""
+        mean = self._get("reward") / np.maximum(self._get("count"), 1e-12)
+        return [int(arm) for arm in np.argsort(-mean, kind="stable")[:k]]
+
     def table(self) -> pl.DataFrame:
         """A row for each arm: plays, mean and variance of the reward, mean cost; null where it was never taken."""
         import polars as pl

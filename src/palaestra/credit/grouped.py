@@ -199,14 +199,15 @@ def mars(
     reward: SignalLike = "reward",
     *,
     seat: Keys = "agent",
+    penalty: float = 0.0,
     rewards: Literal["mean", "mean_std", "asym_clip"] = "mean",
     whiten_rewards: bool = False,
     limit: float | None = None,
 ) -> Signal:
     """[28] MARS (arXiv 2510.15414), in the order of its released code:
 
-    1. rewards minus their mean per seat (`mean_std`: also divided by std + 1e-6, 0 where std <= 1e-6; `asym_clip`: that
-    too, then cut to [-1, 3]);
+    1. rewards, less `penalty` where the action was not `valid`, minus their mean per seat (`mean_std`: also divided by
+    std + 1e-6, 0 where std <= 1e-6; `asym_clip`: that too, then cut to [-1, 3]);
     2. optionally whitened over the batch; 3. return-to-go with γ = 1 per seat; 4. minus, per seat, the mean of the
     *distinct* values; 5. whitened over the batch; 6. optionally cut to ±limit.
 
@@ -214,9 +215,10 @@ def mars(
     """
     if rewards not in ("mean", "mean_std", "asym_clip"):
         raise ExpressionError(f"mars: rewards={rewards!r}{nearest(str(rewards), ['mean', 'mean_std', 'asym_clip'])}")
-    normalised = centre(reward, over=seat)
+    earned = as_signal(reward) - where("valid", 0.0, penalty) if penalty else as_signal(reward)
+    normalised = centre(earned, over=seat)
     if rewards != "mean":
-        normalised = (std(reward, over=seat) > 1e-6) * standardise(reward, over=seat)
+        normalised = (std(earned, over=seat) > 1e-6) * standardise(earned, over=seat)
     if rewards == "asym_clip":
         normalised = clip(normalised, low=-1.0, high=3.0)
     if whiten_rewards:

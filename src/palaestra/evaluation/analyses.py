@@ -17,14 +17,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, StorageError, need_columns
-from palaestra.evaluation import anchors, population, ranking, rubric, sequences, suite, tolerance, trials
+from palaestra.evaluation import (
+    anchors,
+    population,
+    ranking,
+    reliability,
+    rubric,
+    sequences,
+    suite,
+    tolerance,
+    trials,
+)
 from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
-from palaestra.foundation.registry import Registry
+from palaestra.evaluation.ranking.alpha_rank import alpha_rank
+from palaestra.foundation.registry import Registry, load_object
 
 Analysis = Callable[..., pl.DataFrame]
 """From paths to a table."""
@@ -83,6 +95,44 @@ def table(path: Path, *needed: str) -> pl.DataFrame:
     return frame
 
 
+@ANALYSES.register("adaptive")
+def adaptive(
+    play: str,
+    strategies: Sequence[int],
+    *,
+    rule: Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"] = "uniform_exhaustive",
+    interval: Literal["hoeffding", "clopper_pearson"] = "clopper_pearson",
+    delta: float = 0.01,
+    most: int = 50_000,
+    seed: int = 0,
+) -> Analysis:
+    """Which profiles last, with few matches? PLAY is `module:function(profile, rng)`, its payoffs in 0 to 1."""
+
+    def answer() -> pl.DataFrame:
+        found = ranking.response_graph_ucb(
+            load_object(play, "play"),
+            tuple(strategies),
+            rule=rule,
+            interval=interval,
+            delta=delta,
+            most=most,
+            seed=seed,
+        )
+        means = found.estimate.mean
+        drawn = ranking.alpha_rank_draws(found.estimate, resamples=200, seed=seed)
+        low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
+        score = alpha_rank(list(means))
+        rows = [
+            {"profile": " ".join(map(str, v)), "score": score[v], "low": low[v], "high": high[v],
+             **{f"payoff_{k}": mean[v] for k, mean in enumerate(means)}, "n": found.estimate.n[v],
+             "plays": found.plays, "edges": found.edges, "settled": found.settled}
+            for v in np.ndindex(*found.estimate.n.shape)
+        ]  # fmt: skip
+        return pl.DataFrame(rows).sort("score", descending=True, maintain_order=True)
+
+    return answer
+
+
 @ANALYSES.register("agreement")
 def agreement(a: str = "a", b: str = "b") -> Analysis:
     """Do two judges agree, beyond chance? VERDICTS with a column of 0 and 1 of each."""
@@ -139,6 +189,12 @@ def fresh_seeds(by: str = "task") -> Analysis:
     return answer
 
 
+@ANALYSES.register("gated")
+def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
+    """Done, safely, in spite of failed calls, in any and in all of k trials? LOGS with a row per call and `status`."""
+    return lambda logs: reliability.gated(read_logs(logs).turns.frame, k=k, threshold=threshold)
+
+
 @ANALYSES.register("levels")
 def levels() -> Analysis:
     """How much of the gap is closed, and what level is that? SCORES with dev, test, baseline, reference."""
@@ -150,6 +206,12 @@ def levels() -> Analysis:
         return frame.with_columns(anchors.capability_level(*names), closed=closed)
 
     return answer
+
+
+@ANALYSES.register("reliability")
+def reliable(base: str | None = None) -> Analysis:
+    """Same again, sure when right, safe, at what cost? LOGS with repeated trials; base: the system not perturbed."""
+    return lambda logs: reliability.reliability(read_logs(logs).turns.frame, base=base)
 
 
 @ANALYSES.register("rerun")

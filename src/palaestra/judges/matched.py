@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, MissingColumnError, nearest
+from palaestra.algebra.turns import Turns
+from palaestra.errors import InputError, MissingColumnError, nearest, need_columns
+from palaestra.judges.aggregate import swap_consistent
+from palaestra.judges.pairs import PAIRINGS, Pairing
 from palaestra.judges.protocol import PAIRS
 
 
@@ -130,3 +133,38 @@ def principle_pairs(
     a, b = np.tile(first, passes), np.tile(second, passes)
     given = pl.Series("condition", condition[kept].tolist(), pl.List(pl.Float64))
     return pairs_table(np.where(wins, a, b)[kept], np.where(wins, b, a)[kept], "principles", condition=given)
+
+
+# -- by the names that recipes and commands take -----------------------------------------------------------------------
+
+
+@PAIRINGS.register("policy_pairs")
+def by_policy(policy: str = "policy", by: str | Sequence[str] = "group", *, seed: int = 0, passes: int = 1) -> Pairing:
+    """Two rows of one policy against one of another on the same prompt, see `policy_pairs` [212]."""
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    return lambda turns: policy_pairs(turns.frame, policy=policy, by=keys, seed=seed, passes=passes)
+
+
+@PAIRINGS.register("principle_pairs")
+def by_principle(lead: str = "lead", swapped: str = "swapped", by: str = "group", **options: Any) -> Pairing:
+    """The first two rows of each key under random principles, see `principle_pairs` [188].
+
+    lead, swapped: lists, on the first row: by how much a judge preferred it under each principle, shown first and shown
+    second. The condition has a place for each principle and one for each negation, which is another sentence.
+    """
+
+    def build(turns: Turns) -> pl.DataFrame:
+        need_columns("principle_pairs", turns.columns, [lead, swapped, by])
+        rows = turns.frame.select(by, lead, swapped).with_row_index("row")
+        two = rows.group_by(by, maintain_order=True).agg(
+            pl.col("row").first().alias("first"), pl.col("row").get(1, null_on_oob=True).alias("second"),
+            pl.col(lead, swapped).first(),
+        ).drop_nulls()  # fmt: skip
+        asked = (np.array(two[name].to_list(), float) for name in (lead, swapped))
+        scores = principle_scores(swap_consistent(*asked))
+        found = principle_pairs(two["first"].to_numpy(), two["second"].to_numpy(), scores, **options)
+        signs = np.array(found["condition"].to_list(), float).reshape(len(found), -1)
+        both = np.concatenate([signs > 0, signs < 0], 1).astype(float)
+        return found.with_columns(condition=pl.Series(both.tolist(), dtype=pl.List(pl.Float64)))
+
+    return build

@@ -20,11 +20,14 @@ from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, evalu
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, need_columns
 from palaestra.foundation.registry import Registry
-from palaestra.judges.protocol import PAIRS
+from palaestra.judges.protocol import PAIRS, Scorer
+from palaestra.judges.scorers import build as build_scorer
 from palaestra.rewards.judged.pairs import within
 
 Pairing = Callable[[Turns], pl.DataFrame]
-PAIRINGS: Registry[Pairing] = Registry("pairing", home=("palaestra.judges.pairs",), example='best_vs_worst("reward")')
+PAIRINGS: Registry[Pairing] = Registry(
+    "pairing", home=("palaestra.judges.pairs", "palaestra.judges.matched"), example='best_vs_worst("reward")'
+)
 """Pair builders by the names that recipes take."""
 
 Compare = Callable[[pl.DataFrame, pl.DataFrame], np.ndarray]
@@ -172,6 +175,51 @@ def best_vs_worst(score: SignalLike = "reward", by: Keys = "group", *, min_gap: 
         gap = value[best] - value[worst]
         kept = gap > min_gap
         return table(turns, rows[best][kept], rows[worst][kept], margin=gap[kept], source=source)
+
+    return build
+
+
+@PAIRINGS.register()
+def all_pairs(
+    score: SignalLike = "reward",
+    by: Keys = "group",
+    *,
+    match_on: Keys = (),
+    min_gap: float = 0.0,
+    unit: Keys = "episode",
+) -> Pairing:
+    """All pairs of a key by mean score, as `pairs` makes them. match_on: both sides are equal in it ([185])."""
+    signal = _signal(score)
+    return lambda turns: pairs(turns, signal, by, match_on=match_on, min_gap=min_gap, unit=unit, source="all_pairs")
+
+
+@PAIRINGS.register()
+def original_vs_regenerated(
+    judge: str | Scorer, *, original: str = "original", by: Keys = "group", min_gap: float = 0.0
+) -> Pairing:
+    """DocReward's pairs [185] (arXiv 2510.11391): renderings of one content, `by`, a row each.
+
+    The original of a person wins over every regenerated one. Of two regenerated ones that wins which the judge gives
+    more beside the original, its reference; within `min_gap` they tie. A content without an original has no pair.
+    """
+    scorer = build_scorer(judge)
+
+    def build(turns: Turns) -> pl.DataFrame:
+        human, ids = _mask(turns, original), Evaluation(turns).codes(joined(by)).ids
+        keys, first = _first(ids, np.flatnonzero(human))
+        place = np.full(ids.max(initial=-1) + 1, -1)
+        place[keys] = first
+        made = np.flatnonzero(~human & (place[ids] >= 0))
+        given = scorer.score(turns.frame[made], reference=turns.frame[place[ids[made]]])
+        value = np.full(len(turns), np.nan)
+        value[made] = given.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        one, other = within(ids[made])
+        gap = value[made[one]] - value[made[other]]
+        decided = np.abs(gap) > min_gap
+        better, worse = np.where(gap > 0, one, other)[decided], np.where(gap > 0, other, one)[decided]
+        chosen = np.concatenate([place[ids[made]], made[better]])
+        rejected = np.concatenate([made, made[worse]])
+        return table(turns, chosen, rejected, source="original_vs_regenerated")
 
     return build
 

@@ -35,7 +35,7 @@ def alarms(line: Line, history: Sequence[Line]) -> list[str]:
 
 def _of_the_rollout(line: Line) -> Iterator[str]:
     errors = ", ".join(f"{count} x {boundary}" for boundary, count in line["errors"].items())
-    if not line["policies"]:
+    if not line["policies"] and (errors or line["incomplete_groups"]):
         yield f"nothing was learned: {line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"
     elif line["incomplete_groups"] > INCOMPLETE * line["groups"]:
         yield f"{line['incomplete_groups']} of {line['groups']} groups lack episodes ({errors})"

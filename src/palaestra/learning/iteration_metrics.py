@@ -36,13 +36,13 @@ def measure(
     """The fields of a line of metrics that come from the table and the update.
 
     reward, success: mean over good episodes of the mean over those of its agents that learn, of return and success, so
-    that an episode counts once however many take part. errors: failed episodes by boundary. components: total absolute
-    value per episode of each component r_<name> of the reward.
+    that an episode counts once however many take part; if nobody learns, over all agents. errors: failed episodes by
+    boundary. components: total absolute value per episode of each component r_<name> of the reward.
     policies: what the learner said, with the share of illegal and of distinct actions; in conversations also
     broken_prefixes, the share of later turns whose prompt the chat template would not have written (column `prefix`).
     """
     frame = turns.frame
-    mine = pl.col("policy").cast(pl.String).is_in(list(learners))
+    mine = pl.col("policy").cast(pl.String).is_in(list(learners)) if learners else pl.lit(True)
     scored = pl.col("reward").count() > 0
     played = (
         frame.filter(GOOD & mine)

@@ -110,7 +110,12 @@ class Served(Learnable, Protocol):
 
 LEARNERS: Registry[Learner] = Registry(
     "learner",
-    home=("palaestra.learning.learner", "palaestra.learning.bandit", "palaestra.learning.q_learning"),
+    home=(
+        "palaestra.learning.learner",
+        "palaestra.learning.bandit",
+        "palaestra.learning.q_learning",
+        "palaestra.learning.play",
+    ),
     example="policy_gradient",
 )
 """What `learn.kind` of a recipe may name; each is called with a team and the options of `learn`."""

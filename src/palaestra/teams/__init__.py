@@ -12,12 +12,16 @@ from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
 from palaestra.teams.deliberation import Deliberation
+from palaestra.teams.directed import DirectedDebate, directed
 from palaestra.teams.graph import Graph
 from palaestra.teams.handover import HandoverEnv, handover
 from palaestra.teams.named import WORKFLOWS
+from palaestra.teams.one_conversation import OneConversation, one_conversation
 from palaestra.teams.orchestrator import OrchestratedEnv, orchestrated
+from palaestra.teams.personas import Personas, personas
 from palaestra.teams.pipeline import PipelineEnv, pipeline, scripted_role
 from palaestra.teams.rules import AGGREGATES, GATES, ROUTES, STOPS, Message
+from palaestra.teams.self_organized import SelfOrganized, self_organized
 from palaestra.teams.summary import SelfSummaryEnv, self_summary
 from palaestra.teams.tree_search import TreeSearchEnv, tree_search
 
@@ -31,21 +35,29 @@ __all__ = [
     "AuditedDeliberation",
     "ConductedEnv",
     "Deliberation",
+    "DirectedDebate",
     "Graph",
     "HandoverEnv",
     "Message",
+    "OneConversation",
     "OrchestratedEnv",
+    "Personas",
     "PipelineEnv",
+    "SelfOrganized",
     "SelfSummaryEnv",
     "TreeSearchEnv",
     "WindowEnv",
     "audited",
     "conducted",
     "context_window",
+    "directed",
     "handover",
+    "one_conversation",
     "orchestrated",
+    "personas",
     "pipeline",
     "scripted_role",
+    "self_organized",
     "self_summary",
     "tree_search",
     "workflows",
@@ -55,8 +67,8 @@ for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
-    workflows.checked_chain, audited, conducted, handover, orchestrated, pipeline, self_summary, tree_search,
-    context_window,
+    workflows.checked_chain, audited, conducted, directed, handover, one_conversation, orchestrated, personas, pipeline,
+    self_organized, self_summary, tree_search, context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

@@ -14,8 +14,8 @@ from told_arms import Table, module_of, told
 from palaestra.algebra.signals import col, fill_missing, mean
 from palaestra.algebra.turns import Turns
 from palaestra.credit import gae, grpo
-from palaestra.evaluation.rubric import path_credit
 from palaestra.rewards import attribute, cm2, rlver_reward, stepwise_point, tool_rl_reward, vote
+from palaestra.rewards.paths import path_credit
 from palaestra.runs.recipe import load, override
 from palaestra_atlas.reproductions import Arms, reached, reproduce
 

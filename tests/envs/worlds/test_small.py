@@ -100,6 +100,11 @@ def test_programs_take_time_and_print_how_far_they_came() -> None:
         assert result.rewards == {"engineer": reward}
         assert result.info["seconds"] == seconds
         assert len(result.info["log"].split("\n")) == lines
+    _, (result,) = episode("native/jobs", "boast", boast=True)
+    assert (result.info["log"], len(result.info["printed"].split("\n"))) == ("", 7)
+    assert result.rewards == {"engineer": None}
+    env = envs.make("native/jobs", improve=1.0)()
+    assert env.reset(0)["engineer"].text == "improve the program fast, which scores 0.5"
 
 
 def test_letting_go_counts() -> None:
@@ -185,6 +190,7 @@ def test_a_hit_does_not_depend_on_the_size_of_the_box() -> None:
         ("native/verdict", {"chances": [2.0]}),
         ("native/desktop", {"values": 1}),
         ("native/jobs", {"broken": 8}),
+        ("native/jobs", {"improve": 2.0}),
         ("native/dial", {"target": 0}),
         ("native/lookup", {"chances": [[2.0]]}),
         ("native/memory_team", {"agrees": [True]}),

@@ -79,7 +79,7 @@ def test_a_wrong_tap_ends_the_task_and_screens_are_shared() -> None:
 
 
 def test_widgets_hold_requests_back() -> None:
-    made, unseen = Widgets(), Widgets(unseen=True)
+    made, unseen = Widgets(), Widgets(split="test")
     assert (len(made.gold), len(unseen.gold)) == (55, 20)
     assert not {tuple(each) for each in made.gold} & {tuple(each) for each in unseen.gold}
     made.reset(0)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
-from palaestra.evaluation.teamwork import channels, effective_channels, vote_accuracy
+from palaestra.evaluation.teamwork import (
+    added_channels,
+    channels,
+    diverse_members,
+    effective_channels,
+    vote_accuracy,
+)
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # what is 0 / 0 is left out before it is divided
 
@@ -80,3 +86,15 @@ def test_an_answer_of_which_nobody_knows_whether_it_is_right_is_in_neither():
     for unknown in (None, float("nan")):
         row = channels(Turns({**turns, "score": [1.0, unknown, unknown]})).row(0, named=True)
         assert (row["channels_right"], row["channels_wrong"]) == (pytest.approx(1.0), None)
+
+
+def test_a_copy_adds_nothing_and_the_odd_one_out_is_taken_first():
+    turns = Turns(
+        {"group": [0] * 3, "turn": [0] * 3, "agent": list("abc"), "embedding": [[1.0, 0.0]] * 2 + [[0.0, 1.0]]}
+    )
+    added = dict(added_channels(turns).select("agent", "added").iter_rows())
+    assert added["a"] < 0 < added["c"]
+    assert diverse_members(turns, 2)["agent"].to_list()[0] == "c"
+    assert diverse_members(turns, 9)["channels"].to_list()[1] == pytest.approx(2.0)
+    with pytest.raises(InputError):
+        diverse_members(turns, 0)

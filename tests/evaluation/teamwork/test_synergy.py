@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from palaestra.errors import InputError
-from palaestra.evaluation.teamwork import averaging_floor, best_tree, majority_gain, synergy, tree_signal
+from palaestra.evaluation.teamwork import averaging_floor, best_team, best_tree, majority_gain, synergy, tree_signal
 
 
 def test_what_a_majority_makes_of_a_weak_signal():
@@ -34,6 +34,15 @@ def test_what_carries_nothing_dies_at_once():
 
 def test_what_is_only_passed_on_dies_too():
     assert synergy(3, 1.0, 1.0) == (1.0, 0.0, 0.0)
+
+
+def test_no_node_of_the_best_team_hears_more_than_its_window():
+    given = {"scale": 0.05, "exponent": 0.1, "fidelity": 0.95}
+    assert best_team(729, **given).branch > 3
+    assert best_team(729, window=40, message=12, **given).branch == 3
+    assert best_team(729, window=20, message=12, **given) == (1, 0, pytest.approx(0.05 * 729**0.1))
+    with pytest.raises(InputError, match="window=0"):
+        best_team(729, window=0, **given)
 
 
 def test_the_least_and_the_whole_of_a_budget():

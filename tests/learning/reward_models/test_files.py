@@ -328,3 +328,15 @@ def test_only_pairs_that_are_used_are_counted_and_the_rest_is_explained(
     code, _, err = run(capsys, empty, "--out", tmp_path / "none")
     assert code == 2
     assert "every row is left out (80 without a chosen or a rejected side)" in " ".join(err.split())
+
+
+def test_a_pairing_makes_the_pairs_of_the_files_own_rows(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"group": [0, 0, 1, 1], "x": lists(np.arange(4.0)[:, None]), "liked": [1.0, 2.0, 5.0, 3.0]})
+    path = write(tmp_path, "rows.parquet", rows.with_columns(episode=pl.int_range(pl.len())))
+    found = read(path, features="x", pairing='all_pairs("liked")')
+    assert isinstance(found, Preferences)
+    assert [each["x"].to_list() for each in (found.chosen, found.rejected)] == [[[1.0], [2.0]], [[0.0], [3.0]]]
+    assert found.key is not None
+    assert found.margin is None
+    with pytest.raises(InputError, match="file's own rows"):
+        read(path, rows=path, features="x", pairing='all_pairs("liked")')

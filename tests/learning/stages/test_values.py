@@ -259,7 +259,9 @@ def test_a_process_reward_model_prefers_what_won() -> None:
     team = Team({"chooser": TabularPolicy(3, name="chooser")})
     made = process_reward(lr=0.1)
     for iteration in range(12):
-        turns = made(played(team, env, size=16, iteration=iteration), context(team, env))
+        here = context(team, env)
+        turns = made(played(team, env, size=16, iteration=iteration), here)
+    assert here.metrics["process_loss_chooser"] < np.log(2)
     decides = pl.Series("decides", np.tile(env().decides, len(turns) // 6))
     step = turns.with_column(step=implicit_reward()).frame.filter(decides)
     right, wrong = (step.filter(pl.col("right") == is_right)["step"].mean() for is_right in (True, False))

@@ -57,6 +57,10 @@ def test_no_label_from_the_other_view_is_missing_and_no_reward() -> None:
     assert np.isnan(values(cross_label("answer"), alone)).all()
 
 
+def test_a_pair_in_which_nobody_answers_has_no_label() -> None:
+    assert np.isnan(values(cross_label("answer"), views("..", ".."))).all()
+
+
 def test_three_views_are_an_error() -> None:
     turns = Turns({"group": [0] * 3, "answer": ["a"] * 3, "view": [0, 1, 2]})
     with pytest.raises(InputError, match="row 0: its pair has 3 values of 'view'"):

@@ -222,9 +222,9 @@ def names_of_use(row: System) -> list[str]:
     found = []
     for place, text in _texts(command, words):
         unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
-        names = re.findall(r"[A-Za-z_][\w./-]*" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
+        names = re.findall(r"[A-Za-z_][\w./-]*+(?!=)" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
         for name in names:
-            for kind, registry in REGISTRIES.items():
+            for kind, registry in sorted(REGISTRIES.items(), key=lambda each: each[0] not in FIRST.get(command, ())):
                 if kind not in ("reader", "chart", "tracker", "measure") and name in registry:
                     found.append(_dotted(registry[name]))
                     break
@@ -233,6 +233,9 @@ def names_of_use(row: System) -> list[str]:
 
 NAMING = {"credit", "reward", "stages", "learn.terms", "learn.kind", "env.make", "env.workflow", "play.executor", ""}
 """Fields of a recipe whose text names things; elsewhere only what is called counts. Empty: an argument of a command."""
+
+FIRST = {"fit-reward": ("reward_model", "pairing")}
+"""Registries that a command's names are looked up in before all others: `linear` is also a schedule."""
 
 
 def _texts(command: str, words: Sequence[str]) -> list[tuple[str, str]]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 
 SYLLABLES = ("ba", "do", "fi", "ka", "lu", "mo", "ne", "ri", "sa", "tu", "ve", "zo")
 KINDS = ("search", "yes", "no", "answer")
@@ -70,17 +70,22 @@ class SearchEnv(NativeEnv):
         searches: int = 4,
         rerank: Callable[[str, str], float] = overlap,
         choices: bool = False,
+        rejected: Literal["marked", "dropped"] = "marked",
     ) -> None:
         """Set up the archive.
 
         Args:
             facts: how many there are. noise, searches: see above.
+            rejected: a text that was judged useless stays in the context with the verdict behind it, or leaves it.
             rerank: relevance in [0, 1] of a text to the right answer; known in training.
             choices: actions are numbered, names are drawn from `facts` towns that are always the same, and only what
                 may be said now is legal; so tables can play. Else the action is free text.
         """
         if not (facts >= 2 and 0 <= noise <= 1 and searches >= 1):
             raise InputError(f"Search: facts={facts} >= 2, noise={noise} in [0, 1], searches={searches} >= 1")
+        if rejected not in ("marked", "dropped"):
+            raise InputError(f"Search: rejected={rejected!r}{nearest(str(rejected), ('marked', 'dropped'))}")
+        self.rejected = rejected
         self.number, self.noise, self.searches, self.rerank = facts, noise, searches, rerank
         self.fixed = self._invent(np.random.default_rng(0)) if choices else None
         names = self.fixed or []
@@ -129,7 +134,10 @@ class SearchEnv(NativeEnv):
         query = re.fullmatch(r"search (.+)", said)
         if state.mode == "judge" and said in ("yes", "no"):
             info = {"judge": int(said == "yes"), "relevance": self.rerank(state.found, state.facts[state.wanted])}
-            state.log.append(said)
+            if said == "no" and self.rejected == "dropped":
+                state.log.pop()
+            else:
+                state.log.append(said)
             if said == "yes":
                 state.evidence[turn] = state.found
             state.mode = "search" if said == "no" and state.searches < self.searches else "answer"

@@ -4,7 +4,7 @@ to requests that were never made ([173]).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ SIDE, PIXELS = 5, 20.0
 class Widgets(Parts):
     """One of three actions is asked for, at one of 5 × 5 widgets: say the action, column, row, and how long to think.
 
-    Of the 75 requests `trained` are made, drawn from `draw`, or with `unseen` the others. Reward 1 for the right
+    Of the 75 requests `trained` are made, drawn from `draw`; the split "test" makes the others. Reward 1 for the right
     action, for a click at the right widget. facts, with the last part: action_type and gold_type; point and target_box,
     in pixels; words, how many were thought. features: what is asked for, as one of five three times over, anew for
     each part, so that a linear network has weights of its own for each part and none for a request.
@@ -32,12 +32,12 @@ class Widgets(Parts):
     agents: tuple[str, ...] = ("user_agent",)
     facts = {"action_type": str, "gold_type": str, "point": list[float], "target_box": list[float], "words": int}
 
-    def __init__(self, *, trained: int = 55, unseen: bool = False, draw: int = 0) -> None:
+    def __init__(self, *, trained: int = 55, split: Literal["train", "test"] = "train", draw: int = 0) -> None:
         every = np.indices((len(TYPES), SIDE, SIDE)).reshape(3, -1).T
         if not 1 <= trained < len(every):
             raise InputError(f"Widgets: trained={trained} must be from 1 to {len(every) - 1}")
         order = np.random.default_rng(draw).permutation(len(every))
-        self.gold: list[list[int]] = every[order[trained:] if unseen else order[:trained]].tolist()
+        self.gold: list[list[int]] = every[order[trained:] if split == "test" else order[:trained]].tolist()
         super().__init__(sizes=[len(TYPES), SIDE, SIDE, len(WORDS)], tasks=len(self.gold))
 
     def look(self) -> dict[str, Observation]:

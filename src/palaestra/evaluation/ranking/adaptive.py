@@ -19,8 +19,8 @@ from palaestra.evaluation.intervals import RESAMPLES
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 
 Interval = Literal["hoeffding", "clopper_pearson"]
-Rule = Literal["uniform_exhaustive", "uniform", "valence", "count"]
-RULES = ("uniform_exhaustive", "uniform", "valence", "count")
+Rule = Literal["uniform_exhaustive", "uniform", "valence", "count", "in_turn"]
+RULES = ("uniform_exhaustive", "uniform", "valence", "count", "in_turn")
 Play = Callable[[tuple[int, ...], np.random.Generator], np.ndarray]
 """A profile -> payoffs of all players, float64[K] in [0, 1]."""
 
@@ -159,15 +159,17 @@ def next_match(
     """The profile to play next, None when every edge is settled.
 
     uniform_exhaustive: stay on one edge until it is settled. uniform: an end of any open edge. valence: with
-    probability ∝ (open edges)². count: the least played with an open edge.
+    probability ∝ (open edges)². count: the least played with an open edge. in_turn: the least played of all, settled or
+    not: equal shares, to compare with.
     """
     if rule not in RULES:
         raise InputError(f"next_match: rule={rule!r}{nearest(str(rule), RULES)}")
     if not graph.open:
         return None
-    if rule == "count":
+    if rule in ("count", "in_turn"):
         counts = np.array([estimate.n[v] for v in graph.profiles])
-        return graph.profiles[int(np.argmin(np.where(graph.valence > 0, counts, np.iinfo(int).max)))]
+        asked = (graph.valence > 0) | (rule == "in_turn")
+        return graph.profiles[int(np.argmin(np.where(asked, counts, np.iinfo(int).max)))]
     if rule == "valence":
         p = graph.valence.astype(float) ** 2
         return graph.profiles[int(rng.choice(len(p), p=p / p.sum()))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from palaestra.errors import InputError
+from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.intervals import Estimate
 from palaestra.evaluation.scorers import agreement as agree
@@ -30,9 +30,25 @@ def _row(found: Estimate) -> pl.DataFrame:
 
 
 @ANALYSES.register("best_of_k")
-def best_of_k(credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min") -> Analysis:
-    """Would the best of k by this score be right? SCORES with group, score, correct, or a benchmark's own file."""
-    return lambda scores: _row(best_of_k_accuracy(_scores(scores, steps), credit=credit, missing=missing))
+def best_of_k(
+    credit: Credit = "fraction", *, missing: Missing = "leave", steps: Steps = "min", each: str | None = None
+) -> Analysis:
+    """Would the best of k by this score be right? SCORES with group, score, correct, or a benchmark's own file.
+
+    each: a column, such as the scorer; there is a row for each of its values.
+    """
+
+    def answer(scores: Path) -> pl.DataFrame:
+        rows = _scores(scores, steps)
+        if each is None:
+            return _row(best_of_k_accuracy(rows, credit=credit, missing=missing))
+        need_columns("best_of_k", rows.columns, [each])
+        return pl.concat(
+            _row(best_of_k_accuracy(part, credit=credit, missing=missing)).select(pl.lit(name).alias(each), pl.all())
+            for (name,), part in rows.group_by(each, maintain_order=True)
+        )
+
+    return answer
 
 
 @ANALYSES.register("strict")

@@ -16,7 +16,13 @@ from palaestra.evaluation.teamwork.contest import contest, factor_reward, recent
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
 from palaestra.evaluation.teamwork.designs import Surrogate, guided_search, propose
-from palaestra.evaluation.teamwork.diversity import channels, effective_channels, vote_accuracy
+from palaestra.evaluation.teamwork.diversity import (
+    added_channels,
+    channels,
+    diverse_members,
+    effective_channels,
+    vote_accuracy,
+)
 from palaestra.evaluation.teamwork.edges import EdgeScores
 from palaestra.evaluation.teamwork.modules import (
     coalition_table,
@@ -34,8 +40,10 @@ from palaestra.evaluation.teamwork.personas import (
 )
 from palaestra.evaluation.teamwork.price import best_of_n, cost_at_score, economy, score_at_cost, workflow_cost
 from palaestra.evaluation.teamwork.synergy import (
+    BestTeam,
     Synergy,
     averaging_floor,
+    best_team,
     best_tree,
     majority_gain,
     synergy,
@@ -44,15 +52,18 @@ from palaestra.evaluation.teamwork.synergy import (
 )
 
 __all__ = [
+    "BestTeam",
     "EdgeScores",
     "Surrogate",
     "Synergy",
     "Weights",
     "action_quality",
+    "added_channels",
     "allocate",
     "averaging_floor",
     "award",
     "best_of_n",
+    "best_team",
     "best_tree",
     "channels",
     "coalition_table",
@@ -66,6 +77,7 @@ __all__ = [
     "cosine_contribution",
     "cost_at_score",
     "decision_quality",
+    "diverse_members",
     "economy",
     "effective_channels",
     "factor_reward",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -17,6 +18,8 @@ from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
 from palaestra.evaluation import teamwork
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
+from palaestra.evaluation.teamwork.diversity import vote_accuracy
+from palaestra.evaluation.teamwork.synergy import best_team
 from palaestra.foundation.search import Candidate, confidence_uct, search
 
 
@@ -32,32 +35,32 @@ def coordination(baseline: str, by: str = "system") -> Analysis:
 
 
 @ANALYSES.register("importance")
-def importance(answer: str = "answer") -> Analysis:
-    """Who mattered for the final answer (DyLAN)? TURNS with heard, heard_turn and answers."""
+def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
+    """Who mattered for the final answer (DyLAN), and who are the `keep` best? TURNS with heard, heard_turn, answers."""
 
     def found(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, "heard", "heard_turn", answer))
         flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
         episodes = frame.codes("episode").size
-        return (
-            flow.group_by("agent")
-            .agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes)
-            .sort("importance", "agent", descending=[True, False])
-        )
+        return flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes).sort(
+            "importance", "agent", descending=[True, False]
+        ).head(keep)  # fmt: skip
 
     return found
 
 
 @ANALYSES.register("hindsight")
-def hindsight(verdict: str = "helped") -> Analysis:
+def hindsight(verdict: str = "helped", members: Sequence[str] = ()) -> Analysis:
     """Which members helped, by a judge's verdicts on their turns (BOAD)? TURNS with agent, episode and `verdict`."""
-    return lambda turns: teamwork.hindsight_credit(Turns(table(turns, "agent", "episode", verdict)), verdict)
+    return lambda turns: teamwork.hindsight_credit(
+        Turns(table(turns, "agent", "episode", verdict)), verdict, members=members
+    )
 
 
 @ANALYSES.register("flips")
-def flips(score: str = "score", right: float = 1.0) -> Analysis:
-    """How do opinions change while a team talks? TURNS with `score`, of what each turn said."""
-    return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right)
+def flips(score: str = "score", right: float = 1.0, by: str | None = None) -> Analysis:
+    """How do opinions change while a team talks? TURNS with `score` of what was said, and `by`, counted apart."""
+    return lambda turns: teamwork.flips(Turns(table(turns, score)), score=score, right=right, by=by)
 
 
 @ANALYSES.register("channels")
@@ -65,6 +68,43 @@ def channels(embedding: str = "embedding", over: str | Sequence[str] = ("group",
     """How many answers are different (effective channels)? TURNS with embeddings, as lists of numbers."""
     keys = (over,) if isinstance(over, str) else tuple(over)
     return lambda turns: teamwork.channels(Turns(table(turns, embedding)), embedding=embedding, over=keys)
+
+
+@ANALYSES.register("added_channels")
+def added_channels(embedding: str = "embedding", over: str | Sequence[str] = ("group", "turn")) -> Analysis:
+    """How many effective channels does each member add? TURNS with agent and embeddings, as lists of numbers."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+    return lambda turns: teamwork.added_channels(
+        Turns(table(turns, embedding, "agent")), embedding=embedding, over=keys
+    )
+
+
+@ANALYSES.register("members")
+def members(
+    most: int,
+    by: Literal["channels", "lot"] = "channels",
+    embedding: str = "embedding",
+    over: str | Sequence[str] = ("group", "turn"),
+    seed: int = 0,
+) -> Analysis:
+    """Which members to take, for the most effective channels or by lot? TURNS with agent and embeddings."""
+    keys = (over,) if isinstance(over, str) else tuple(over)
+
+    def answer(turns: Path) -> pl.DataFrame:
+        frame = Turns(table(turns, embedding, "agent"))
+        if by == "lot":
+            agents = frame["agent"].cast(pl.String).unique().sort()
+            return pl.DataFrame({"agent": agents.sample(min(most, len(agents)), shuffle=True, seed=seed)})
+        return teamwork.diverse_members(frame, most, embedding=embedding, over=keys)
+
+    return answer
+
+
+@ANALYSES.register("vote")
+def vote(signal: float, correlation: float = 0.0) -> Analysis:
+    """How often is a vote right whose members' errors are correlated, n = 1 to 64? Reads no file."""
+    sizes = (1, 2, 4, 8, 16, 32, 64)
+    return lambda: pl.DataFrame({"n": sizes, "right": [vote_accuracy(signal, n, correlation) for n in sizes]})
 
 
 @ANALYSES.register("contribution")
@@ -75,12 +115,9 @@ def contribution(embedding: str = "embedding", over: str | Sequence[str] = ("gro
     def answer(turns: Path) -> pl.DataFrame:
         frame = Turns(table(turns, embedding, "agent"))
         psi = pl.Series("contribution", teamwork.cosine_contribution(frame, embedding=embedding, over=keys))
-        return (
-            frame.frame.select("agent", psi.fill_nan(None))
-            .group_by("agent")
-            .agg(pl.len().alias("turns"), pl.col("contribution").mean())
-            .sort("contribution", descending=True)
-        )
+        return frame.frame.select("agent", psi.fill_nan(None)).group_by("agent").agg(
+            pl.len().alias("turns"), pl.col("contribution").mean()
+        ).sort("contribution", descending=True)  # fmt: skip
 
     return answer
 
@@ -92,6 +129,29 @@ def synergy(branch: int = 3, fidelity: float = 1.0, correlation: float = 0.0) ->
     def answer() -> pl.DataFrame:
         found = teamwork.synergy(branch, fidelity, correlation)
         return pl.DataFrame([{"branch": branch, **found._asdict(), "survives": found.alpha > 1}])
+
+    return answer
+
+
+@ANALYSES.register("tree")
+def tree(
+    budget: float,
+    scale: float,
+    exponent: float,
+    fidelity: float = 1.0,
+    correlation: float = 0.0,
+    window: int | None = None,
+    message: int = 1,
+) -> Analysis:
+    """Does a tree of votes beat one agent at this budget, and which? No file; see `best_team` for the numbers."""
+
+    def answer() -> pl.DataFrame:
+        found = best_team(
+            budget, scale=scale, exponent=exponent, fidelity=fidelity, correlation=correlation, window=window,
+            message=message,
+        )  # fmt: skip
+        alone = min(1.0, scale * budget**exponent)
+        return pl.DataFrame([{"team": found.depth > 0, **found._asdict(), "alone": alone}])
 
     return answer
 
@@ -127,23 +187,26 @@ def budget(cost: float | None = None, score: float | None = None) -> Analysis:
 
 
 @ANALYSES.register("conversation")
-def conversation(shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1) -> Analysis:
-    """Cost of a workflow as a team and as one cached conversation; reads no file."""
+def conversation(
+    shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
+) -> Analysis:
+    """Cost of a workflow as a team and as one cached conversation, of one model or several; reads no file."""
 
     def answer() -> pl.DataFrame:
-        team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached)
+        team, alone = teamwork.workflow_cost(shared, prompts, outputs, cached=cached, models=models)
         return pl.DataFrame([{"team": team, "one_conversation": alone, "saved": 1 - alone / team}])
 
     return answer
 
 
 @ANALYSES.register("decisions")
-def decisions(threshold: float = 0.5) -> Analysis:
+def decisions(threshold: float = 0.5, audit: bool = True) -> Analysis:
     """How good are proposed actions, and do they depend on the case at all? DECISIONS: system, case, actions, truth."""
 
     def answer(rows: Path) -> pl.DataFrame:
         frame = table(rows, "system", "case", "actions", "truth")
-        return teamwork.decision_quality(frame, threshold=threshold)
+        found = teamwork.decision_quality(frame, threshold=threshold)
+        return found if audit else found.drop("variance", "elsewhere", "constant")
 
     return answer
 

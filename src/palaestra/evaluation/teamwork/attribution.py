@@ -107,13 +107,22 @@ def cosine_contribution(turns: Turns, *, embedding: str = "embedding", over: Seq
     """
     vectors, known = unit_vectors(turns, embedding)
     codes = turns.codes(*over)
-    ids, groups = codes.ids[known], codes.size
-    means = np.zeros((groups, vectors.shape[1]))
+    found = np.full(len(turns), np.nan)
+    found[known] = contributions(vectors, codes.ids[known])
+    return found
+
+
+def contributions(vectors: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Cosine of each vector of length 1, float64[n, d], to the mean of its group, int[n], or of all; float64[n].
+
+    >>> contributions(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).round(3).tolist()
+    [0.894, 0.894, 0.447]
+    """
+    ids = np.zeros(len(vectors), np.int64) if groups is None else groups
+    means = np.zeros((int(ids.max(initial=-1)) + 1, vectors.shape[1]))
     np.add.at(means, ids, vectors)
     means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-300)
-    found = np.full(len(turns), np.nan)
-    found[known] = (vectors * means[ids]).sum(1)
-    return found
+    return np.asarray((vectors * means[ids]).sum(1))
 
 
 def hindsight_credit(turns: Turns, verdict: str, *, members: Sequence[str] = ()) -> pl.DataFrame:

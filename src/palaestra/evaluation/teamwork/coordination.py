@@ -63,24 +63,20 @@ def coordination(
         names = table[by].cast(pl.String).to_list()
         raise InputError(f"coordination: baseline={baseline!r} is in no row of {by!r}{nearest(baseline, names)}")
     sent = _sent(frame, messages, by, keys)
-    table = (
-        table.join(sent, on=by, how="left", maintain_order="left")
-        if sent is not None
-        else table.with_columns(_sent=pl.lit(None, pl.Int64))
-    )
+    table = table.join(sent, on=by, how="left", maintain_order="left") if sent is not None else table.with_columns(
+        _sent=pl.lit(None, pl.Int64)
+    )  # fmt: skip
     base = one["turns"][0]
     failed = 0.0 if one["success"][0] is None else 1 - one["success"][0]
     return table.select(
-        by,
-        "success",
-        "turns",
+        by, "success", "turns",
         overhead=pl.col("turns") / base - 1,
         efficiency=pl.col("success") * base / pl.col("turns"),
         density=pl.col("_sent").fill_null(0) / pl.col("_all") if sent is not None else pl.lit(None, pl.Float64),
         redundancy="redundancy",
         failure_ratio=(1 - pl.col("success")) / failed if failed > 0 else pl.lit(None, pl.Float64),
         success_per_1k="success_per_1k",
-    )
+    )  # fmt: skip
 
 
 def _sent(frame: pl.DataFrame, messages: pl.DataFrame | None, by: str, keys: Sequence[str]) -> pl.DataFrame | None:
@@ -114,34 +110,31 @@ def turn_law(members: Sequence[float], turns: Sequence[float]) -> tuple[float, f
     return float(np.exp(offset)), float(slope)
 
 
-def flips(turns: Turns, *, score: str = "score", right: float = 1.0) -> pl.DataFrame:
+def flips(turns: Turns, *, score: str = "score", right: float = 1.0, by: str | None = None) -> pl.DataFrame:
     """How opinions change from an agent's turn to its next: `turn`, stayed_right, stayed_wrong, to_right, to_wrong.
 
     Counts over all episodes and agents, by the later turn. In a debate without a bias to the truth as many turn wrong
     as right, in the mean ([118], arXiv 2505.22960). overruled_right: turns that were right in an episode that failed.
-    A turn without a score is neither right nor wrong, and neither is what comes from it or to it.
+    A turn without a score is neither right nor wrong, and neither is what comes from it or to it. by: a column whose
+    values are counted apart, such as how hard the task is.
 
     Raises:
         MissingColumnError: there is no such column.
     """
-    need_columns("flips", turns.columns, [score])
+    need_columns("flips", turns.columns, [score, *([by] if by else [])])
+    kinds = [by] if by else []
     frame = turns.frame.select(
-        pl.Series("_episode", turns.codes("episode").ids),
-        pl.col("agent").cast(pl.String),
-        "turn",
+        pl.Series("_episode", turns.codes("episode").ids), pl.col("agent").cast(pl.String), "turn", *kinds,
         _now=pl.col(score).cast(pl.Float64).fill_nan(None) >= right,
         _lost=~pl.col("success") if "success" in turns.columns else pl.lit(False),
-    ).sort("_episode", "agent", "turn")
+    ).sort("_episode", "agent", "turn")  # fmt: skip
     moved = frame.with_columns(_then=pl.col("_now").shift(1).over("_episode", "agent"))
     now, then = pl.col("_now"), pl.col("_then")
     return (
-        moved.group_by("turn")
+        moved.group_by(*kinds, "turn")
         .agg(
-            stayed_right=(now & then).sum(),
-            stayed_wrong=(~now & ~then).sum(),
-            to_right=(now & ~then).sum(),
-            to_wrong=(~now & then).sum(),
-            overruled_right=(now & pl.col("_lost")).sum(),
+            stayed_right=(now & then).sum(), stayed_wrong=(~now & ~then).sum(), to_right=(now & ~then).sum(),
+            to_wrong=(~now & then).sum(), overruled_right=(now & pl.col("_lost")).sum(),
         )
-        .sort("turn")
-    )
+        .sort(*kinds, "turn")
+    )  # fmt: skip

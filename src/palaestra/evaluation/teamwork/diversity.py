@@ -83,6 +83,66 @@ def channels(turns: Turns, *, embedding: str = "embedding", over: Sequence[str] 
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
+def added_channels(
+    turns: Turns, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
+) -> pl.DataFrame:
+    """Computes what each agent adds to its team, ΔK* = K* with its turns - K* without them, mean over keys.
+
+    Returns:
+        agent, answers (how many keys it has answers in), added; the most first. A copy of somebody else adds next to 0.
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    answers = _answers(turns, embedding, over)
+    rows = []
+    for agent in sorted({agent for agents, _ in answers for agent in agents}):
+        of = [(agents == agent, vectors) for agents, vectors in answers if (agents == agent).any()]
+        added = np.mean([effective_channels(vectors) - effective_channels(vectors[~own]) for own, vectors in of])
+        rows.append({"agent": agent, "answers": len(of), "added": float(added)})
+    schema = {"agent": pl.String, "answers": pl.Int64, "added": pl.Float64}
+    return pl.DataFrame(rows, schema=schema).sort("added", "agent", descending=[True, False])
+
+
+def diverse_members(
+    turns: Turns, most: int, *, embedding: str = "embedding", over: Sequence[str] = ("group", "turn")
+) -> pl.DataFrame:
+    """Computes which agents to take for the most effective channels, one after the other.
+
+    The first is the one that adds most to all (`added_channels`); then whoever gives those taken the highest mean K*.
+
+    Returns:
+        agent, channels (mean K* of it and those above it).
+
+    Raises:
+        InputError: most is below 1.
+    """
+    if most < 1:
+        raise InputError(f"diverse_members: most={most}, expected at least 1")
+    answers = _answers(turns, embedding, over)
+
+    def together(members: list[str]) -> float:
+        return float(np.mean([effective_channels(vectors[np.isin(agents, members)]) for agents, vectors in answers]))
+
+    left = added_channels(turns, embedding=embedding, over=over)["agent"].to_list()
+    taken = left[:1]
+    rows = [{"agent": name, "channels": together([name])} for name in taken]
+    while len(taken) < min(most, len(left)):
+        found = {name: together([*taken, name]) for name in left if name not in taken}
+        best = max(found, key=lambda name: round(found[name], 9))
+        taken.append(best)
+        rows.append({"agent": best, "channels": found[best]})
+    return pl.DataFrame(rows, schema={"agent": pl.String, "channels": pl.Float64})
+
+
+def _answers(turns: Turns, embedding: str, over: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(agents, their unit vectors) of each key."""
+    vectors, known = unit_vectors(turns, embedding)
+    need_columns("channels", turns.columns, ["agent", *turns.key_columns(over)])
+    agents, ids = turns["agent"].cast(pl.String).to_numpy()[known], turns.codes(*over).ids[known]
+    return [(agents[ids == key], vectors[ids == key]) for key in np.unique(ids)]
+
+
 def vote_accuracy(signal: float, members: int, correlation: float) -> float:
     """Φ(μ / √(ρ + (1 - ρ)/n)): how often the sign of the mean of n noisy channels is right ([113]).
 

@@ -45,11 +45,13 @@ def workflow_cost(
     input_price: float = 1.0,
     output_price: float = 4.0,
     cached: float = 0.1,
+    models: Sequence[str] = (),
 ) -> tuple[float, float]:
     """(as a team, as one conversation): the price of a workflow whose nodes all read what was said before ([140]).
 
     Team: Σ_i (S + p_i + Σ_{j<i} o_j) · in + o_i · out. One conversation: what is new at the price of input, the prefix
-    at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i.
+    at `cached` of it. shared: S, tokens that every node reads; prompts: p_i of the roles; outputs: o_i. models: which
+    one each node is, if they are not all the same; a model's cache holds what it read or wrote itself, up to then.
 
     Raises:
         InputError: there is no node, or lists of different lengths.
@@ -60,14 +62,20 @@ def workflow_cost(
     """
     if len(prompts) != len(outputs) or not prompts:
         raise InputError(f"workflow_cost: {len(prompts)} prompts and {len(outputs)} outputs; give one for each node")
+    if models and len(models) != len(prompts):
+        raise InputError(f"workflow_cost: {len(models)} models for {len(prompts)} nodes; give one for each")
     team = alone = 0.0
     before = 0
     prefix = 0
+    held: dict[str, int] = {}
     for at, (prompt, output) in enumerate(zip(prompts, outputs)):
         team += (shared + prompt + before) * input_price + output * output_price
         new = shared + prompt if at == 0 else prompt
-        alone += new * input_price + cached * prefix * input_price + output * output_price
+        model = models[at] if models else ""
+        known = held.get(model, 0)
+        alone += (new + prefix - known) * input_price + cached * known * input_price + output * output_price
         prefix += new + output
+        held[model] = prefix
         before += output
     return team, alone
 

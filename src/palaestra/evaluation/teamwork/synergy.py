@@ -8,6 +8,7 @@ paper's theorem 4 and its limit on context are quoted. Left out: even b, where a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +86,53 @@ def best_tree(
         found.append(tree_signal(leaf, branch=branch, depth=depth, fidelity=fidelity, correlation=correlation))
     best = int(np.argmax(found))
     return best, found[best]
+
+
+class BestTeam(NamedTuple):
+    """branch: children of each node. depth: levels above the leaves; 0 is one agent. signal: at the root."""
+
+    branch: int
+    depth: int
+    signal: float
+
+
+def best_team(
+    budget: float,
+    *,
+    scale: float,
+    exponent: float,
+    fidelity: float = 1.0,
+    correlation: float = 0.0,
+    window: int | None = None,
+    message: int = 1,
+    branches: Sequence[int] = (3, 5, 7, 9),
+) -> BestTeam:
+    """Computes the best of all trees that a budget can be split over, one agent among them; see `best_tree`.
+
+    Args:
+        budget: what all leaves spend together.
+        scale: signal of an agent that spends 1.
+        exponent: β, how its signal grows with what it spends.
+        fidelity: γ, of a message.
+        correlation: ρ, of the errors of two agents.
+        window: tokens that a node can read; no node has more than window // message children ([121]).
+        message: tokens of a message.
+        branches: how many children a node may have, odd numbers.
+
+    Returns:
+        The tree with the strongest signal; of equal ones the one with fewer children.
+    """
+    if message < 1 or (window is not None and window < 1):
+        raise InputError(f"best_team: window={window} and message={message} must be at least 1")
+    found = [BestTeam(1, 0, min(1.0, scale * budget**exponent))]
+    for branch in branches:
+        if window is None or branch <= window // message:
+            depth, signal = best_tree(
+                budget, branch=branch, scale=scale, exponent=exponent, fidelity=fidelity, correlation=correlation
+            )
+            if depth > 0:
+                found.append(BestTeam(branch, depth, signal))
+    return max(found, key=lambda team: team.signal)
 
 
 def averaging_floor(noise: float, *, branch: int, correlation: float = 0.0) -> float:

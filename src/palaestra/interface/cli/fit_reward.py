@@ -26,6 +26,9 @@ def fit_reward(
     ] = None,
     features: Annotated[str | None, typer.Option(metavar="COLUMN", help="numbers that heads read")] = None,
     rows: Annotated[Path | None, typer.Option(metavar="TABLE", help="what pairs or verdicts are about")] = None,
+    pairing: Annotated[
+        str | None, typer.Option(metavar="PAIRING", help="makes pairs of the file's rows; `names pairing`")
+    ] = None,
     target: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="labels; several: several heads")] = None,
     loss: Annotated[
         str | None, typer.Option(help="bt; regression, binary; ranknet, listnet, ce inside groups [default: by model]")
@@ -58,9 +61,9 @@ def fit_reward(
     bring(modules)
     with naming([pairs, *([rows] if rows else [])]):
         found = work(
-            pairs, out, model, features=features, rows=rows, target=target or (), loss=loss, margin=margin,
-            weight=weight, key=key, centre=centre, epochs=epochs, lr=lr, batch=batch, weight_decay=weight_decay,
-            held_out=held_out, every=every, seed=seed, progress=True,
+            pairs, out, model, features=features, rows=rows, pairing=pairing, target=target or (), loss=loss,
+            margin=margin, weight=weight, key=key, centre=centre, epochs=epochs, lr=lr, batch=batch,
+            weight_decay=weight_decay, held_out=held_out, every=every, seed=seed, progress=True,
         )  # fmt: skip
     if as_json:
         show(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaestra.judges.protocol import SCORERS, Scorer
-from palaestra.learning.reward_models.against import Against
+from palaestra.learning.reward_models.against import Against, AgainstBest
 from palaestra.learning.reward_models.data import Labels, Preferences
 from palaestra.learning.reward_models.reward_model import RewardModel
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "REWARD_MODELS",
     "Against",
+    "AgainstBest",
     "HeadReward",
     "ImplicitReward",
     "Labels",

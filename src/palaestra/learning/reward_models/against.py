@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError
+from palaestra.errors import InputError, need_columns
 from palaestra.judges.protocol import SCORERS, Scorer
+from palaestra.judges.scorers import Members, build
 
 
 @SCORERS.register("against")
@@ -33,3 +34,46 @@ class Against:
         ours, theirs = (self.scorer.score(each, condition=condition) for each in (rows, reference))
         lead = ours.cast(pl.Float64) - theirs.cast(pl.Float64)
         return pl.Series(self.name, 1 / (1 + np.exp(-lead.to_numpy())), nan_to_null=True)
+
+
+@SCORERS.register("against_best")
+class AgainstBest(Members):
+    """Mean P(row better than reference) over the `best` highest other rows of the same `group` (RewardDance [47]).
+
+    The answers of one prompt are each other's references, so a run needs no other model.
+
+    Args:
+        scorer: a pointwise scorer, or its text; its score chooses the references.
+        best: references of each row.
+        pairwise: a scorer of pairs that compares; None: σ(r(row) - r(reference)), see `Against`.
+
+    Raises:
+        InputError: best is below 1.
+    """
+
+    def __init__(
+        self, scorer: str | Scorer, *, best: int = 2, pairwise: str | Scorer | None = None, name: str = "against_best"
+    ) -> None:
+        if best < 1:
+            raise InputError(f"against_best: best={best} must be at least 1")
+        self.scorer, self.best, self.name = build(scorer), best, name
+        self.pairwise = Against(self.scorer) if pairwise is None else build(pairwise)
+        self.members = (self.scorer,) if pairwise is None else (self.scorer, self.pairwise)
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See the class; null where no other row of the group has a score."""
+        need_columns(self.name, rows.columns, ["group"])
+        alone = self.scorer.score(rows, condition=condition).cast(pl.Float64).fill_nan(None)
+        table = pl.DataFrame({"group": rows["group"], "alone": alone}).with_row_index("row")
+        sides = table.join(table.drop_nulls("alone"), on="group", suffix="_other").filter(
+            pl.col("row") != pl.col("row_other")
+        )
+        order = sides.sort("row", "alone_other", "row_other", descending=[False, True, False])
+        pairs = order.group_by("row", maintain_order=True).head(self.best)
+        ours, theirs = pairs["row"], pairs["row_other"]
+        given = None if condition is None else condition[ours]
+        better = self.pairwise.score(rows[ours], reference=rows[theirs], condition=given).cast(pl.Float64)
+        means = pl.DataFrame({"row": ours, "better": better}).group_by("row").agg(pl.col("better").mean())
+        return table.join(means, on="row", how="left", maintain_order="left")["better"].alias(self.name)

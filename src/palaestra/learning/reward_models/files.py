@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError, nearest
 from palaestra.evaluation.analyses import table
+from palaestra.judges.pairs import PAIRINGS
 from palaestra.learning.reward_models.data import Labels, Preferences, matrix
 
 RENAMED = {"completion": "response"}
@@ -48,11 +50,13 @@ def read_counted(
     margin: str | None = None,
     weight: str | None = None,
     key: str | None = None,
+    pairing: str | None = None,
 ) -> tuple[Preferences | Labels, dict[str, int]]:
     """Preferences, or labels, of a .parquet, .jsonl, .json or .csv file, whichever of the above it holds.
 
     Args:
         rows: the table that pairs or verdicts are about. features: the column that models on features read.
+        pairing: text of a pairing (`palaestra names pairing`), which makes the pairs from the rows of the file.
         target: columns of labels. margin, weight, key: columns of pairs; default: those names, `group` and the prompt.
 
     Returns:
@@ -62,6 +66,10 @@ def read_counted(
         InputError: it is none of these. MissingColumnError: a column that is named is not there.
     """
     frame, about = table(Path(path)), None if rows is None else table(Path(rows))
+    if pairing is not None:
+        if about is not None:
+            raise InputError(f"{path}: --rows {rows}: the pairing makes pairs of the file's own rows; leave it out")
+        frame, about = PAIRINGS.build(pairing)(Turns(frame)), frame
     for name in [*target, *(each for each in (margin, weight, key) if each)]:
         if name not in frame.columns:
             raise MissingColumnError(f"{path}: no column {name!r}{nearest(name, frame.columns)}")

@@ -34,6 +34,7 @@ def fit_reward(
     margin: str | None = None,
     weight: str | None = None,
     key: str | None = None,
+    pairing: str | None = None,
     held_out: float = 0.1,
     seed: int = 0,
     progress: bool | Report = False,
@@ -41,9 +42,10 @@ def fit_reward(
 ) -> dict[str, Any]:
     """Train a reward model on a file and write it into a folder, the same work as the command's.
 
-    pairs: see `learning.reward_models.files`. model: `sequence("PATH")`, `head(layers=2)` …; default: `head()` if
-    features are named, else a tiny `sequence()`. options: those of the model's `fit` (loss, epochs, lr, …); None: its
-    default. The same call again goes on after an interruption.
+    pairs: see `learning.reward_models.files`; a table of rows, if a pairing makes the pairs. model: `head(layers=2)`,
+    `sequence("PATH")` …; default: `head()` if features are named, else a tiny `sequence()`. options: those of the
+    model's `fit` (loss, epochs, lr, …); None: its default. The
+    same call again goes on after an interruption.
 
     Returns:
         What it learned from, how many rows were left out and why, metrics of the fit, accuracy on held-out pairs, R² of
@@ -68,7 +70,7 @@ def fit_reward(
         if name not in takes and name != "every":
             raise InputError(f"fit-reward: {text} has no {name}{nearest(name, takes)}")
     data, left_out = read_counted(
-        pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key
+        pairs, rows=rows, features=features, target=target, margin=margin, weight=weight, key=key, pairing=pairing
     )
     if isinstance(data, Labels) and asked.get("centre"):
         raise InputError("fit-reward: centre is for pairs, and here are labels; leave it out")

@@ -27,7 +27,8 @@ class process_reward(Stage):
     learns from -log σ(score_i - score_j) over all pairs of a group in which i did better, by Adam, `epochs` steps an
     iteration, and then the column is filled. The credit is `oprl()`; its implicit reward of a turn is β · Σ
     (prm_logprobs - logprobs). score: text of what decides who did better; default the agent's return. chunk: rows that
-    are differentiated at once; gradients are exact whatever it is.
+    are differentiated at once; gradients are exact whatever it is. Metric: process_loss_POLICY, the mean of
+    a pair.
 
     Raises:
         InputError: a number is out of range.
@@ -62,15 +63,17 @@ class process_reward(Stage):
             if not len(rows):
                 continue
             for _ in range(self.epochs):
-                self._learn(policy.name, turns.frame[rows], outcome[rows], episode.ids[rows], group.ids[rows])
+                loss = self._learn(policy.name, turns.frame[rows], outcome[rows], episode.ids[rows], group.ids[rows])
+                context.metrics[f"process_loss_{policy.name}"] = loss
             for row, each in zip(rows.tolist(), self._logprobs(model, turns.frame[rows]), strict=True):
                 found[row] = each.tolist()
         return turns.with_column(prm_logprobs=pl.Series("prm_logprobs", found, pl.List(pl.Float64)))
 
     def _learn(
         self, name: str, rows: pl.DataFrame, outcome: np.ndarray, episode: np.ndarray, group: np.ndarray
-    ) -> None:
-        """One step. The slope of the loss in each episode's score is exact, so chunks can be differentiated apart."""
+    ) -> float:
+        """One step, and the loss before it. The slope of the loss in each episode's score is exact, so chunks can be
+        differentiated apart."""
         import torch
 
         model, optimiser = self.models[name], self.optimisers[name]
@@ -81,11 +84,11 @@ class process_reward(Stage):
         scores = self.beta * np.bincount(own, new - old) / turns
         known = ~np.isnan(outcome[first]) & ~np.isnan(scores)
         slope = np.zeros(len(first))
-        _, slope[known] = pairwise_logistic(scores[known], outcome[first][known], group[first][known])
+        loss, slope[known] = pairwise_logistic(scores[known], outcome[first][known], group[first][known])
         weight = torch.from_numpy((slope * self.beta / turns)[own])
         moving = np.flatnonzero(weight.numpy())
         if not len(moving):
-            return
+            return loss
         optimiser.zero_grad()
         for start in range(0, len(moving), self.chunk):
             part = moving[start : start + self.chunk]
@@ -93,6 +96,7 @@ class process_reward(Stage):
             summed = (scored.logprobs * scored.mask).sum(-1)
             (summed * weight[part].to(summed)).sum().backward()
         optimiser.step()
+        return loss
 
     def _logprobs(self, model: Learnable, rows: pl.DataFrame) -> list[np.ndarray]:
         import torch

@@ -31,6 +31,7 @@ class score(Stage):
     Args:
         name: of the column. scorer: text (`palaestra names scorer`) or object; it sees `judges.cases`: the turns'
             columns, the task as `prompt` and the transcript as `response`.
+        condition: a column of numbers or lists that the scorer is told, as the condition's `features`.
         budget: most calls of a policy in the run, or {"tokens": …}, {"price": …}; what is asked beyond it has no value.
             cache: a file of answers.
 
@@ -46,6 +47,7 @@ class score(Stage):
         *,
         level: Literal["turn", "episode"] = "episode",
         everywhere: bool = False,
+        condition: str | None = None,
         budget: Limits = None,
         cache: str | None = None,
     ) -> None:
@@ -55,14 +57,16 @@ class score(Stage):
         self.column, self.level, self.everywhere = f"score.{name}", level, everywhere
         self.asks: Sequence[str] = tuple(getattr(self.scorer, "asks", ()))
         self.advisers = {policy: Adviser(policy, budget=budget, cache=cache) for policy in self.asks}
-        self.needs = {"episode", "turn", "action"}
+        self.condition = condition
+        self.needs = {"episode", "turn", "action"} | ({condition} if condition else set())
         self.adds = {self.column: f"what {self.scorer.name} gives"}
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with the scores."""
         bind(self.scorer, self.advisers, context)
         rows = cases(turns, self.level)
-        values = numbers(self.scorer.score(rows), len(rows), f"scorer {self.scorer.name}")
+        told = None if self.condition is None else rows.select(features=self.condition)
+        values = numbers(self.scorer.score(rows, condition=told), len(rows), f"scorer {self.scorer.name}")
         by = (*EPISODE, "turn") if self.level == "turn" else EPISODE
         keys = [name for name in by if name in rows.columns]
         result = onto(turns, rows.select(keys).with_columns(values.alias(self.column)))

@@ -101,7 +101,9 @@ def _winners(
     answer: Codes, electorate: Codes, counts: np.ndarray, place: np.ndarray, options: dict[str, object]
 ) -> np.ndarray:
     """int64[electorate.size]: code of the answer that won, -1 if none."""
-    rows = np.flatnonzero(counts)
+    rows, winner = np.flatnonzero(counts), np.full(electorate.size, -1)
+    if not len(rows):
+        return winner
     ballots = combine(Codes(electorate.ids[rows], electorate.size), Codes(answer.ids[rows], answer.size))
     votes = np.bincount(ballots.ids, minlength=ballots.size)
     first = np.full(ballots.size, len(place))
@@ -111,7 +113,6 @@ def _winners(
     order = np.lexsort((-first, votes, key))  # the last of each key is its winner
     last = np.flatnonzero(np.diff(key[order], append=-1))
     top = order[last]
-    winner = np.full(electorate.size, -1)
     enough = votes[top] * 2 > np.bincount(electorate.ids[rows], minlength=electorate.size)[key[top]]
     top = top[enough] if options["strict_majority"] else top
     winner[key[top]] = choice[top]

@@ -7,16 +7,21 @@ Left out: language models, the buffer of past agents.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from palaestra.agents import Team, fixed
 from palaestra.agents.policy import Policy
 from palaestra.algebra.turns import Turns
-from palaestra.credit import advantage_alignment
+from palaestra.credit import advantage_alignment, alignment_weight
+from palaestra.envs.openspiel import openspiel
 from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.dilemma import MOVES
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.play.rollout import rollout
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 ARMS = {
     "aligned": {"credit": "advantage_alignment()"},
@@ -25,15 +30,57 @@ ARMS = {
 SCALE, ROUNDS = 5.0, 12
 
 
-def worked_error() -> float:
-    """Three rounds worked out by hand: largest deviation of both forms of the weight."""
-    one, other = [1, -1, 0.5], [0.5, 2, -1]
+A = np.array([[1, -1, 0.5], [0.5, 2, -1]])
+"""The card's advantages of both players in three rounds."""
+
+
+def three_rounds(**columns: np.ndarray) -> Turns:
+    """Two players who act at once, one episode."""
     keys = {"group": [0] * 6, "episode": [0] * 6, "turn": [0, 0, 1, 1, 2, 2], "agent": ["x", "y"] * 3}
-    turns = Turns(keys | {"a": np.ravel([one, other], order="F")})
-    released = advantage_alignment(advantage="a", flavour="code").evaluate(turns)
-    inclusive = advantage_alignment(advantage="a", inclusive=True).evaluate(turns)
-    gaps = np.asarray(released)[::2] - [1, -0.19, 0.5405], np.asarray(inclusive)[::2] - [1.25, -1.1, 0.295]
-    return float(np.abs(gaps).max())
+    return Turns(keys | {name: np.ravel(each, order="F") for name, each in columns.items()})
+
+
+@exact
+def card() -> None:
+    """The card's weights and credit of the first player: exclusive, as released, and inclusive."""
+    turns = three_rounds(a=A)
+    forms: list[tuple[dict[str, Any], list[float], list[float]]] = [
+        ({}, [0, 0.9, -0.09], [1, -0.1, 0.545]),
+        ({"flavour": "code"}, [0, 0.81, -0.081], [1, -0.19, 0.5405]),
+        ({"inclusive": True}, [1, -0.1, 0.41], [1.25, -1.1, 0.295]),
+    ]
+    for options, weight, credit in forms:
+        found = np.nan_to_num(np.asarray(alignment_weight("a", **options).evaluate(turns)))[::2]
+        np.testing.assert_allclose(found, weight, atol=1e-9)
+        found = np.asarray(advantage_alignment(advantage="a", **options).evaluate(turns))[::2]
+        np.testing.assert_allclose(found, credit, atol=1e-9)
+
+
+@exact
+def own_baseline() -> None:
+    """Without alignment: discounted returns less those of the group's other episodes at the round, per player."""
+    rng = np.random.default_rng(0)
+    episode, turn, seat = (axis.ravel() for axis in np.indices((4, 3, 2)))
+    rewards = rng.normal(size=len(turn)) + 3.0 * seat + turn
+    keys = {"group": episode // 2, "episode": episode, "turn": turn, "agent": np.array(["x", "y"])[seat]}
+    own = np.asarray(advantage_alignment(beta=0.0).evaluate(Turns(keys | {"reward": rewards}))).reshape(2, 2, 3, 2)
+    np.testing.assert_allclose(own.mean(axis=1), 0.0, atol=1e-9)
+    first, second = rewards.reshape(2, 2, 3, 2).transpose(1, 0, 2, 3)
+    gap = first - second
+    gap[:, 1] += 0.9 * gap[:, 2]
+    gap[:, 0] += 0.9 * gap[:, 1]
+    np.testing.assert_allclose(own[:, 0], gap, atol=1e-9)
+
+
+@exact
+def same_draws() -> None:
+    """Episodes of a group have one deal of Kuhn poker, so that players who always pass have no advantage."""
+    team = Team({"player_0": fixed(0), "player_1": fixed(0, name="too")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of groups whose episodes do not begin alike, which fails below
+        turns = rollout(openspiel("kuhn_poker"), team, groups=6, group_size=8)
+    assert turns.frame["reward"].n_unique() > 1
+    np.testing.assert_allclose(advantage_alignment().evaluate(turns), 0.0, atol=1e-9)
 
 
 def cooperation(policy: Policy) -> dict[str, float]:
@@ -49,15 +96,14 @@ def cooperation(policy: Policy) -> dict[str, float]:
     50,
     claim="Crediting what helps an opponent with whom one has done well turns learned defection into cooperation.",
     baseline="β = 0: the same group baseline, each player for itself",
-    criterion="worked credit to 1e-9; mean payoff of a round over the last 20 iterations >= 2.3 by the defaults (β = "
+    criterion="mean payoff of a round over the last 20 iterations >= 2.3 by the defaults (β = "
     "0.5) and <= 1.3 with β = 0 in every seed; the aligned policy cooperates after defection of the other less often "
     "than after cooperation of both, by 0.5",
     seeds=(20, 21, 22),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, both arms, and the strategy that was learned."""
-    error = worked_error()
+    """Both arms, and the strategy that was learned."""
 
     def payoff(learned: object) -> dict[str, float]:
         earned = np.mean(learned.curve("reward")[-20:]) * SCALE / ROUNDS  # type: ignore[attr-defined]
@@ -66,7 +112,7 @@ def measure(seeds: Sequence[int]) -> Outcome:
 
     arms = train_arms("dilemma", ARMS, seeds, payoff)
     aligned, selfish = arms.values["aligned"], arms.values["selfish"]
-    measured = {"worked_error": error, "lowest_aligned": float(aligned["payoff"].min())} | arms.measured()
+    measured = {"lowest_aligned": float(aligned["payoff"].min())} | arms.measured()
     trigger = arms.mean("aligned", "cooperates_cc") - arms.mean("aligned", "cooperates_cd")
-    holds = error <= 1e-9 and aligned["payoff"].min() >= 2.3 and selfish["payoff"].max() <= 1.3 and trigger >= 0.5
+    holds = aligned["payoff"].min() >= 2.3 and selfish["payoff"].max() <= 1.3 and trigger >= 0.5
     return Outcome(measured, bool(holds))

@@ -3,10 +3,9 @@
 Thirty observed numbers per step; the hidden reward is made of three non-linear factors of them. The library's return
 decomposition is fitted to returns alone, once on the factors, as expressions, and once on all thirty raw numbers. What
 is measured is the correlation of predicted and true step rewards on fresh steps. Where the reward is a product of two
-factors, the published network of 64 units decodes it and a linear decoder does not. The same in a run: the recipe
-`steps`, whose stage `progress` is fitted on three factors, or on all pairs of state and action. A stand-in for the
-language model writes the factors as code, with faults at first; they run in the sandbox. Left out: a language model
-that finds them.
+factors, the published network of 64 units decodes it and a linear decoder does not. A
+stand-in for the language model writes the factors as code, with faults at first; they run in the sandbox. Left out: a
+language model that finds them.
 """
 
 from __future__ import annotations
@@ -18,23 +17,17 @@ import numpy as np
 import torch
 
 from palaestra.algebra.turns import Turns
-from palaestra.credit import ReturnDecomposition
+from palaestra.credit import ReturnDecomposition, decompose, redistribute, spa
 from palaestra.judges.programs import RewardProgram
 from palaestra.judges.writing import write_factors
 from palaestra.learning.decomposition import NetworkDecomposition
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.learning.stages.progress import progress
+from palaestra.learning.stages.stage import Context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 SIZE, EPISODES, DECODED = 30, (10, 20, 40, 160), 160
 WORTH = np.array([1.0, -0.7, 0.5])
-SETTING: dict[str, Any] = {
-    "env": {"options": {"steps": 20, "actions": 3, "decisive": 20, "pay": "sum"}},
-    "credit": "spa()",
-    "train": {"iterations": 20, "group_size": 10},
-}
-ARMS = {
-    "factors": {**SETTING, "stages": ["progress(factors=['worth', 'right', 'turn'])"]},
-    "raw": {**SETTING, "stages": ["progress()"]},
-}
 
 
 def factors(x: np.ndarray) -> np.ndarray:
@@ -79,19 +72,6 @@ def decoded(seed: int) -> tuple[float, float]:
     return tuple(float(np.corrcoef(m.predict(fresh), worth)[0, 1]) for m in (network, linear))  # type: ignore[return-value]
 
 
-def in_a_run(seeds: Sequence[int]) -> dict[str, float]:
-    """Correlation of `progress` with what each step is worth after the ten episodes of the first iteration, and the
-    mean share of the best return over twenty iterations; both by arm."""
-    first: dict[str, list[float]] = {name: [] for name in ARMS}
-
-    def watch(arm: str, iteration: int, turns: Turns) -> None:
-        if iteration == 1:
-            first[arm].append(float(np.corrcoef(turns["progress"], turns["worth"])[0, 1]))
-
-    arms = train_arms("steps", ARMS, seeds, lambda each: {"run": float(np.mean(each.curve("reward")))}, on_turns=watch)
-    return arms.measured() | {f"run_correlation_{name}": float(np.mean(each)) for name, each in first.items()}
-
-
 PROGRAM = """import math
 
 def factors(turn):
@@ -99,26 +79,110 @@ def factors(turn):
     return [math.tanh(2 * observation[0]), max(observation[1], 0.0), abs(observation[2])]
 """
 FAULTY = PROGRAM.replace("math.tanh(2 * observation[0])", "math.log(observation[0])")
+TERMS = ("math.tanh(2 * observation[0])", "max(observation[1], 0.0)", "abs(observation[2])")
 
 
-def written() -> tuple[float, float]:
-    """Greatest difference of factors written as code from those by hand, and how often the model was asked."""
-    answers = iter([PROGRAM] * 5 + [FAULTY, PROGRAM])
+def context() -> Context:
+    """Of a stage that needs nothing but the table."""
+    nothing: Any = None
+    return Context(np.random.default_rng(0), 1, nothing, nothing, nothing)
+
+
+def teams(episodes: int = 10) -> tuple[Turns, np.ndarray]:
+    """Episodes of two agents who act at once, paid together at the end, and what each row was worth."""
+    rng = np.random.default_rng(0)
+    length = rng.integers(10, 31, episodes)
+    episode, turn = np.repeat(np.arange(episodes), 2 * length), np.concatenate([np.arange(n).repeat(2) for n in length])
+    seen = factors(rng.normal(size=(len(turn), SIZE)))
+    worth = seen @ WORTH
+    last = turn == length[episode] - 1
+    paid = np.where(last, np.bincount(episode, worth)[episode] / 2, 0.0)
+    keys = {"group": episode * 0, "episode": episode, "turn": turn, "agent": np.tile(["a", "b"], len(turn) // 2)}
+    told = {"reward": paid, "state": np.arange(len(turn)), "action": ["go"] * len(turn)}
+    return Turns(keys | told | {f"factor_{k}": column for k, column in enumerate(seen.T)}), worth
+
+
+@exact
+def ten_episodes() -> None:
+    """From the returns of ten episodes the stage has what each agent's every step was worth, over three factors."""
+    turns, worth = teams()
+    names = ["factor_0", "factor_1", "factor_2"]
+    found = progress(factors=names, ridge=1e-9)(turns, context())["progress"]
+    np.testing.assert_allclose(found, worth, atol=1e-6)
+    credit = spa(executed=1.0).evaluate(turns.with_column(progress=found))
+    np.testing.assert_allclose(credit, spa("worth", 1.0).evaluate(turns.with_column(worth=worth)), atol=1e-4)
+    np.testing.assert_allclose(decompose(turns, names).evaluate(turns), worth, atol=1e-6)
+    np.testing.assert_allclose(redistribute(*names).evaluate(turns), worth, atol=1e-6)
+
+
+@exact
+def random_subsets() -> None:
+    """RRD: five random steps of an episode stand for all, so that what sixty such draws give is near, but not exact."""
+    turns, worth = teams()
+    stage, here = progress(factors=["factor_0", "factor_1", "factor_2"], ridge=1e-9, method="rrd", draws=5), context()
+    for _ in range(60):
+        found = stage(turns, here)["progress"].to_numpy()
+    assert np.corrcoef(found, worth)[0, 1] > 0.95
+    assert np.abs(found - worth).max() > 0.05
+
+
+def sample() -> tuple[Turns, np.ndarray]:
+    """Observations for the writer's code."""
+    x = np.random.default_rng(0).normal(size=(50, SIZE))
+    keys = {"episode": range(50), "turn": [0] * 50, "agent": ["a"] * 50}
+    return Turns(keys | {"seen": x.tolist()}), x
+
+
+@exact
+def candidates_joined() -> None:
+    """Each of three candidates has one factor; the function made of them, which is asked for, has all."""
     asked: list[str] = []
 
     def ask(prompts: Sequence[str]) -> list[str]:
         asked.extend(prompts)
-        return [next(answers) for _ in prompts]
+        return [PROGRAM.replace(", ".join(TERMS), TERMS[place % 3]) for place in range(len(prompts))]
 
-    x = np.random.default_rng(0).normal(size=(50, SIZE))
-    keys = {"episode": range(50), "turn": [0] * 50, "agent": ["a"] * 50}
-    turns = Turns(keys | {"seen": x.tolist()})
-    template = RewardProgram("", "factors", ("seen",))
-    program, _ = write_factors(ask, "Thirty numbers.", template, turns)
-    if program is None:
-        return np.inf, float(len(asked))
+    def join(prompts: Sequence[str]) -> list[str]:
+        kept = [term for term in TERMS if term in prompts[0]]
+        return [PROGRAM.replace(", ".join(TERMS), ", ".join(kept))]
+
+    turns, x = sample()
+    program, _ = write_factors(ask, "Thirty numbers.", RewardProgram("", "factors", ("seen",)), turns, summarise=join)
+    assert len(asked) == 5
+    assert program is not None
     found = np.array([outcome.value for outcome in program.run(turns)])
-    return float(np.abs(found - factors(x)).max()), float(len(asked))
+    assert found.shape == (50, 3)
+    np.testing.assert_allclose(found, factors(x), atol=1e-12)
+
+
+@exact
+def faults_go_back() -> None:
+    """Code that fails on the sample is answered with its error, and asked for again."""
+    asked: list[str] = []
+
+    def ask(prompts: Sequence[str]) -> list[str]:
+        asked.extend(prompts)
+        return [PROGRAM if len(prompts) > 1 or len(asked) > 6 else FAULTY for _ in prompts]
+
+    turns, x = sample()
+    program, proposals = write_factors(ask, "Thirty numbers.", RewardProgram("", "factors", ("seen",)), turns)
+    assert program is not None
+    outcomes = program.run(turns)
+    assert not [outcome.error for outcome in outcomes if outcome.error], outcomes[0].error
+    np.testing.assert_allclose([outcome.value for outcome in outcomes], factors(x), atol=1e-12)  # type: ignore[arg-type]
+    assert len(asked) == 7
+    assert proposals[0].issues
+    assert str(proposals[0].issues[0]) in asked[-1]
+
+
+def step_correlation() -> Measure:
+    """Correlation of the column `progress` with what each step was worth, in the last saved turns of each seed."""
+
+    def measured(left: Left) -> list[float]:
+        tables = [Turns.load(seed / "turns") for seed in left.seeds()]
+        return [float(np.corrcoef(each["progress"], each["worth"])[0, 1]) for each in tables]
+
+    return measured
 
 
 @reproduction(
@@ -127,9 +191,7 @@ def written() -> tuple[float, float]:
     "observations it does not.",
     baseline="the same decomposition over the thirty raw observations",
     criterion="correlation with the true step reward: factors >= 0.99 at every number of episodes; random subsets >= "
-    "0.9 from 20 episodes on; raw <= 0.8 at 10 episodes; of a product of factors, network >= 0.9 and linear <= 0.5; "
-    "factors written as code equal to those by hand; in a run, after ten episodes, factors >= 0.9 and raw <= 0.6 in "
-    "the mean of three seeds (so on both fresh seeds that were tried)",
+    "0.9 from 20 episodes on; raw <= 0.8 at 10 episodes; of a product of factors, network >= 0.9 and linear <= 0.5",
     seeds=tuple(range(10)),
     slow=True,
 )
@@ -143,10 +205,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
     whole = min(measured[f"factors_{number}"] for number in EPISODES)
     subsets = min(measured[f"rrd_{number}"] for number in EPISODES[1:])
     network, linear = np.mean([decoded(seed) for seed in seeds[:3]], axis=0)
-    error, asked = written()
     measured |= {"product_network": float(network), "product_linear": float(linear)}
-    measured |= {"written_error": error, "queries": asked}
-    measured |= in_a_run(seeds[:3])
-    run = measured["run_correlation_factors"] >= 0.9 and measured["run_correlation_raw"] <= 0.6
-    holds = run and whole >= 0.99 and subsets >= 0.9 and measured["raw_10"] <= 0.8
-    return Outcome(measured, bool(holds and network >= 0.9 and linear <= 0.5 and error < 1e-12))
+    holds = whole >= 0.99 and subsets >= 0.9 and measured["raw_10"] <= 0.8
+    return Outcome(measured, bool(holds and network >= 0.9 and linear <= 0.5))

@@ -7,7 +7,11 @@ its own) and its fault injector, whose faults are swallowed.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,13 +25,133 @@ from palaestra.evaluation import (
     resource_consistency,
     sequence_similarity,
 )
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.logs import read_logs
+from palaestra.evaluation.suite import Price, Prices, price
 from palaestra_atlas.catalog.evaluation.coverage import table
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 TASKS, TRIALS = 2000, 10
 PRICES = pl.DataFrame(
     {"system": list("abcdef"), "cost": [1, 2, 4, 5, 10, 2], "score": [0.30, 0.50, 0.55, 0.54, 0.80, 0.45]}
 )
+
+
+def reliable(rows: Sequence[dict[str, Any]], base: str = "") -> dict[str, dict[str, Any]]:
+    """What `palaestra analyze reliability` says of these turns, by system."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "turns.parquet"
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(path)
+        found = analyze(f"reliability(base={base!r})" if base else "reliability", path)
+    return {row["system"]: row for row in found.iter_rows(named=True)}
+
+
+def one_turn(system: str, success: Sequence[bool], **columns: Sequence[Any]) -> list[dict[str, Any]]:
+    """Trials of one task, a turn each."""
+    return [
+        {"system": system, "task": "t", "episode": n, "turn": 0, "agent": "a", "success": won}
+        | {name: values[n] for name, values in columns.items()}
+        for n, won in enumerate(success)
+    ]
+
+
+@exact
+def same_again() -> None:
+    """Outcome consistency of systems that succeed in .2, .5, .6 and all of ten trials; resources of three trials."""
+    rates = {"rare": 2, "coin": 5, "often": 6, "always": 10}
+    rows = [row for name, wins in rates.items() for row in one_turn(name, [n < wins for n in range(10)])]
+    found = reliable(rows)
+    np.testing.assert_allclose([found[name]["outcome"] for name in rates], [0.36, 0, 0.04, 1], atol=1e-12)
+    assert abs(reliable(one_turn("a", [True] * 3, cost=[1.0, 2.0, 3.0]))["a"]["resources"] - 0.6065) < 5e-5
+
+
+@exact
+def same_way() -> None:
+    """Successful trials that call the same tools in another order are alike as histograms and not as sequences."""
+    rows = [
+        {"system": system, "task": "t", "episode": n, "turn": place, "agent": "a", "success": True, "tool": tool}
+        for system, words in (("a", ("aabc", "abcc")), ("b", ("ab", "ba")))
+        for n, word in enumerate(words) for place, tool in enumerate(word)
+    ]  # fmt: skip
+    found = reliable(rows)
+    assert abs(found["a"]["actions"] - 0.9387) < 5e-5, found["a"]
+    assert found["a"]["sequence"] == 0.5
+    assert (found["b"]["actions"], found["b"]["sequence"]) == (1, 0)
+
+
+@exact
+def bill_of_two_conventions() -> None:
+    """One call, logged as two providers report it, costs the same; a model without a price has no cost."""
+    usages = {
+        "inside": {"prompt_tokens": 1000, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 800}},
+        "apart": {"input_tokens": 200, "cache_read_input_tokens": 800, "output_tokens": 10},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for agent, usage in usages.items():
+            messages = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+            upload = {
+                "config": {"agent_name": agent, "benchmark_name": "sums", "run_id": agent},
+                "results": {}, "raw_eval_results": {"a": {"reward": 1.0}},
+                "raw_logging_results": {"a": {"messages": messages, "call_metadata": [{"usage": usage}], "model": "m"}},
+            }  # fmt: skip
+            (Path(folder) / f"{agent}_UPLOAD.json").write_text(json.dumps(upload))
+        turns = read_logs(folder).turns.frame
+    costs = price(turns, Prices("2026-01-01", {"m": Price(3.0, 15.0, cache_read=0.3)}))["cost"]
+    np.testing.assert_allclose(costs, [(200 * 3 + 800 * 0.3 + 10 * 15) / 1e6] * 2)
+    assert price(turns, Prices("2026-01-01", {"n": Price(3.0, 15.0)}))["cost"].null_count() == 2
+
+
+@exact
+def sure_when_right() -> None:
+    """Confidence that tells successes from failures has an AUROC of 1 and errors near 0."""
+    won = [n % 2 == 0 for n in range(20)]
+    found = reliable(one_turn("a", won, confidence=[0.95 if each else 0.05 for each in won]))["a"]
+    assert found["confidence_order"] == 1, found
+    assert min(found["calibrated"], found["sharp"]) > 0.94, found
+
+
+@exact
+def front_and_safety() -> None:
+    """The six worked agents on the frontier; what is left under a perturbation; safety of episodes with violations."""
+    rows: list[dict[str, Any]] = []
+    for name, cost, score in PRICES.iter_rows():
+        rows += one_turn(name, [n < round(100 * score) for n in range(100)], cost=[float(cost)] * 100)
+    found = reliable(rows, base="e")
+    assert "".join(name for name in "abcdef" if found[name]["frontier"]) == "abce"
+    assert abs(found["b"]["robustness"] - 0.5 / 0.8) < 1e-9
+    assert found["e"]["robustness"] is None
+    marked = reliable(one_turn("a", [True] * 4, severity=[None, None, "medium", "high"]))["a"]
+    assert abs(marked["safety"] - (1 - 0.5 * 0.75)) < 1e-9
+
+
+def made(seed: int, folder: Path) -> None:
+    """Two agents with an accuracy of .6: one solves every task six times of ten, the other six tasks of ten always."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for system in ("coin", "steady"):
+        for task in range(30):
+            won = rng.permutation(10) < 6 if system == "coin" else np.full(10, task % 10 < 6)
+            rows += [row | {"task": f"t{task}", "episode": 10 * task + row["episode"]}
+                     for row in one_turn(system, won.tolist(), cost=rng.uniform(1, 1.2, 10).tolist())]  # fmt: skip
+    pl.DataFrame(rows).write_parquet(folder / "turns.parquet")
+
+
+def steady_is_named() -> Measure:
+    """1 if what was printed puts the steady agent above the other by more than .2 in some number, else 0."""
+
+    def measured(left: Left) -> list[float]:
+        rows = {row["system"]: row for row in json.loads(left.stdout)}
+        known = {name: (_mean(rows["steady"][name]), _mean(rows["coin"][name])) for name in rows["coin"]}
+        above = [a - b for a, b in known.values() if a is not None and b is not None]
+        return [float(max(above) > 0.2)]
+
+    return measured
+
+
+def _mean(value: Any) -> float | None:
+    value = value.get("mean") if isinstance(value, dict) else value
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @reproduction(

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import polars as pl
 
-from palaestra.learning.reward_models import Preferences
+from palaestra.agents.tiny import build
+from palaestra.envs.protocol import Observation
+from palaestra.envs.worlds.native import Chosen, NativeEnv
+from palaestra.learning.reward_models import PairwiseTokenReward, Preferences
+from palaestra.learning.stages.stage import Context
+from palaestra.play.executors import Local
 
 
 def rows(x: np.ndarray, name: str = "features") -> pl.DataFrame:
@@ -21,3 +30,49 @@ def decided(
     at = np.arange(len(x))
     given = None if condition is None else rows(condition)
     return Preferences(rows(x[at, won]), rows(x[at, 1 - won]), condition=given)
+
+
+def written(pairs: Preferences, path: Path) -> None:
+    """Pairs as `palaestra fit-reward --features x` reads them, with the condition where there is one."""
+    sides = {f"{side}_x": getattr(pairs, side)["features"] for side in ("chosen", "rejected")}
+    given = {} if pairs.condition is None else {"condition": pairs.condition["features"]}
+    pl.DataFrame(sides | given).write_parquet(path)
+
+
+def stage_context(iteration: int = 1, seed: int = 0, env: Any = None, **more: Any) -> Context:
+    """What a stage is given outside of a run."""
+    return Context(np.random.default_rng(seed), iteration, env, None, Local(), **more)  # type: ignore[arg-type]
+
+
+class Fork(NativeEnv):
+    """Two ways at each of `depth` places; the leaf decides the reward, the way is in what is seen."""
+
+    agents: tuple[str, ...] = ("walker",)
+    choices = ("0", "1")
+
+    def __init__(self, leaves: Sequence[float]) -> None:
+        self.leaves, self.depth = leaves, len(leaves).bit_length() - 1
+
+    def begin(self) -> tuple[str, list[int]]:
+        """Nothing was chosen yet."""
+        return "fork", []
+
+    def look(self) -> dict[str, Observation]:
+        """The way so far."""
+        over = len(self.state) == self.depth
+        return {} if over else {"walker": Observation(f"at {self.state}", choices=self.choices)}
+
+    def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
+        """Go on; pay at the end."""
+        self.state = [*self.state, int(chosen["walker"])]  # type: ignore[arg-type]
+        over = len(self.state) == self.depth
+        leaf = self.leaves[int("".join(map(str, self.state)), 2)] if over else 0.0
+        return {"walker": float(leaf)}, {}
+
+
+def small_judge(question: str, words: list[str]) -> PairwiseTokenReward:
+    """A judge of pairs with the smallest transformer that can learn a few words."""
+    judge = PairwiseTokenReward(question=question)
+    judge.module, judge.tokenizer = build([*words, "yes no"], hidden=16, layers=1, heads=2, vocabulary=280)
+    judge._answers()
+    return judge

@@ -17,10 +17,13 @@ from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Walk
 from palaestra.envs.worlds.walk import towards
 from palaestra.judges.pairs import hindsight
+from palaestra.judges.search import TreeSearch
 from palaestra.learning.reward_models import OnlineLinearReward, Preferences
+from palaestra.learning.stages.alternate import alternate
 from palaestra.play.executors import Local, Plan
 from palaestra.rewards import best_of_n
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.catalog.reward_models.made import Fork, stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 ARMS: dict[str, Any] = {
     "hindsight": {},
@@ -39,6 +42,56 @@ def walks(groups: int, size: int, seed: int) -> Turns:
     team = Team(walker=ScriptedPolicy(anywhere, name="anywhere"))
     turns = Local().play(Walk, team, Plan(groups=groups, group_size=size, seed=seed))
     return Turns(turns.frame.filter(pl.col("turn") == 7))
+
+
+@exact
+def triplets() -> None:
+    """An intent is what its own episode reached at its end, and the negative reached something else."""
+    reached = ["x", "a", "y", "a", "a", "b", "b", "b", "a", "c"]
+    turns = Turns({"episode": np.repeat(np.arange(5), 2), "turn": [0, 1] * 5, "reached": reached})
+    ends = dict(zip(range(0, 10, 2), reached[1::2], strict=True))
+    found = hindsight("reached")(turns)
+    assert found["chosen"].to_list() == list(ends)
+    assert found["criterion"].to_list() == list(ends.values())
+    assert all(ends[row["rejected"]] != row["criterion"] for row in found.iter_rows(named=True))
+
+
+@exact
+def scores_by_goal() -> None:
+    """Fitted to random walks, the stage pays by how near a walk comes to the cell that it was asked for."""
+    team = Team(walker=ScriptedPolicy(anywhere, name="anywhere"))
+    turns = Local().play(Walk, team, Plan(groups=60, group_size=1, seed=17))
+    model = 'online_linear("palaestra.envs.worlds.walk:towards", inertia=0.01)'
+    paid = alternate('hindsight("reached")', condition="goal", end=True, model=model)(turns, stage_context())
+    ends = paid.frame.filter(pl.col("turn") == 7)
+    cells = [np.array(ends[name].str.split(",").to_list(), float) for name in ("reached", "goal")]
+    away = np.abs(cells[0] - cells[1]).sum(1)
+    near, far = (ends["model_reward"].to_numpy()[mask] for mask in (away <= 2, away >= 6))
+    assert near.min() > far.max() + 0.1, (near, far)
+
+
+@exact
+def best_of_ten() -> None:
+    """The episode of the highest score is chosen, not the first."""
+    turns = Turns({"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "s": [1.0, 4.0, 2.0, 3.0]})
+    assert np.asarray(best_of_n("s").evaluate(turns)).tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+@exact
+def largest_return() -> None:
+    """Behind one way lie .6 and .6, behind the other 1 and 0: the best that was met there is what counts."""
+    policy = ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything")
+    found = TreeSearch(rollouts=40, gamma=1.0)(lambda: Fork([0.6, 0.6, 0.0, 1.0]), policy)
+    assert found.actions == ("1", "1"), found.actions
+    assert found.value == 1.0
+
+
+@exact
+def explores() -> None:
+    """Rarely tried ways are tried again: after 60 rollouts each of the eight leaves was met."""
+    policy = ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything")
+    found = TreeSearch(rollouts=60)(lambda: Fork([0.5, 0.4, 0.3, 0.2, 0.3, 0.2, 0.1, 0.9]), policy)
+    assert found.table.height == 14, found.table
 
 
 def planned(seed: int) -> dict[str, float]:

@@ -8,27 +8,113 @@ sentences, so two inputs. Asked for one of them alone. Left out: the policy's tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from palaestra.algebra.turns import Turns
+from palaestra.judges import PAIRINGS
 from palaestra.judges.aggregate import swap_consistent
 from palaestra.judges.matched import principle_pairs, principle_scores
-from palaestra.learning.reward_models import LinearReward, Preferences
-from palaestra_atlas.catalog.reward_models.made import rows
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.learning.reward_models import LinearReward, Preferences, load
+from palaestra.learning.stages.score import score
+from palaestra_atlas.catalog.reward_models.made import rows, stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 PRINCIPLES = 4
 
 
-def worked_error() -> float:
-    """Scores of the card, and that a negated principle turns the pair."""
-    lead = swap_consistent(np.array([3.0, -0.6, 1.2]), np.array([1.0, -0.2, -0.4]))
-    scores = lead / np.array([4.0, 1.0, 2.25])
-    wrong = float(np.abs(scores - [0.5, -0.4, 0.0]).max())
-    for negate, first in ((0.0, 0), (1.0, 1)):
-        made = principle_pairs(np.array([0]), np.array([1]), scores[None], stop=1e-9, flip=0.0, negate=negate)
-        wrong += float((made["chosen"] != first).sum())
-    return wrong
+ALL = {"stop": 1e-9, "flip": 0.0, "passes": 1}
+"""Every principle counts, and no label is turned."""
+
+
+@exact
+def both_orders() -> None:
+    """A preference that turns with the order counts nothing."""
+    found = swap_consistent(np.array([3.0, -0.6, 1.2]), np.array([1.0, -0.2, -0.4]))
+    np.testing.assert_allclose(found / [4.0, 1.0, 2.25], [0.5, -0.4, 0.0], atol=1e-12)
+
+
+@exact
+def over_variance() -> None:
+    """Leads of 2 by a principle of variance 4 and of -.8 by one of variance 1: the second answer is better."""
+    lead = np.array([[2.0, -0.8], [-2.0, 0.8], [2.0, np.sqrt(1.36)], [-2.0, -np.sqrt(1.36)]])
+    scores = principle_scores(lead)
+    np.testing.assert_allclose(scores[0], [0.5, -0.8], atol=1e-12)
+    made = principle_pairs(np.array([0]), np.array([1]), scores[:1], negate=0.0, **ALL)
+    assert made["chosen"].to_list() == [1]
+
+
+@exact
+def largest_decides() -> None:
+    """Scores of .5, -.4 and -.4: the first answer wins, though their mean is against it."""
+    made = principle_pairs(np.array([0]), np.array([1]), np.array([[0.5, -0.4, -0.4]]), negate=0.0, **ALL)
+    assert made["chosen"].to_list() == [0]
+
+
+@exact
+def negations() -> None:
+    """In the pairs of a judged table half of the principles are negated, and a negation turns who wins."""
+    rng = np.random.default_rng(188)
+    options = ", ".join(f"{name}={value}" for name, value in ALL.items())
+    turns, lead = judged(400, rng)
+    found = PAIRINGS.build(f"principle_pairs({options})")(turns)
+    condition = np.array(found["condition"].to_list())
+    assert 0.45 < condition[:, PRINCIPLES:].sum() / condition.sum() < 0.55
+    signs = condition[:, :PRINCIPLES] - condition[:, PRINCIPLES:]
+    scores = principle_scores(lead) * signs
+    decides = scores[np.arange(len(scores)), np.abs(scores).argmax(1)]
+    won = found["chosen"].to_numpy() % 2 == 0
+    np.testing.assert_array_equal(won, decides > 0)
+
+
+@exact
+def told_principles() -> None:
+    """By the stage a policy is paid under the principles that its own row names: another one, another order."""
+    model = LinearReward("x", standardise=False)
+    model.weights = np.eye(2).ravel()
+    x, asked = [[1.0, 0.0], [0.0, 1.0]] * 2, [[1.0, 0.0]] * 2 + [[0.0, 1.0]] * 2
+    keys = {"group": [0, 0, 1, 1], "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4, "observation": ["?"] * 4}
+    turns = Turns(keys | {"action": ["!"] * 4, "x": x, "asked": asked})
+    found = score("principles", model, condition="asked")(turns, stage_context())["score.principles"]
+    assert found.to_list() == [1.0, 0.0, 0.0, 1.0]
+
+
+def judged(pairs: int, rng: np.random.Generator) -> tuple[Turns, np.ndarray]:
+    """Two answers each and what a noisy judge prefers under each principle, in both orders; and what it amounts to."""
+    x = rng.normal(size=(2 * pairs, PRINCIPLES))
+    lead = x[::2] - x[1::2]
+    asked = [np.repeat(lead + 0.5 * rng.normal(size=lead.shape), 2, axis=0) for _ in range(2)]
+    columns = {"x": x, "lead": asked[0], "swapped": asked[1]}
+    lists = {name: pl.Series(each.tolist(), dtype=pl.List(pl.Float64)) for name, each in columns.items()}
+    return Turns({"group": np.repeat(np.arange(pairs), 2), **lists}), swap_consistent(asked[0][::2], asked[1][::2])
+
+
+def file(seed: int, folder: Path) -> None:
+    """The judged answers of a seed."""
+    judged(1500, np.random.default_rng([188, seed]))[0].frame.write_parquet(folder / "judged.parquet")
+
+
+def follows() -> Measure:
+    """Accuracy of the fitted model where one principle, or the negation of one, is asked for."""
+
+    def measured(left: Left) -> list[float]:
+        model = load(left.directory / "rm")
+        assert isinstance(model, LinearReward)
+        return [follow(model, np.random.default_rng(188))]
+
+    return measured
+
+
+def follow(model: LinearReward, rng: np.random.Generator) -> float:
+    """The same on new pairs."""
+    a, b = rng.normal(size=(2, 2000, PRINCIPLES))
+    one = np.eye(PRINCIPLES)[rng.integers(PRINCIPLES, size=2000)] * rng.choice([-1.0, 1.0], 2000)[:, None]
+    ahead = (((a - b) * one).sum(1) > 0)[:, None]
+    sides = (rows(np.where(ahead, *each), model.features) for each in ((a, b), (b, a)))
+    return float(model.agrees(Preferences(*sides, condition=rows(sentences(one)))).mean())
 
 
 def sentences(condition: np.ndarray) -> np.ndarray:
@@ -39,34 +125,24 @@ def sentences(condition: np.ndarray) -> np.ndarray:
 def right(seed: int, *, negate: float) -> float:
     """Accuracy when one principle, or its negation, is asked for on unseen pairs."""
     rng = np.random.default_rng([188, seed])
-    x = rng.normal(size=(3000, PRINCIPLES))
-    first, second = np.arange(1500), np.arange(1500, 3000)
-    lead = x[first] - x[second]
-    asked = [lead + 0.5 * rng.normal(size=lead.shape) for _ in range(2)]
-    made = principle_pairs(first, second, principle_scores(swap_consistent(*asked)), negate=negate, seed=seed)
-    chosen, rejected = (rows(x[made[name].to_numpy()]) for name in ("chosen", "rejected"))
-    model = LinearReward(standardise=False)
-    model.fit(Preferences(chosen, rejected, condition=rows(sentences(np.array(made["condition"].to_list())))))
-    a, b = rng.normal(size=(2, 2000, PRINCIPLES))
-    one = np.eye(PRINCIPLES)[rng.integers(PRINCIPLES, size=2000)] * rng.choice([-1.0, 1.0], 2000)[:, None]
-    ahead = ((a - b) * one).sum(1) > 0
-    pairs = Preferences(rows(np.where(ahead[:, None], a, b)), rows(np.where(ahead[:, None], b, a)),
-                        condition=rows(sentences(one)))  # fmt: skip
-    return float(model.agrees(pairs).mean())
+    turns, _ = judged(1500, rng)
+    found = PAIRINGS.build(f"principle_pairs(negate={negate}, seed={seed})")(turns)
+    model = LinearReward("x", standardise=False)
+    sides = (turns.frame[found[name]] for name in ("chosen", "rejected"))
+    model.fit(Preferences(*sides, condition=found.select(features="condition")))
+    return follow(model, rng)
 
 
 @reproduction(
     188,
     claim="A reward that was shown principles and their negations follows whichever is asked for, without new labels.",
     baseline="the same without negated principles",
-    criterion="worked scores exact; with negations right in at least 95 % of pairs and at least .1 more often than "
-    "without, in every run",
+    criterion="with negations right in at least 95 % of pairs and at least .1 more often than without, in every run",
     seeds=(0, 1, 2),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """The worked numbers, then both rewards."""
+    """Both rewards."""
     found = np.array([[right(seed, negate=share) for share in (0.5, 0.0)] for seed in seeds])
     gap = (found[:, 0] - found[:, 1]).min()
-    measured = {"worked_error": worked_error(), "right": float(found[:, 0].mean()),
-                "right_without": float(found[:, 1].mean()), "least_gap": float(gap)}  # fmt: skip
-    return Outcome(measured, bool(measured["worked_error"] < 1e-12 and found[:, 0].min() >= 0.95 and gap >= 0.1))
+    measured = {"right": float(found[:, 0].mean()), "right_without": float(found[:, 1].mean()), "least_gap": float(gap)}
+    return Outcome(measured, bool(found[:, 0].min() >= 0.95 and gap >= 0.1))

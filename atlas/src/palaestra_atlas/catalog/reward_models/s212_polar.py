@@ -8,14 +8,18 @@ models, the fine-tuning on ranked answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
+from palaestra.judges import PAIRINGS
 from palaestra.judges.matched import policy_pairs
-from palaestra.learning.reward_models import Preferences, ReferenceReward
+from palaestra.learning.reward_models import Preferences, ReferenceReward, load
 from palaestra_atlas.catalog.reward_models.made import rows
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 SYMBOLS, LENGTH, SAID = 8, 12, 10
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -38,6 +42,95 @@ def triples(x: np.ndarray, seed: int, passes: int) -> Preferences:
     found = policy_pairs(pl.DataFrame({"policy": np.arange(len(x)) // SAID}), by=(), seed=seed, passes=passes)
     chosen, rejected, reference = (rows(x[found[name].to_numpy()]) for name in ("chosen", "rejected", "reference"))
     return Preferences(chosen, rejected, reference=reference)
+
+
+def voices(count: int, said: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Who speaks, and what of it is read: two numbers by which speakers differ, and six that are loud and nobody's."""
+    who = np.repeat(np.arange(count), said)
+    own = rng.normal(size=(count, 2))[who] + 0.1 * rng.normal(size=(len(who), 2))
+    return who, np.concatenate([own, 2 * rng.normal(size=(len(who), 6))], 1)
+
+
+def heard(count: int, said: int, rng: np.random.Generator, *, likes: bool = False) -> Preferences:
+    """Triples of such speakers; likes: instead of their own, chosen is whose first number is nearer the reference's."""
+    who, x = voices(count, said, rng)
+    found = policy_pairs(pl.DataFrame({"policy": who}), by=(), seed=1, passes=2)
+    chosen, rejected, reference = (x[found[name].to_numpy()] for name in ("chosen", "rejected", "reference"))
+    if likes:
+        near = np.abs(chosen - reference)[:, :1] < np.abs(rejected - reference)[:, :1]
+        chosen, rejected = np.where(near, chosen, rejected), np.where(near, rejected, chosen)
+    return Preferences(rows(chosen), rows(rejected), reference=rows(reference))
+
+
+@exact
+def triples_of_policies() -> None:
+    """Reference and chosen are two rows of one policy, rejected is another's, and all answer one prompt."""
+    group, policy = np.repeat([0, 1, 2], 6), np.tile(["a", "a", "b", "b", "b", "c"], 3)
+    found = PAIRINGS.build("policy_pairs(passes=5)")(Turns({"group": group, "policy": policy}))
+    sides = {name: found[name].to_numpy() for name in ("reference", "chosen", "rejected")}
+    assert (policy[sides["reference"]] == policy[sides["chosen"]]).all()
+    assert (sides["reference"] != sides["chosen"]).all()
+    assert (policy[sides["rejected"]] != policy[sides["chosen"]]).all()
+    assert (group[sides["chosen"]] == group[sides["reference"]]).all()
+    assert (group[sides["chosen"]] == group[sides["rejected"]]).all()
+
+
+@exact
+def learned_likeness() -> None:
+    """What tells unseen speakers apart is learned; a fixed likeness hears the loud numbers that are nobody's."""
+    rng = np.random.default_rng(212)
+    model = ReferenceReward(hidden=32)
+    model.fit(heard(60, 6, rng), epochs=12, lr=1e-2, batch=64)
+    unseen = heard(30, 6, rng)
+    assert model.agrees(unseen).mean() > 0.8, model.agrees(unseen).mean()
+    assert unseen.reference is not None
+    shuffled = unseen.reference[rng.permutation(len(unseen))]
+    blind = Preferences(unseen.chosen, unseen.rejected, reference=shuffled)
+    assert model.agrees(blind).mean() < 0.65, model.agrees(blind).mean()
+    # a target, and candidates that are mixed away from it
+    target = rows(np.tile([[1.5, -1.5, 0, 0, 0, 0, 0, 0]], (5, 1)))
+    away = np.zeros((5, 8))
+    away[:, 0], away[:, 1] = 1.5 - 3 * np.array(SHARES), -1.5 + 3 * np.array(SHARES)
+    paid = model.score(rows(away), reference=target).to_numpy()
+    assert (np.diff(paid) < 0).all(), paid
+
+
+@exact
+def fine_tuned() -> None:
+    """A few labelled triples teach a pre-trained discriminator more than one from scratch."""
+    rng = np.random.default_rng(213)
+    model = ReferenceReward(hidden=32)
+    model.fit(heard(60, 6, rng), epochs=12, lr=1e-2, batch=64)
+    labelled, unseen = heard(5, 4, rng, likes=True), heard(30, 6, rng, likes=True)
+    before = model.agrees(unseen).mean()
+    model.fit(labelled, epochs=5, lr=3e-3, batch=16)
+    scratch = ReferenceReward(hidden=32)
+    scratch.fit(labelled, epochs=5, lr=3e-3, batch=16)
+    found = before, model.agrees(unseen).mean(), scratch.agrees(unseen).mean()
+    assert found[1] > found[0], found
+    assert found[1] > found[2] + 0.05, found
+
+
+def file(seed: int, folder: Path) -> None:
+    """What some speakers said, and what others did, who are not learned from."""
+    rng = np.random.default_rng([212, seed])
+    for name, count in (("learned", 60), ("unseen", 30)):
+        who, x = voices(count, 6, rng)
+        table = pl.DataFrame({"policy": who, "group": [0] * len(who), **rows(x, "x").to_dict()})
+        table.write_parquet(folder / f"{name}.parquet")
+
+
+def unseen_right() -> Measure:
+    """Accuracy of the fitted model on triples of the others."""
+
+    def measured(left: Left) -> list[float]:
+        model, table = load(left.directory / "rm"), pl.read_parquet(left.directory / "unseen.parquet")
+        assert isinstance(model, ReferenceReward)
+        found = policy_pairs(table, passes=3)
+        sides = (table[found[name]] for name in ("chosen", "rejected"))
+        return [float(model.agrees(Preferences(*sides, reference=table[found["reference"]])).mean())]
+
+    return measured
 
 
 def one(seed: int) -> dict[str, float]:

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.algebra.signals import col, sign
+from palaestra.agents import TabularPolicy, Team
+from palaestra.agents.scripted import fixed
+from palaestra.algebra.parse import parse
+from palaestra.algebra.signals import col
 from palaestra.algebra.turns import Turns
 from palaestra.credit import gae
-from palaestra.rewards import cum_max_gain
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.envs.worlds.corridor import MOVES, Corridor
+from palaestra.learning import demonstrations, supervised_warm_start
+from palaestra.play.rollout import rollout
+from palaestra.rewards import cum_max_gain, era_reward
+from palaestra.teams import self_summary
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -36,15 +43,59 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-def worked_error() -> float:
-    """Advantages of four turns, and progress that goes back and forth."""
-    keys = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4}
-    four = Turns(keys | {"reward": [0, 1, -0.5, 4], "value": [1.0] * 4})
-    advantage = np.asarray(gae(gamma=GAMMA, lam=LAM, bootstrap=0).evaluate(four))
-    keys = {"episode": [0] * 6, "turn": range(6), "agent": ["a"] * 6}
-    moving = Turns(keys | {"progress": [0.0, 0.5, 0.5, 0.25, 0.5, 1.0]})
-    paid = np.asarray(sign(cum_max_gain("progress")).evaluate(moving))
-    return float(max(np.abs(advantage - [3.2948, 3.3719, 2.4303, 3.0]).max(), np.abs(paid - [0, 1, 0, 0, 0, 1]).max()))
+KEYS = {"episode": [0] * 6, "turn": range(6), "agent": ["a"] * 6}
+MOVING = {**KEYS, "task_progress": [0.0, 0.5, 0.5, 0.25, 0.5, 1.0], "valid": [True, True, False, True, True, True]}
+
+
+@exact
+def new_bests() -> None:
+    """A new best of progress pays 1, coming back to an old one nothing, an invalid action costs a half, success 3."""
+    turns = Turns({**MOVING, "success": [True] * 6})
+    np.testing.assert_allclose(np.asarray(era_reward().evaluate(turns)), [0, 1, -0.5, 0, 0, 4])
+    np.testing.assert_allclose(np.asarray(cum_max_gain("task_progress").evaluate(turns)), [0, 0.5, 0, 0, 0, 0.5])
+
+
+@exact
+def one_value_per_turn() -> None:
+    """The card's advantages of four turns, to four decimals, however many tokens a turn has."""
+    four = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "logprobs": [[-0.5, -0.7]] * 4}
+    turns = Turns({**four, "reward": [0, 1, -0.5, 4], "value": [1.0] * 4})
+    advantage = np.asarray(gae(gamma=GAMMA, lam=LAM, bootstrap=0).evaluate(turns))
+    np.testing.assert_allclose(advantage, [3.2948, 3.3719, 2.4303, 3.0], atol=5e-5)
+
+
+@exact
+def switched_off() -> None:
+    """Before iteration 22 all three terms are paid, from then on success alone."""
+    reward = parse("era_reward(shaped=phase(1, 0, at=22))")
+    for iteration, expected in ((21, [0, 1, -0.5, 0, 0, 4]), (22, [0, 0, 0, 0, 0, 3])):
+        turns = Turns({**MOVING, "iteration": [iteration] * 6, "success": [True] * 6})
+        np.testing.assert_allclose(np.asarray(reward.evaluate(turns)), expected)
+
+
+@exact
+def own_summary() -> None:
+    """What an agent reads is its own summary and two earlier turns: no longer after 30 turns than after 4."""
+    env = self_summary("native/corridor", window=2, options={"horizon": 40})()
+    env.reset(0)
+    read = []
+    for turn in range(30):
+        result = env.step({"walker": "wait | the door is to the right" if turn == 0 else "wait"})
+        read.append(result.observations["walker"].text)
+    assert all(text.startswith("the door is to the right") for text in read)
+    assert len(read[-1]) == len(read[3])
+
+
+@exact
+def imitation_comes_first() -> None:
+    """After the first stage a walker most often does what it was shown, instead of each move equally often."""
+    walker = TabularPolicy(3, name="walker")
+    shown = rollout(Corridor, Team(walker=fixed("left")), groups=4, seed=0)
+    supervised_warm_start(
+        Team(walker=walker), demonstrations(shown, Team(walker=walker), choices=MOVES), steps=60, lr=0.1
+    )
+    played = rollout(Corridor, Team(walker=walker), groups=20, seed=0)
+    assert np.mean(played["action"].cast(str).to_numpy() == "left") > 0.6
 
 
 def target_errors(seed: int) -> tuple[float, float]:
@@ -74,19 +125,19 @@ def success(learned: TrainingResult) -> dict[str, float]:
     184,
     claim="New bests of progress, paid until they have done their work, speed learning up and cost nothing at the end.",
     baseline="success alone; shaping that is never switched off; values per token",
-    criterion="worked numbers equal to 4 decimals; success over the first 25 iterations higher than with success alone "
+    criterion="success over the first 25 iterations higher than with success alone "
     "in the mean, final success after switching off at 22 at least the others' - .03; targets per turn err less "
     "(held on the one fresh block of two seeds tried)",
     seeds=(0, 1, 2),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, value targets, then the three rewards on the corridor."""
-    measured = {"worked_error": worked_error()}
+    """Value targets, then the three rewards on the corridor."""
+    measured: dict[str, float] = {}
     by_turn, by_token = np.mean([target_errors(seed) for seed in seeds], axis=0)
     measured |= {"target_error_turn": float(by_turn), "target_error_token": float(by_token)}
     arms = train_arms("corridor", ARMS, seeds, success)
     measured |= arms.measured()
     final = arms.mean("switched", "final") >= max(arms.mean("success", "final"), arms.mean("shaped", "final")) - 0.03
     sooner = arms.gain("switched", "success", "early")[0] > 0
-    return Outcome(measured, bool(measured["worked_error"] <= 1e-4 and by_turn < by_token and sooner and final))
+    return Outcome(measured, bool(by_turn < by_token and sooner and final))

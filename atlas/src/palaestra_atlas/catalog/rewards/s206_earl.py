@@ -10,18 +10,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.agents import Team
+from palaestra.agents.scripted import random_legal
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import Sieve
+from palaestra.play.rollout import rollout
+from palaestra.rewards import earl_reward, jaccard
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
 
+USED = """where(is_last(over="episode"), earl_reward("evidence", "gold", alpha=two_phase(0.5, 0.1, share=0.3, steps=40),
+beta=two_phase(0.1, 0.5, share=0.3, steps=40)), 0)"""
 WORLD: dict[str, Any] = {"env": {"make": "native/sieve"}, "train": {"iterations": 40}}
 ARMS = {
     "earl": {**WORLD, "reward": 'where(is_last(over="episode"), earl_reward("evidence", "gold"), 0)'},
     "correctness": {**WORLD, "reward": 'where(is_last(over="episode"), 2 * col("success") - 1, 0)'},
 }
+
+
+EPISODES = {
+    "selected": [[3, 7], [3, 4, 5, 6, 7, 8, 9], [], [3, 7, 9]],
+    "gold": [[3, 7, 9]] * 4,
+    "success": [True, True, True, False],
+}
+
+
+@exact
+def worked_rewards() -> None:
+    """The card's four episodes: nearly pure, half pure, nothing selected, all selected and wrong."""
+    reward = earl_reward("selected", "gold")
+    np.testing.assert_allclose(np.asarray(reward.evaluate(Turns(EPISODES))), [1.4333, 0.8143, 0.5, -0.4], atol=5e-5)
+    np.testing.assert_allclose(np.asarray(jaccard("selected", "gold").evaluate(Turns(EPISODES)))[0], 2 / 3)
+
+
+@exact
+def phases() -> None:
+    """Selecting is paid a half at first and a tenth later, purity the other way round."""
+    reward = parse(USED)
+    keys = {"episode": [0], "turn": [0], "agent": ["a"], "evidence": [[3, 7]], "gold": [[3, 7, 9]], "success": [True]}
+    for iteration, expected in ((11, 1 + 0.5 + 0.1 * 2 / 3), (12, 1 + 0.1 + 0.5 * 2 / 3)):
+        paid = np.asarray(reward.evaluate(Turns({**keys, "iteration": [iteration]})))
+        np.testing.assert_allclose(paid, [expected])
+
+
+@exact
+def rows_are_sieved() -> None:
+    """Play of the env of the use is paid once, at its end, and more for purer evidence among right answers."""
+    turns = rollout(Sieve, Team(seeker=random_legal()), groups=20, seed=0, iteration=20)
+    frame = turns.with_column(reward=parse(USED), pure=jaccard("evidence", "gold")).frame
+    assert frame.filter(pl.col("tool") == "look")["reward"].abs().max() == 0
+    ended = frame.filter((pl.col("tool") == "submit") & pl.col("success"))
+    assert len(ended) > 3
+    np.testing.assert_allclose(ended["reward"] - 0.5 * ended["pure"], np.where(ended["pure"] >= 0.5, 1.1, 0.6))
+
+
+def rows_kept() -> Measure:
+    """Rows that are kept in the last training episodes, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            ended = Turns.load(seed / "turns").frame.filter(pl.col("tool") == "submit")
+            found.append(float(ended["evidence"].list.len().mean()))  # type: ignore[arg-type]
+        return found
+
+    return measured
 
 
 def kept(learned: TrainingResult) -> dict[str, float]:

@@ -7,13 +7,20 @@ nothing. The constants and the way of being convinced are ours. Left out: langua
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.teamwork import EdgeScores
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.play.rollout import rollout
+from palaestra.teams import directed
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 CHANCE = np.array([0.75, 0.66, 0.57, 0.48, 0.39, 0.3])
 MEMBERS, OPTIONS, QUESTIONS, TEAMS, HEARD, BLOCK = tuple("abcdef"), 3, 60, 30, 2, 5
@@ -56,6 +63,131 @@ def debated(how: str, noise: float, rng: np.random.Generator) -> float:
             scores.update(pl.DataFrame(names | {"quality": grades.ravel()}))
         solved += right(revised(said, adjacency, rng))
     return float(np.mean(solved[QUESTIONS // 2 :]))
+
+
+class Question(TaskEnv):
+    """One of three answers is right; simulated members read which, and err."""
+
+    def draw(self, seed: int) -> Task:
+        """Of a seed."""
+        answer = str(seed % OPTIONS)
+        return Task(f"{seed}", f"question {seed}: {answer}", lambda text: float(text == answer), answer)
+
+
+def member() -> Callable[[Request], str]:
+    """Right with the chance of its seat; later the answer of somebody whom it heard, or its own, equally often."""
+
+    def say(request: Request) -> str:
+        question, *said = request.observation.text.split(" | ")
+        if said:
+            return str(request.rng.choice(said))
+        right = int(question.split(": ")[1])
+        chance = CHANCE[int(request.agent.removeprefix("debater-")) - 1]
+        wrong = (right + int(request.rng.integers(1, OPTIONS))) % OPTIONS
+        return str(right if request.rng.random() < chance else wrong)
+
+    return say
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of six members that debate, `members.yaml`."""
+    made = {
+        "name": "members",
+        "env": {"make": f"{__name__}:Question"},
+        "policies": {"member": {"kind": "script", "options": {"script": f"{__name__}:member"}}},
+        "team": {"*": "member"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 500, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "members.yaml").write_text(json.dumps(made))
+
+
+def played(opening: Mapping[str, str], groups: int = 1, **options: object) -> pl.DataFrame:
+    """A debate on one question whose right answer is 0; who hears somebody says what the first of them said."""
+
+    def say(request: Request) -> str:
+        _, *said = request.observation.text.split(" | ")
+        return said[1] if len(said) > 1 else said[0] if said else opening[request.agent]
+
+    env = directed(Zero, len(opening), **{"keep": 1, "eta": 0.2, "first": 1} | options)  # type: ignore[arg-type]
+    return rollout(env, Team(dict.fromkeys(opening, ScriptedPolicy(say))), groups=groups, seed=0).frame
+
+
+class Zero(TaskEnv):
+    """The answer is 0."""
+
+    def draw(self, seed: int) -> Task:
+        """Always the same."""
+        return Task("zero", "which?", lambda text: float(text == "0"), "0")
+
+
+FIRST = {"debater-1": "0", "debater-2": "1", "debater-3": "2", "debater-4": "1"}
+
+
+@exact
+def kept_scores() -> None:
+    """w ← w + η(q - w): an edge of a right sender has .6 in the next round, one of a wrong sender .4, others .5."""
+    frame = played(FIRST, rounds=3, eta=0.2)
+    last = frame.filter(pl.col("round") == 2)
+    before = frame.filter(pl.col("round") == 1)
+    said = dict(frame.filter(pl.col("round") == 0).select("agent", "answer").iter_rows())
+    for agent, heard, weights in last.select("agent", "heard", "heard_weight").iter_rows():
+        (kept,) = before.filter(pl.col("agent") == agent)["heard_kept"].to_list()
+        expected = [(0.6 if said[sender] == "0" else 0.4) if open_ else 0.5 for sender, open_ in zip(heard, kept)]
+        np.testing.assert_allclose(weights, expected)
+
+
+@exact
+def good_senders() -> None:
+    """After some rounds of grades each of the others hears the one who is right, whose edges are kept open."""
+    team = Team(dict.fromkeys(FIRST, ScriptedPolicy(lambda request: FIRST[request.agent])))
+    env = directed(Zero, 4, 6, keep=1, eta=0.5, first=1)
+    frame = rollout(env, team, groups=20, seed=0).frame
+    last = frame.filter(pl.col("round") == 5, pl.col("agent") != "debater-1")
+    assert last["heard_grade"].to_list() == [[1.0]] * 60
+
+
+@exact
+def few_edges() -> None:
+    """Two senders for each of six: 12 messages a round instead of 30."""
+    frame = played({f"debater-{k}": str(k % 3) for k in range(1, 7)}, keep=2, rounds=3)
+    assert frame.group_by("round").agg(pl.col("heard_kept").list.sum().sum()).sort("round")["heard_kept"].to_list() == [
+        0,
+        12,
+        12,
+    ]
+
+
+@exact
+def changed_answers() -> None:
+    """Who hears somebody may say something else, and the next ones hear that."""
+    frame = played({"debater-1": "0", "debater-2": "1"}, rounds=3)
+    answers = {name: frame.filter(pl.col("agent") == name)["answer"].to_list() for name in ("debater-1", "debater-2")}
+    assert answers == {"debater-1": ["0", "1", "0"], "debater-2": ["1", "0", "1"]}
+
+
+@exact
+def diverse_first() -> None:
+    """Of three different first answers one is drawn: all of them come up, and later ones are read whole."""
+    frame = played({"debater-1": "0 / 1 / 2", "debater-2": "0/1/1/2"}, groups=30, first=3, rounds=2)
+    first = frame.filter(pl.col("round") == 0)
+    for name in ("debater-1", "debater-2"):
+        assert set(first.filter(pl.col("agent") == name)["answer"]) == {"0", "1", "2"}
+
+
+@exact
+def majority() -> None:
+    """The vote decides, not the one whose edges are worth most."""
+    stubborn = {"debater-1": "0", "debater-2": "1", "debater-3": "1"}
+
+    def say(request: Request) -> str:
+        return stubborn[request.agent]
+
+    env = directed(Zero, 3, 3, keep=1, eta=0.5, first=1)
+    frame = rollout(env, Team(dict.fromkeys(stubborn, ScriptedPolicy(say))), groups=5, seed=0).frame
+    assert frame["success"].drop_nulls().unique().to_list() == [False]
 
 
 @reproduction(

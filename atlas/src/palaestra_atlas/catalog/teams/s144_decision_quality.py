@@ -8,13 +8,18 @@ Left out: the service and its model; its own texts.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from palaestra.evaluation.teamwork import decision_quality
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.analyses import ANALYSES
+from palaestra.evaluation.teamwork import action_quality, decision_quality
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 SERVICES, FAULTS = (
     ("auth", "billing", "search", "mail"),
@@ -25,6 +30,68 @@ CONSTANT = ["Rollback the service to the last version", "Check the database", "R
 TRUTH = "roll auth-service back to v2.3.0"
 TIERS = ["Deploy v2.3.0 to auth-service", "Check auth-service to confirm", "Notify customers"]
 """Actions of the tiers of the released constants, written for this file."""
+
+
+def judged(*rows: tuple[str, str, list[str], str]) -> list[dict[str, object]]:
+    """Rows of (system, case, actions, truth), as the command judges them."""
+    schema = {"system": pl.String, "case": pl.String, "actions": pl.List(pl.String), "truth": pl.String}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "decisions.parquet"
+        pl.DataFrame(rows, schema=schema, orient="row").write_parquet(path)
+        return ANALYSES.build("decisions()")(path).to_dicts()
+
+
+@exact
+def worked_quality() -> None:
+    """.4 + .3 · .5567 + .3 · .4167 = .692 of actions in the tiers of the released constants."""
+    validity, specificity, correctness = action_quality(TIERS, TRUTH)
+    np.testing.assert_allclose(validity, 1.0)
+    np.testing.assert_allclose(specificity, 0.5567, atol=5e-5)
+    np.testing.assert_allclose(correctness, 0.4167, atol=5e-5)
+    (found,) = judged(("s", "c", TIERS, TRUTH))
+    np.testing.assert_allclose([found["quality"], found["specificity"]], [0.692, 0.5567], atol=1e-4)
+
+
+@exact
+def no_actions() -> None:
+    """Without any action everything is 0, and nothing is actionable."""
+    (found,) = judged(("s", "c", [], TRUTH))
+    assert [found[name] for name in ("quality", "validity", "actionable")] == [0.0, 0.0, 0.0]
+
+
+@exact
+def vague_actions() -> None:
+    """An action that says nothing is valid and worth .4: not actionable; a specific one beside it makes half."""
+    found = judged(("s", "1", ["Stay calm"], TRUTH), ("s", "2", ["Roll auth-service back to v2.3.0"], TRUTH))[0]
+    np.testing.assert_allclose([found["quality"], found["actionable"]], [0.7, 0.5], atol=1e-9)
+
+
+@exact
+def constants_are_named() -> None:
+    """A constant is as right on the other case as on its own; one that reads the case is right there alone."""
+    truths = {"1": "restart mail", "2": "resize disk"}
+    rows = [("same", case, ["restart it"], truth) for case, truth in truths.items()]
+    rows += [("reads", case, [truth], truth) for case, truth in truths.items()]
+    found = {row["system"]: row for row in judged(*rows)}
+    assert [found[name]["constant"] for name in ("same", "reads")] == [True, False]
+    np.testing.assert_allclose([found["same"]["correctness"], found["same"]["elsewhere"]], [0.375, 0.375], atol=1e-9)
+    np.testing.assert_allclose([found["reads"]["correctness"], found["reads"]["elsewhere"]], [1.0, 0.0], atol=1e-9)
+
+
+def written(seed: int, directory: Path) -> None:
+    """Sixteen cases, answered by a system that reads them and by constants."""
+    rows = cases(0.8, np.random.default_rng(seed)).to_dicts()
+    (directory / "decisions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def constants_found() -> Measure:
+    """Constant systems that the command names, less others that it names."""
+
+    def measured(left: Left) -> list[float]:
+        named = {row["system"] for row in json.loads(left.stdout) if row.get("constant")}
+        return [float(("constant" in named) - len(named - {"constant"}))]
+
+    return measured
 
 
 def cases(skill: float, rng: np.random.Generator) -> pl.DataFrame:

@@ -1,0 +1,65 @@
+"""The learner of teams in which nobody learns: a recipe plays them, saves their turns and measures them.
+
+`learn: {kind: play}` is for scripts, served models and workflows that are compared as they are. Left out: policies with
+parameters, which would stay as they are without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from palaestra.errors import InputError
+from palaestra.learning.protocol import LEARNERS, LearnedPolicy, Metrics
+
+if TYPE_CHECKING:
+    from palaestra.agents import Team
+    from palaestra.algebra.turns import Turns
+
+
+@LEARNERS.register("play")
+class PlayOnly:
+    """Nothing is learned, iterations are play alone; other fields of `learn` count for nothing.
+
+    Raises:
+        InputError: a policy of the team could learn.
+    """
+
+    def __init__(self, team: Team, **fields: Any) -> None:
+        if learned := [each.name for each in team.trainable]:
+            raise InputError(f"learn.kind play: {learned[0]!r} could learn; give it a learner, e.g. policy_gradient")
+        self.updates = 0
+
+    @property
+    def policies(self) -> Mapping[str, LearnedPolicy]:
+        """None."""
+        return {}
+
+    def needs(self) -> set[str]:
+        """No columns."""
+        return set()
+
+    def forward_backward(self, turns: Turns, *, advantage: str = "advantage") -> dict[str, Metrics]:
+        """Nothing to look at."""
+        return {}
+
+    def optim_step(self) -> None:
+        """Count an update."""
+        self.updates += 1
+
+    def update(
+        self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
+    ) -> dict[str, Metrics]:
+        """Count an update; no metrics."""
+        self.optim_step()
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """How often there was something to learn from."""
+        return {"updates": self.updates}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.updates = int(state["updates"])

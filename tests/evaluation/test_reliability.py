@@ -1,0 +1,36 @@
+"""One row per system of what stands beside its success."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from palaestra.errors import MissingColumnError
+from palaestra.evaluation.reliability import evidence, gated, reliability
+
+CALL = {"task": "t", "turn": 0, "agent": "a", "success": False, "tool": "send", "status": 200}
+
+
+def test_what_is_not_in_the_table_is_null() -> None:
+    turns = pl.DataFrame([{"system": "s", "task": "t", "episode": n, "success": n > 0} for n in range(4)])
+    row = reliability(turns).row(0, named=True)
+    assert (row["success"], row["outcome"], row["k"], row["pass_hat_k"]) == (0.75, 0.25, 4, 0)
+    assert all(row[name] is None for name in ("actions", "resources", "calibrated", "robustness", "safety", "cost"))
+
+
+def test_calls_and_errors_are_resources() -> None:
+    rows = [CALL | {"system": "s", "episode": n, "success": True, "turn": at} for n in range(2) for at in range(n + 1)]
+    found = reliability(pl.DataFrame(rows)).row(0, named=True)
+    assert 0 < found["resources"] < 1
+    assert found["actions"] == 1
+    assert found["sequence"] == 0.5
+
+
+def test_grades_of_a_log_or_evidence_of_its_channels() -> None:
+    graded = pl.DataFrame([CALL | {"system": "s", "episode": 0, "score.completion": 0.9, "score.safety": 1.0}])
+    assert gated(graded, k=1)["score"].item() == 0.92
+    shown = {"required": ["send"], "forbidden": ["delete"], "audit": ["send"], "snapshot": ["send"]}
+    assert gated(pl.DataFrame([CALL | {"system": "s", "episode": 0} | shown]), k=1)["all_k"].item() == 1
+    assert evidence(["send"], ["delete"], (["send"], ["send", "delete"], ["send"])) == (1, 0)
+    with pytest.raises(MissingColumnError, match="required"):
+        gated(pl.DataFrame([CALL | {"system": "s", "episode": 0}]))
