@@ -107,6 +107,7 @@ def test_own_checks_are_functions_of_the_text():
 
 def test_the_protocol_is_kept_and_bad_options_are_named():
     check_env(audited(Word, 2, audit="indicators()"))
+    check_env(audited(Word, 4, talk=False, audit="indicators(wrong=.5, right=.5)"))  # some fail while others pass
     for options in ({"attempts": 0}, {"pass_rate": 0.0}, {"least": 9}, {"agents": 0}):
         with pytest.raises(InputError):
             audited(Word, **options)

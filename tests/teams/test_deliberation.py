@@ -116,9 +116,16 @@ def test_refining_ends_when_the_test_passes_and_reads_its_last_answer():
 
 
 def test_only_those_that_others_agree_with_go_on():
-    say = {"agent-1": ["1", "7"], "agent-2": ["7", "7"], "agent-3": ["7", "6"], "agent-4": ["2", "7"]}
-    told, _ = play(workflows.layered(Sums, 4, rounds=2, keep=2), say)
-    assert [role for role, _ in told[4:]] == ["agent-2", "agent-3"]
+    say = {"agent-1": ["1"] * 4, "agent-2": ["7", "7", "7", "7"], "agent-3": ["7", "7", "6", "7"], "agent-4": ["2"] * 4}
+    told, _ = play(workflows.layered(Sums, 4, rounds=4, keep=2), say)
+    assert [role for role, _ in told[8:]] == ["agent-2", "agent-3"] * 2  # from the third round on
+    early = {"edges": "all", "rounds": 2, "route": "agreeing(2)"}
+    told, _ = play(workflows.graph(Sums, ["agent-1", "agent-2", "agent-3"], **early), say)
+    assert [role for role, _ in told[3:]] == ["agent-2", "agent-3"]
+    told, _ = play(workflows.layered(Sums, 3, rounds=3, keep=2), say | {"agent-3": ["6"] * 4})
+    assert len(told) == 9  # three are not pruned
+    with pytest.raises(InputError, match="start"):
+        workflows.graph(Sums, ["a", "b"], edges="all", rounds=2, route="agreeing(1, start=1)")
 
 
 def test_a_blackboard_shows_all_that_was_written():

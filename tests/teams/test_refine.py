@@ -36,6 +36,24 @@ def test_what_is_read_and_what_counts_depends_on_the_condition():
     assert none["reward"].to_list()[-1] == 0.7
 
 
+class Word(TaskEnv):
+    """A word letter by letter."""
+
+    def draw(self, seed: int) -> Task:
+        return Task(f"{seed}", "?", lambda text: sum(a == b for a, b in zip(text, "nail")) / 4, "nail")
+
+
+def test_feedback_and_the_worst_answer_are_told_with_the_best():
+    left = iter(("mail", "xxxx", "nail"))
+    env = workflows.refine(Word, 3, condition="best", stop="never()", feedback="marks", worst=True)
+    seen = rollout(env, Team(solver=ScriptedPolicy(lambda request: next(left), name="s")), groups=1, seed=0).frame
+    assert seen["observation"].to_list() == ["?", "? | mail | _ail", "? | mail | xxxx | _ail"]
+    left = iter(("mail", "nail"))
+    env = workflows.refine(Word, 2, condition="last", feedback="score")
+    seen = rollout(env, Team(solver=ScriptedPolicy(lambda request: next(left), name="s")), groups=1, seed=0).frame
+    assert seen["observation"].to_list() == ["?", "? | mail | 0.75"]
+
+
 def test_the_verifier_chooses_and_the_task_pays():
     turns = play("best", "19", verifier="accepts(tpr=0.0, fpr=1.0, least=0.5)")
     assert turns["score"].to_list() == [0.1, 0.9]  # the task's own
@@ -51,6 +69,8 @@ def test_verifiers_err_as_often_as_they_say():
     for bad in ("accepts(2)", "noisy(-1)"):
         with pytest.raises(InputError):
             VERIFIERS.build(bad)
+    with pytest.raises(InputError, match="did you mean 'marks'"):
+        workflows.refine(Higher, feedback="mark")
     with pytest.raises(InputError, match="did you mean 'best'"):
         workflows.refine(Higher, condition="bst")
 

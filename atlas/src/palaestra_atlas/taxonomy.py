@@ -94,7 +94,10 @@ def taxonomy(headings: Mapping[tuple[str, str], tuple[str, ...]] = HEADINGS) -> 
     for system in systems():
         for name in system.where:
             if name != f"{__name__}.taxonomy":  # which has no part in an agent
-                heading = place(name, headings)
+                try:
+                    heading = place(name, headings)
+                except InputError as error:
+                    raise InputError(f"[{system.id}] {system.name}: {error}") from error
                 objects[heading].add(name)
                 ids[heading].add(system.id)
     return pl.DataFrame(

@@ -141,7 +141,10 @@ class AuditedDeliberation(Deliberation):
             }
             return StepResult(again, info=shown)
         result = super().step(dict.fromkeys(self._acting, ""))
-        info = {**result.info, **told}
+        info = {
+            name: {role: each[role] for role in actions} if isinstance(each, Mapping) else each
+            for name, each in result.info.items()
+        } | told
         if result.terminated and self._audits and self._survivors() < self.least:
             self._audits, self._said = False, {}
             self._round = self._step = 0

@@ -249,9 +249,14 @@ class Deliberation(AroundTask):
     def _observation(self, role: str, own: Message | None, heard: list[Message]) -> Observation:
         question, shown = self._questions[role], self._shown
         mine = [] if own is None else [shown[own.text]]
-        text = self._separator.join([question, *mine, *[shown[said.text] for said in heard]])
+        notes = [note.replace(self._mark, " ") for _, note in self._notes(role, own)]
+        text = self._separator.join([question, *mine, *[shown[said.text] for said in heard], *notes])
         ask = self.graph.ask(role, self._turns[role])
         return Observation(text, messages=self._conversation(role, ask, own, heard), fields=ASKS[ask])
+
+    def _notes(self, role: str, own: Message | None) -> list[tuple[str, str]]:
+        """What a role reads last, (what it is, text): nothing here."""
+        return []
 
     def _conversation(self, role: str, ask: str, own: Message | None, heard: list[Message]) -> Conversation:
         """Going on with what the role remembers; anew where it reads its best answer, or none."""
@@ -266,6 +271,7 @@ class Deliberation(AroundTask):
             own=own.reply if own is not None and before is None else None, turn=self._turns[role] + 1,
             failed=self._turns[role] > 0 and self.graph.stop.startswith("verified"),
             many=self.graph.memory == "all" and self.graph.rounds > 1, names=self.graph.heard[role],
+            note="\n".join(f"{kind}: {note}" for kind, note in self._notes(role, own)) or None,
             part=self.agents.index(role) + 1, parts=len(self.agents) if self.reads == "part" else None,
         )  # fmt: skip
         if self.graph.own and not self._improve:

@@ -29,7 +29,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
 """What a role may be asked for, and the fields of its reply; none: any text. `prompts/ask.j2` says how it is asked."""
 KNOWN = (
     "role", "family", "roles", "others", "hears", "heard_by", "rounds", "accept", "persona", "default", "prices",
-    "plans", "price", "parts", "attempts", "depth", "best", "workers", "tries",
+    "plans", "price", "parts", "attempts", "depth", "best", "workers", "tries", "participants", "revise", "leader",
 )  # fmt: skip
 """Variables of a system prompt."""
 

@@ -187,20 +187,29 @@ def sampled(most: int) -> Route:
 
 
 @ROUTES.register("agreeing")
-def agreeing(most: int) -> Route:
+def agreeing(most: int, start: int = 2, above: int = 0) -> Route:
     """DyLAN's pruning [135] (arXiv 2310.02170): those whose last answer most others share; before that, everyone.
 
-    The paper asks a language model to rank the answers; this is its rule for answers that can be compared.
+    Equally shared ones are drawn. start: the first round, from 1, in which only they act; not the first. above: while
+    no more than so many are left, all of them go on. Who was left out once stays out. The paper (start=3, above=3) asks
+    a language model to rank the answers; this is its rule for answers that can be compared.
     """
     _whole("agreeing", most)
+    if start < 2 or above < 0:
+        raise InputError(f"agreeing: start={start}, expected at least 2, and above={above} at least 0")
 
     def route(roles: Sequence[str], said: Sequence[Message], draw: Draw) -> Sequence[str]:
-        last = {each.role: each.text for each in said}
+        last = {each.role: each for each in said}
         if any(role not in last for role in roles):
             return roles
-        votes = Counter(last[role] for role in roles)
-        chosen = set(sorted(roles, key=lambda role: -votes[last[role]])[:most])
-        return [role for role in roles if role in chosen]
+        newest = max(last[role].round for role in roles)
+        left = [role for role in roles if last[role].round == newest]
+        if newest + 2 < start or len(left) <= above:
+            return left
+        votes = Counter(last[role].text for role in left)
+        drawn = [left[at] for at in draw().permutation(len(left))]
+        chosen = sorted(drawn, key=lambda role: -votes[last[role].text])[:most]
+        return [role for role in left if role in chosen]
 
     return route
 

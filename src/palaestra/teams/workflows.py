@@ -16,6 +16,7 @@ from palaestra.envs.protocol import EnvFactory
 from palaestra.errors import InputError, nearest
 from palaestra.teams.deliberation import Deliberation
 from palaestra.teams.graph import Edges, Graph, Memory
+from palaestra.teams.refinement import Refinement
 
 
 def deliberation(tasks: EnvFactory, graph: Graph, **options: Any) -> EnvFactory:
@@ -104,15 +105,15 @@ def tree(tasks: EnvFactory, branch: int = 2, depth: int = 2, **options: Any) -> 
 def layered(
     tasks: EnvFactory, agents: int = 4, rounds: int = 3, keep: int = 2, quorum: float = 2 / 3, **options: Any
 ) -> EnvFactory:
-    """DyLAN [135] (arXiv 2310.02170): layers in time, only those that others agree with go on, a quorum ends it."""
+    """DyLAN [135] (arXiv 2310.02170): layers in time, only those that others agree with go on, a quorum ends it.
+
+    keep: how many, from the third round on, if there are more than three. Messages weigh as much as others agree with
+    them, in place of a model's ratings; what weighs them in `importance_flow` is that.
+    """
     made = Graph.of(
-        _names("agent", agents),
-        edges="all",
-        rounds=rounds,
-        route=f"agreeing({keep})",
-        stop=f"agree({quorum!r})",
-        workflow="layered",
-    )
+        _names("agent", agents), edges="all", rounds=rounds, gate=f"top({max(agents, 1)})",
+        route=f"agreeing({keep}, start=3, above=3)", stop=f"agree({quorum!r})", workflow="layered",
+    )  # fmt: skip
     return deliberation(tasks, made, **options)
 
 
@@ -155,14 +156,11 @@ def strategy_auction(
     """All say how they would do it, all mark all plans, the best one for its price is carried out ([85], SALE)."""
     bidders, jurors = _names("bidder", len(prices)), _names("juror", len(prices))
     made = Graph.of(
-        [*bidders, *jurors],
-        edges=dict.fromkeys(jurors, bidders),
-        steps=[bidders, jurors, bidders],
-        route=f"awarded({[float(each) for each in prices]}, {weight!r})",
-        aggregate="last()",
+        [*bidders, *jurors], edges=dict.fromkeys(jurors, bidders), steps=[bidders, jurors, bidders],
+        route=f"awarded({[float(each) for each in prices]}, {weight!r})", aggregate="last()",
         workflow="strategy_auction",
         asks=dict.fromkeys(bidders, ("plan", "answer")) | dict.fromkeys(jurors, ("marks",)),
-    )
+    )  # fmt: skip
     values = {"prices": dict(zip(bidders, map(float, prices), strict=True))}
     return deliberation(tasks, made, values=values, **options)
 
@@ -174,19 +172,18 @@ def refine(
 
     condition: what it knows: its last answer, whatever came of it ("last", self-refinement); the best one, which the
     next replaces only if it scores higher ("best", iterative decoding); or nothing, and the best counts ("none",
-    best-of-n). The verifier is the task's own score, or an option: verifier="noisy(.1)".
+    best-of-n). The verifier is the task's own score, or an option: verifier="noisy(.1)". Others: of `Refinement`
+    (feedback, worst), and of every team.
     """
     if condition not in (known := ("last", "best", "none")):
         raise InputError(f"refine: condition={condition!r}{nearest(str(condition), known)}")
     made = Graph.of(
-        ["solver"],
-        rounds=attempts,
-        stop=stop,
-        aggregate="last()",
-        own=condition != "none",
+        ["solver"], rounds=attempts, stop=stop, aggregate="last()", own=condition != "none",
         workflow="refine",
-    )
-    return deliberation(tasks, made, improve=condition != "last", **options)
+    )  # fmt: skip
+    factory = functools.partial(Refinement, tasks, made, improve=condition != "last", **options)
+    factory()
+    return factory
 
 
 def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFactory:

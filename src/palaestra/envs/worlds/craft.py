@@ -139,8 +139,10 @@ class Craft(NativeEnv):
         else:
             mind.memory.add(Entry(key, cell, time=float(time)), goal=kind, long_term="a diamond")
 
-    def _target(self, agent: str, kind: str) -> Cell:
-        """The nearest find of a kind that nobody goes for, or the nearest cell that nobody looked at."""
+    def target(self, agent: str, kind: str) -> Cell:
+        """Cell to which an agent is on its way: the nearest find of a kind that, as it knows, nobody else goes for, or
+        the nearest cell that nobody looked at.
+        """
         mind = self.state.minds[agent]
         taken = {cell for other, cell in mind.claims.items() if other != agent}
         finds: list[Cell] = [each.content for each in mind.memory.recall(kind)]
@@ -168,7 +170,7 @@ class Craft(NativeEnv):
         state, told, goals = self.state, {}, {}
         for agent, choice in chosen.items():
             mind, kind = state.minds[agent], KINDS[choice or 0]
-            goals[agent], target = kind, self._target(agent, kind)
+            goals[agent], target = kind, self.target(agent, kind)
             (row, column), (down, right) = mind.place, target
             step = (np.sign(down - row), 0) if abs(down - row) >= abs(right - column) else (0, np.sign(right - column))
             mind.place = (int(row + step[0]), int(column + step[1]))

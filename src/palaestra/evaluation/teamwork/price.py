@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, need_columns
-from palaestra.evaluation.dominance import frontier
+from palaestra.evaluation.dominance import cost_per_success, frontier
 
 
 def score_at_cost(frame: pl.DataFrame, budget: float, *, cost: str = "cost", score: str = "score") -> float | None:
@@ -35,6 +35,69 @@ def cost_at_score(frame: pl.DataFrame, target: float, *, cost: str = "cost", sco
     reached = pl.col(score).cast(pl.Float64).fill_nan(None) >= target  # NaN is above everything
     least = frame.filter(reached)[cost].cast(pl.Float64).fill_nan(None).min()
     return None if least is None else float(least)  # type: ignore[arg-type]
+
+
+def cost_over_levels(trials: pl.DataFrame, over: str, *, cost: str = "cost") -> pl.DataFrame:
+    """Mean over levels of the cost per success in each: `system, cost_per_success`, the cheapest first ([54]).
+
+    Another number than `cost_per_success`, which pools all trials. Infinite where nothing of a level was solved.
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    found = _passes(trials, over, cost)
+    return found.group_by("system", maintain_order=True).agg(pl.col("cost_per_success").mean()).sort(
+        "cost_per_success", maintain_order=True
+    )  # fmt: skip
+
+
+def cheapest(trials: pl.DataFrame, kind: str, *, cost: str = "cost") -> pl.DataFrame:
+    """The frontier of cost per success ([54]): a row for each kind of task, with the system that is cheapest there.
+
+    Raises:
+        MissingColumnError: there is no such column.
+    """
+    found = _passes(trials, kind, cost).sort(kind, "cost_per_success", maintain_order=True)
+    return found.group_by(kind, maintain_order=True).first().select(kind, "system", "cost_per_success")
+
+
+def best_settings(
+    trials: pl.DataFrame, factors: Sequence[str], *, by: str = "cost", cost: str = "cost"
+) -> pl.DataFrame:
+    """The setting of each factor that is cheapest per success, or that succeeds most often (by="success").
+
+    One factor at a time: of a factor only the trials count in which all others have their commonest setting. What is
+    chosen is put together by whoever plays it.
+
+    Returns:
+        factor, setting (text), cost_per_success, success; a row for each factor.
+
+    Raises:
+        MissingColumnError, InputError: there is no such column, or `by` is neither.
+    """
+    need_columns("best_settings", trials.columns, ("task", "success", cost, *factors))
+    if by not in ("cost", "success"):
+        raise InputError(f"best_settings: by={by!r}, expected 'cost' or 'success'")
+    base = {name: trials[name].value_counts(sort=True)[name][0] for name in factors}
+    rows = []
+    for name in factors:
+        others = [pl.col(other) == value for other, value in base.items() if other != name]
+        own = trials.filter(*others).with_columns(system=pl.col(name).cast(pl.String))
+        found = cost_per_success(own, cost=cost).with_columns(success=pl.col("successes") / pl.col("n"))
+        found = found.with_columns(pl.col("cost_per_success").fill_null(float("inf")))
+        best = found.sort("cost_per_success" if by == "cost" else "success", descending=by != "cost").row(0, named=True)
+        rows.append((name, best["system"], best["cost_per_success"], best["success"]))
+    return pl.DataFrame(rows, schema=["factor", "setting", "cost_per_success", "success"], orient="row")
+
+
+def _passes(trials: pl.DataFrame, level: str, cost: str) -> pl.DataFrame:
+    """Cost per success of each system and level; infinite where nothing was solved."""
+    need_columns("cost_per_success", trials.columns, ("system", "task", "success", cost, level))
+    parts = [
+        cost_per_success(part, cost=cost).select("system", pl.lit(value).alias(level), "cost_per_success")
+        for (value,), part in trials.group_by(level, maintain_order=True)
+    ]
+    return pl.concat(parts).with_columns(pl.col("cost_per_success").fill_null(float("inf")))
 
 
 def workflow_cost(

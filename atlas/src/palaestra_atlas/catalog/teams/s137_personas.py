@@ -7,16 +7,170 @@ shows that the reader does what is asked of it, not what a language model gains.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from palaestra.evaluation.teamwork import persona_turns, scored_personas
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.agents import ScriptedPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.evaluation.analyses import ANALYSES
+from palaestra.evaluation.teamwork import contains_any, persona_turns, scored_personas, set_recall, transcript
+from palaestra.evaluation.teamwork.personas import LEADER
+from palaestra.play.rollout import rollout
+from palaestra.teams import personas
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 DOMAINS, QUESTIONS, TEXTS = ("film", "music", "law", "chess", "food"), 5, 200
 KNOWS, GENERIC, FITTING, FOUND = 0.5, 0.05, 0.2, 0.8
+
+
+CANNED = """Participants: AI Assistant (you); Film Expert; Chess Expert
+
+AI Assistant (you): A first draft: final words are not here yet.
+Film Expert: The director is wrong.
+It was Fritz Lang.
+Chess Expert: Looks good to me.
+AI Assistant (you): Revised: Fritz Lang.
+Film Expert: Better.
+AI Assistant (you): Revised again.
+Finish collaboration!
+
+Final answer: Fritz Lang, Emanuel Lasker."""
+"""A transcript with three personas, a draft and two revisions."""
+
+
+@exact
+def canned_transcript() -> None:
+    """Three agents, a draft and two revisions in one completion, each of which hears what was said before it."""
+    found = transcript(CANNED)
+    assert found.participants == ("AI Assistant (you)", "Film Expert", "Chess Expert")
+    turns = persona_turns([CANNED]).frame
+    assert turns["agent"].n_unique() == 3
+    assert turns["episode"].n_unique() == 1
+    assert (turns["agent"] == "AI Assistant (you)").sum() == 3
+    assert turns["heard_turn"].to_list() == [list(range(at)) for at in range(6)]
+    assert turns["action"][1] == "The director is wrong.\nIt was Fritz Lang."
+
+
+@exact
+def after_its_mark() -> None:
+    """What stands behind the last mark is the answer; without a mark all of it is, and that is flagged."""
+    found = transcript(CANNED)
+    assert (found.answer, found.unparsed) == ("Fritz Lang, Emanuel Lasker.", False)
+    assert transcript("final ANSWER : 3\nNo. Final answer: 4").answer == "4"
+    assert transcript("It is 4.")[2:] == ("It is 4.", True)
+    wrong_first = "Participants: Film Expert\nFilm Expert: Orson Welles?\nFinal answer: Fritz Lang"
+    rows = pl.DataFrame({"text": [wrong_first, "no idea"], "right": [[["Orson Welles"]], [["Fritz Lang"]]]})
+    with tempfile.TemporaryDirectory() as folder:
+        rows.write_parquet(Path(folder) / "personas.parquet")
+        (scored,) = ANALYSES.build("personas")(Path(folder) / "personas.parquet").to_dicts()
+    assert (scored["score"], scored["unparsed"]) == (0.0, 1)
+
+
+@exact
+def scorers() -> None:
+    """Any alias in any case; a guess that is named twice counts once; an exact answer but for a full stop."""
+    assert contains_any("It rained in new york.", [["New York", "NYC"], ["Paris"]]) == 0.5
+    assert set_recall("Moon, moon; star.", ["moon", "sun"]) == 0.5
+    rows = pl.DataFrame({"text": ["Final answer: 3.", "Final answer: 13"], "right": ["3", "3"]})
+    assert scored_personas(rows)["score"].to_list() == [0.5]
+
+
+class Facts(TaskEnv):
+    """Name a fact of each of five domains; the score is the share of them that the answer has."""
+
+    def draw(self, seed: int) -> Task:
+        """Domains in some order."""
+        domains = np.random.default_rng(seed).choice(DOMAINS, 3, replace=False).tolist()
+        return Task(
+            f"{seed}", " ".join(domains), lambda text: contains_any(text, [[f"{each} fact"] for each in domains]), None
+        )
+
+
+def model() -> Callable[[Request], str]:
+    """A stub that does what its system prompt says, and nothing that it does not say.
+
+    It knows a domain's fact half of the time, a little oftener with an expert beside it, and oftener still with one of
+    that domain, whose criticism the leader takes up.
+    """
+
+    def say(request: Request) -> str:
+        prompt = str((request.observation.messages or [{"content": ""}])[0]["content"])
+        domains = request.observation.text.split()
+        named: list[str] = []
+        if "participants that fit" in prompt:
+            named = [f"{each} expert" if request.rng.random() < FOUND else f"{each} fan" for each in domains]
+        elif "; Expert" in prompt:
+            named = ["Expert"]
+        discussed = "criticise" in prompt
+        facts = []
+        for domain in domains:
+            help = FITTING if f"{domain} expert" in named else GENERIC if named else 0.0
+            facts.append(f"{domain} fact" if request.rng.random() < KNOWS + discussed * help else "nothing")
+        lines = [f"Participants: {LEADER}; {'; '.join(named)}"] if named else []
+        if discussed:
+            lines += [f"{LEADER}: a draft", *(f"{name}: better so" for name in named), f"{LEADER}: revised"]
+            lines += ["Finish collaboration!"]
+        return "\n".join([*lines, f"Final answer: {', '.join(facts)}"])
+
+    return say
+
+
+def asked(*arguments: Any, groups: int = 40, **options: Any) -> pl.DataFrame:
+    """Turns of the stub under the prompt of `personas`."""
+    env, stub = personas(Facts, *arguments, **options), ScriptedPolicy(model(), name="stub")
+    return rollout(env, Team(solver=stub), groups=groups, seed=0, timeout=None).frame
+
+
+@exact
+def personas_of_the_task() -> None:
+    """The prompt asks for participants that fit: they are those of the question's domains, and differ between tasks."""
+    frame = asked()
+    for question, names in frame.select("observation", "participants").iter_rows():
+        assert [name.split()[0] for name in names[1:]] == question.split()
+    assert frame["participants"].list.join(";").n_unique() > 20
+    general = asked("expert")["participants"].list.join(";")
+    assert general.unique().to_list() == [f"{LEADER};Expert"]
+
+
+@exact
+def criticised_and_revised() -> None:
+    """The prompt asks for criticism and revision: the leader speaks again, and experts mend answers."""
+    frame, hurried = asked(groups=80), asked(groups=80, revise=False)
+    assert (frame["revisions"] == 1).all()
+    assert (hurried["revisions"] == 0).all()
+    assert frame["score"].mean() > hurried["score"].mean() + 0.05  # type: ignore[operator]
+
+
+@exact
+def one_call() -> None:
+    """All personas speak in one turn of one agent."""
+    frame = asked(groups=5)
+    assert len(frame) == frame["group"].n_unique() == 5
+    assert frame["agent"].cast(str).unique().to_list() == ["solver"]
+    assert frame["marked"].all()
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of a stub that follows its prompt, `facts.yaml`."""
+    here = __name__
+    made = {
+        "name": "facts",
+        "env": {"make": f"{here}:Facts"},
+        "policies": {"stub": {"kind": "script", "options": {"script": f"{here}:model"}}},
+        "team": {"*": "stub"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 400, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "facts.yaml").write_text(json.dumps(made))
 
 
 def completion(method: str, domains: Sequence[str], rng: np.random.Generator) -> str:

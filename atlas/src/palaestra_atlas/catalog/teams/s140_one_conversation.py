@@ -9,13 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import numpy as np
+import polars as pl
+
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.envs.tasks import Task, TaskEnv
+from palaestra.evaluation.analyses import ANALYSES
 from palaestra.evaluation.teamwork import workflow_cost
 from palaestra.play.rollout import rollout
-from palaestra.teams import workflows
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.teams import one_conversation, workflows
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 WORKED = {(1000, 4, 200): (9200, 5540), (4000, 4, 200): (21200, 9440), (4000, 8, 200): (45600, 15920),
           (500, 2, 500): (5900, 5020)}  # fmt: skip
@@ -49,17 +53,68 @@ def as_team(seed: int) -> list[str]:
 
 def as_one(seed: int) -> list[str]:
     """The same roles, asked in turn by one agent that keeps the conversation."""
-    env, policy = workflows.single(Prompts), None
+    turns = conversation(seed)
+    return turns.filter(pl.col("round") == len(ROLES) - 1).sort("group")["answer"].to_list()
+
+
+def conversation(seed: int, groups: int = TASKS) -> pl.DataFrame:
+    """One agent that answers as each role in turn."""
 
     def say(request: Request) -> str:
-        question, said = request.observation.text, ""
-        for role in ROLES:
-            said = node(role, question, said)
-        return said
+        question, *before, role = request.observation.text.split(" | ")
+        return node(role, question, before[0] if before else "")
 
-    policy = ScriptedPolicy(say, name="stub")
-    turns = rollout(env, Team(solver=policy), groups=TASKS, seed=seed, timeout=None).frame
-    return turns.sort("group")["answer"].to_list()
+    env = one_conversation(Prompts, ROLES)
+    return rollout(env, Team(solver=ScriptedPolicy(say, name="stub")), groups=groups, seed=seed, timeout=None).frame
+
+
+@exact
+def worked_prices() -> None:
+    """The card's prices of four workflows, as a team and as one conversation."""
+    for (shared, count, output), expected in WORKED.items():
+        np.testing.assert_allclose(workflow_cost(shared, [200] * count, [output] * count), expected, atol=1e-6)
+    (row,) = ANALYSES.build("conversation(1000, [200, 200, 200, 200], [200, 200, 200, 200])")().to_dicts()
+    assert (row["team"], row["one_conversation"]) == (9200.0, 5540.0)
+
+
+@exact
+def no_shared_cache() -> None:
+    """Two models that take turns read again what the other one wrote; with a model for each node nothing is saved."""
+    sizes = [200] * 4, [200] * 4
+    first = (1200 + 800) + (200 + 1400 + 800)  # both models read all before their first turn
+    third = 200 + 0.1 * 1400 + (400 + 800)  # of 1800 the first one holds 1400: what it read and wrote
+    fourth = 200 + 0.1 * 1800 + (400 + 800)
+    np.testing.assert_allclose(workflow_cost(1000, *sizes, models="abab")[1], first + third + fourth, atol=1e-6)
+    apart = workflow_cost(1000, *sizes, models="abcd")
+    assert apart[1] >= apart[0], apart
+
+
+@exact
+def same_answers() -> None:
+    """A policy that reads its role and what the one before said gives the team's answers, in as many calls."""
+    assert as_team(3) == as_one(3)
+    turns = conversation(3, groups=1)
+    assert len(turns) == len(ROLES)
+    assert turns["agent"].cast(str).unique().to_list() == ["solver"]
+
+
+@exact
+def earlier_turns_stay() -> None:
+    """The last role reads every earlier prompt and answer, which the last role of a chain never sees."""
+    env = one_conversation(Prompts, dict.fromkeys(ROLES, "do your part"))()
+    (seen,) = env.reset(0).values()
+    for role in ROLES[:-1]:
+        (seen,) = env.step({"solver": f"said by {role}"}).observations.values()
+    talk = list(seen.messages or ())
+    assert [message["role"] for message in talk] == ["system", *["user", "assistant"] * 3, "user"]
+    whole = "\n".join(str(message["content"]) for message in talk)
+    assert all(f"{role}: do your part" in whole for role in ROLES)
+    assert all(f"said by {role}" in whole for role in ROLES[:-1])
+    team = workflows.chain(Prompts, dict.fromkeys(ROLES, "do your part"))()
+    (seen,) = team.reset(0).values()
+    for role in ROLES[:-1]:
+        (seen,) = team.step({role: f"said by {role}"}).observations.values()
+    assert "said by reader" not in "\n".join(str(message["content"]) for message in seen.messages or ())
 
 
 @reproduction(

@@ -8,16 +8,21 @@ language models and the full world; the numbers of the card are of another simul
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.craft import KINDS, MESSAGES, NEEDED, Craft
+from palaestra.foundation.archive import Entry, KnowledgeGraph
 from palaestra.play.rollout import rollout
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -50,12 +55,109 @@ def planner(request: Request) -> str:
     return next((kind for kind in KINDS[:-1] if int(has[kind]) < NEEDED[kind]), "diamond")
 
 
-def played(seed: int, **options: Any) -> tuple[float, float]:
+def played(seed: int, *, games: int = GAMES, **options: Any) -> tuple[float, float]:
     """Steps to the diamond, and messages of an agent in a step."""
     env = functools.partial(Craft, **options)
     team = Team(dict.fromkeys(env().agents, ScriptedPolicy(planner)))
-    frame = rollout(env, team, groups=GAMES, seed=seed, timeout=None).frame
-    return len(frame) / GAMES / len(env().agents), float(frame["told"].mean())  # type: ignore[arg-type]
+    frame = rollout(env, team, groups=games, seed=seed, timeout=None).frame
+    return len(frame) / games / len(env().agents), float(frame["told"].mean())  # type: ignore[arg-type]
+
+
+FEW = 8
+"""Games of an exact check."""
+
+
+@exact
+def telling_helps() -> None:
+    """Two who tell each other what they found, took and aim at need at most .75 of the steps of two silent ones."""
+    told, messages = played(0, games=FEW)
+    silent, none = played(0, games=FEW, messages=())
+    assert none == 0 < messages
+    assert told <= 0.75 * silent, (told, silent)
+
+
+@exact
+def addressed_messages() -> None:
+    """What is new to a teammate alone is less than half of everything to all, at about as many steps."""
+    (steps, few), (all_steps, many) = played(0, games=FEW), played(0, games=FEW, addressed=False)
+    assert few <= many / 2, (few, many)
+    assert abs(steps - all_steps) <= 4, (steps, all_steps)
+
+
+@exact
+def out_of_sight() -> None:
+    """Who forgets what is out of sight needs longer, alone on the same worlds."""
+    steps, forgetful = (played(0, games=FEW, agents=1, **options)[0] for options in ({}, {"remember": False}))
+    assert forgetful >= 1.15 * steps, (steps, forgetful)
+
+
+@exact
+def recalled_by_goal() -> None:
+    """Recall goes from the long-term goal to its goals to their experiences, newest first, and to no other goal's."""
+    graph = KnowledgeGraph()
+    for time, (key, goal, above) in enumerate(
+        (("3,4", "wood", "diamond"), ("9,9", "stone", "diamond"), ("0,4", "wood", "diamond"), ("inn", "bed", "rest"))
+    ):
+        graph.add(Entry(key, key, time=time), goal=goal, long_term=above)
+    assert [each.key for each in graph.recall("wood")] == ["0,4", "3,4"]
+    assert [each.key for each in graph.recall("diamond")] == ["0,4", "9,9", "3,4"]
+    assert [each.key for each in graph.recall("rest", k=1)] == ["inn"]
+
+
+@exact
+def claims_part() -> None:
+    """Two who see everything and tell where they go hardly ever chase the same find; untold they often do."""
+    shared = chased()
+    assert shared < 0.1, shared
+
+
+def chased(**options: Any) -> float:
+    """Share of steps at which both of two planners are on their way to the same cell."""
+    same = []
+    for seed in range(FEW):
+        env = Craft(n=9, view=9, horizon=60, **options)
+        seen = env.reset(seed)
+        while seen:
+            rng = np.random.default_rng(0)
+            goals = {agent: planner(Request(each, rng=rng, agent=agent)) for agent, each in seen.items()}
+            same.append(len({env.target(agent, goal) for agent, goal in goals.items()}) == 1)
+            seen = env.step(goals).observations
+    return float(np.mean(same))
+
+
+def planning() -> Callable[[Request], str]:
+    """Script of `planner`."""
+    return planner
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of planners in the crafting world, `planners.yaml`."""
+    here = __name__
+    made = {
+        "name": "planners",
+        "env": {"make": "native/craft"},
+        "policies": {"planner": {"kind": "script", "options": {"script": f"{here}:planning"}}},
+        "team": {"*": "planner"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 20, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "planners.yaml").write_text(json.dumps(made))
+
+
+def steps_taken() -> Measure:
+    """Steps to the diamond of the games that were played, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            table = Turns.load(seed / "turns").frame
+            games = table.select("group", "episode").n_unique()
+            found.append(len(table) / table["agent"].n_unique() / games)
+        return found
+
+    return measured
 
 
 def learned(found: TrainingResult) -> dict[str, float]:
