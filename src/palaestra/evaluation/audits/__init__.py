@@ -84,11 +84,12 @@ def audit(
     gamma: float = 1.0,
     only: tuple[str, ...] = (),
     against: Signal | None = None,
+    canonical: bool = True,
 ) -> list[Finding]:
     """Every audit (or those named) of a reward on a table, and its `distance` from another one.
 
     An audit that lacks a column, or on whose made-up play the reward fails, says so, and the others go on. gamma: of
-    the return that is learned from, and so of shaping.
+    the return that is learned from, and so of shaping. canonical: False compares with the other one as they are.
 
     Raises:
         InputError: an unknown audit, or an empty table.
@@ -104,7 +105,7 @@ def audit(
         per_turn(turns, signal)
     chosen = [(name, partial(AUDITS[name], turns, reward)) for name in only or AUDITS if name in AUDITS]
     if against is not None:
-        chosen.append(("distance", partial(compare_rewards, turns, reward, against)))
+        chosen.append(("distance", partial(compare_rewards, turns, reward, against, canonical=canonical)))
     findings = []
     for name, run in chosen:
         try:

@@ -219,10 +219,15 @@ def canonical_on_table(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0)
     return sums[:, met] / number[met], number[met] / number.sum()
 
 
-def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0) -> float:
-    """STARC's distance of two rewards float64[2, rows] on played turns, in [0, 1]: see `canonical_on_table`."""
+def table_starc(turns: Turns, rewards: np.ndarray, *, gamma: float = 1.0, canonical: bool = True) -> float:
+    """STARC's distance of two rewards float64[2, rows] on played turns, in [0, 1]: see `canonical_on_table`.
+
+    canonical: False compares them as they are, shaping and all.
+    """
     scale = np.abs(rewards).max(axis=1, keepdims=True)
-    forms, share = canonical_on_table(turns, rewards / np.where(scale > 0, scale, 1.0), gamma=gamma)
+    forms, share = rewards / np.where(scale > 0, scale, 1.0), np.full(rewards.shape[1], 1 / max(rewards.shape[1], 1))
+    if canonical:
+        forms, share = canonical_on_table(turns, forms, gamma=gamma)
     forms = np.where(np.abs(forms).max(axis=1, keepdims=True) > 1e-9, forms, 0.0) * np.sqrt(share)
     sizes = np.linalg.norm(forms, axis=1, keepdims=True)
     return float(np.linalg.norm(np.subtract(*(forms / np.where(sizes > 0, sizes, 1.0)))) / 2)

@@ -68,11 +68,13 @@ def order_audit(turns: Turns, reward: Signal, *, gamma: float = 1.0, least: floa
     return Finding("order", "warn", sentence, numbers, prove(solved, rows, per_turn(solved, reward)))
 
 
-def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0) -> Finding:
+def compare_rewards(
+    turns: Turns, first: Signal, second: Signal, *, gamma: float = 1.0, canonical: bool = True
+) -> Finding:
     """STARC distance of two rewards in the process that the table shows, and how alike they order its episodes.
 
     numbers: `starc` (0 equal up to shaping and redistribution, .71 unrelated, 1 opposite; see `canonical_on_table`) and
-    `rank` (Spearman correlation of episode sums). Warns above .5.
+    `rank` (Spearman correlation of episode sums). Warns above .5. canonical: False compares them as they are.
 
     Raises:
         MissingColumnError: `episode`, `agent` or `state` is missing.
@@ -85,6 +87,6 @@ def compare_rewards(turns: Turns, first: Signal, second: Signal, *, gamma: float
     codes = turns.codes("episode")
     sums = [np.bincount(codes.ids, each, minlength=codes.size) for each in paid]
     rank = float(scipy.stats.spearmanr(*sums).statistic) if np.ptp(sums[0]) and np.ptp(sums[1]) else 0.0
-    numbers = {"starc": table_starc(turns, paid, gamma=gamma), "rank": rank}
+    numbers = {"starc": table_starc(turns, paid, gamma=gamma, canonical=canonical), "rank": rank}
     sentence = f"STARC distance {numbers['starc']:.2f} on {len(turns)} transitions; episodes correlate at {rank:.2f}"
     return Finding("distance", "warn" if numbers["starc"] > 0.5 else "pass", sentence, numbers)

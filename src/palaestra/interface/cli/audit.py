@@ -25,6 +25,9 @@ def audit(
         ),
     ] = None,
     against: Annotated[str | None, typer.Option(help="another reward: how far apart are they?")] = None,
+    canonical: Annotated[
+        bool, typer.Option(help="with --against: ignore shaping; --no-canonical compares the two as they are")
+    ] = True,
     gamma: Annotated[float, typer.Option(min=0.0, max=1.0, help="discount of the return, and so of shaping")] = 1.0,
     only: Annotated[str, typer.Option(metavar="NAME,NAME…", help="these audits alone")] = "",
     modules: Modules = None,
@@ -47,7 +50,7 @@ def audit(
         raise InputError(f"{turns}: the table is empty; give it at least one episode")
     signal = paid(table) if signal is None else signal
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    findings = run(table, signal, gamma=gamma, only=names, against=other)
+    findings = run(table, signal, gamma=gamma, only=names, against=other, canonical=canonical)
     if as_json:
         show([finding.to_dict() for finding in findings])
     else:

@@ -7,14 +7,101 @@ with another reward, in 60 steps each; the exact regret of every mix is known. L
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from palaestra.evaluation.audits import epic, regret, starc
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.algebra.signals import col
+from palaestra.algebra.turns import Turns
+from palaestra.evaluation.audits import compare_rewards, dard, epic, regret, starc, table_starc
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 STATES, ACTIONS, GAMMA, MIXES = 4, 2, 0.9, 60
+
+
+def worked() -> tuple[np.ndarray, ...]:
+    """The card's process: transitions, a reward, shaping, and a redistribution over s' that no policy can notice."""
+    rng = np.random.default_rng(0)
+    T = rng.dirichlet(np.ones(STATES), (STATES, ACTIONS))
+    R, phi, Z = rng.normal(size=T.shape), rng.normal(size=STATES), rng.normal(size=T.shape)
+    return T, R, GAMMA * phi - phi[:, None, None], Z - (T * Z).sum(2, keepdims=True)
+
+
+@exact
+def shaping_is_ignored() -> None:
+    """Three times a reward plus shaping is the same reward to STARC, EPIC and DARD, and on played turns."""
+    T, R, shaping, _ = worked()
+    for distance in (starc, epic, dard):
+        assert distance(R, 3 * R + shaping, T, GAMMA) < 1e-6
+    assert starc(R, 3 * R + shaping, T, GAMMA, method="minimal") < 1e-6
+    turns = played(0)
+    paid = np.stack([turns["paid"], turns["shaped"]])
+    assert table_starc(turns, paid, gamma=GAMMA) < 1e-6
+    assert table_starc(turns, paid, gamma=GAMMA, canonical=False) > 0.1
+
+
+@exact
+def redistribution() -> None:
+    """What no policy can notice: 0 by value, and the card's distances by the forms that see it."""
+    T, R, _, Z = worked()
+    assert regret(R, R + 2 * Z, T, GAMMA) < 1e-9
+    assert starc(R, R + 2 * Z, T, GAMMA) < 1e-6
+    seen = [starc(R, R + 2 * Z, T, GAMMA, method=method) for method in ("val_potential", "minimal_potential")]
+    np.testing.assert_allclose(seen, [0.475, 0.52], atol=5e-3)
+    np.testing.assert_allclose([each(R, R + 2 * Z, T, GAMMA) for each in (dard, epic)], [0.51, 0.51], atol=1e-2)
+
+
+@exact
+def opposite_rewards() -> None:
+    """A multiple is at distance 0, the opposite at distance 1."""
+    T, R, _, _ = worked()
+    np.testing.assert_allclose([each(R, -R, T, GAMMA) for each in (starc, epic, dard)], 1)
+    np.testing.assert_allclose(starc(R, 3 * R, T, GAMMA), 0, atol=1e-9)
+
+
+@exact
+def regret_is_followed() -> None:
+    """In three worlds the distances of 60 mixes are ranked as their regrets are, and more so than EPIC's."""
+    T, R, _, _ = worked()
+    assert regret(R, R, T, GAMMA) == 0
+    ranked = [[spearmanr(each, lost).statistic for each in (by_starc, by_epic)]
+              for by_starc, by_epic, lost in (world(seed)[0].T for seed in range(3))]  # fmt: skip
+    ours, theirs = np.mean(ranked, axis=0)
+    assert ours > 0.8 > theirs
+
+
+@exact
+def two_rewards_are_audited() -> None:
+    """What the command says: a distance of 0 from the shaped reward, and not without the canonical form."""
+    turns = played(1)
+    found = compare_rewards(turns, col("paid"), col("shaped"), gamma=GAMMA)
+    assert found.numbers["starc"] < 1e-6
+    assert compare_rewards(turns, col("paid"), col("shaped"), gamma=GAMMA, canonical=False).numbers["starc"] > 0.1
+
+
+def played(seed: int) -> Turns:
+    """Random play of a random process that ends by chance: a reward, and three times it plus shaping."""
+    rng = np.random.default_rng(seed)
+    T = rng.dirichlet(np.ones(STATES), (STATES, ACTIONS))
+    R, phi = rng.normal(size=T.shape), rng.normal(size=STATES)
+    rows = []
+    for episode in range(100):
+        state, over, turn = int(rng.integers(STATES)), False, 0
+        while not over:
+            action = int(rng.integers(ACTIONS))
+            after, over = int(rng.choice(STATES, p=T[state, action])), bool(rng.random() < 0.1)
+            paid = R[state, action, after]
+            shaped = 3 * paid + (0 if over else GAMMA * phi[after]) - phi[state]
+            rows.append((episode, turn, str(state), str(action), paid, shaped))
+            state, turn = after, turn + 1
+    names = ("episode", "turn", "state", "action", "paid", "shaped")
+    return Turns({**dict(zip(names, zip(*rows, strict=True), strict=True)), "agent": ["a"] * len(rows)})
+
+
+def play(seed: int, directory: Path) -> None:
+    """Writes the table of the use."""
+    played(seed).save(directory / "play.parquet")
 
 
 @reproduction(
