@@ -199,18 +199,23 @@ def plan_act_check(tasks: EnvFactory, rounds: int = 2, **options: Any) -> EnvFac
 
 def checked_chain(
     tasks: EnvFactory,
-    stages: Sequence[str] = ("intent", "discovery", "analysis", "report"),
+    stages: Sequence[str] | Mapping[str, str] = ("intent", "discovery", "analysis", "report"),
     retries: int = 1,
     **options: Any,
 ) -> EnvFactory:
-    """Each stage hears the one before; a checker accepts what it says, or it tries again ([58], arXiv 2511.03023)."""
+    """Each stage hears the one before; a checker accepts what it says, or it tries again ([58], arXiv 2511.03023).
+
+    stages: names, or name -> instruction for chat models.
+    """
     if retries < 0:
         raise InputError(f"checked_chain: retries={retries}, expected at least 0")
+    personas = dict(stages) if isinstance(stages, Mapping) else dict.fromkeys(stages, "")
+    stages = list(personas)
     checks = [f"check-{stage}" for stage in stages]
     edges = {check: [stage] for check, stage in zip(checks, stages, strict=True)}
     edges |= {stage: [*stages[at - 1 : at], checks[at]] for at, stage in enumerate(stages)}
     steps = [name for stage, check in zip(stages, checks, strict=True) for name in (stage, *[check, stage] * retries)]
-    roles = [*stages, *checks] if retries else list(stages)
+    roles = personas | (dict.fromkeys(checks, "") if retries else {})
     if not retries:
         edges = {stage: [*stages[at - 1 : at]] for at, stage in enumerate(stages)}
     made = Graph.of(

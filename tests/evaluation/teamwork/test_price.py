@@ -6,7 +6,16 @@ import polars as pl
 import pytest
 
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.teamwork import best_of_n, cost_at_score, economy, score_at_cost, workflow_cost
+from palaestra.evaluation.teamwork import (
+    best_of_n,
+    best_settings,
+    cheapest,
+    cost_at_score,
+    cost_over_levels,
+    economy,
+    score_at_cost,
+    workflow_cost,
+)
 
 
 def trials(**systems: list[tuple[float, bool]]) -> pl.DataFrame:
@@ -92,3 +101,30 @@ def test_a_trial_of_unknown_cost_is_left_out() -> None:
     known = trials(one=[(1.0, True), (2.0, False)], other=[(2.0, True), (1.0, True)])
     spoilt = pl.concat([known, trials(one=[(float("nan"), True)]).with_columns(task=pl.lit("9"))])
     assert economy(spoilt).equals(economy(known))
+
+
+def test_settings_are_chosen_one_factor_at_a_time() -> None:
+    rows = [("small", 1, 1.0, 6), ("small", 1, 1.0, 6), ("large", 1, 4.0, 8), ("small", 4, 4.0, 9)]
+    table = pl.DataFrame(
+        [
+            {"task": f"{at}", "model": model, "tries": tries, "cost": cost, "success": at < solved}
+            for model, tries, cost, solved in rows
+            for at in range(10)
+        ]
+    )
+    assert best_settings(table, ["model", "tries"])["setting"].to_list() == ["small", "1"]
+    assert best_settings(table, ["model", "tries"], by="success")["setting"].to_list() == ["large", "4"]
+    with pytest.raises(InputError, match="by="):
+        best_settings(table, ["model"], by="luck")
+
+
+def test_levels_and_kinds_are_told_apart() -> None:
+    rows = [
+        ("one", "easy", 1.0, True),
+        ("two", "easy", 2.0, True),
+        ("one", "hard", 9.0, False),
+        ("two", "hard", 2.0, True),
+    ]
+    frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(task="kind")
+    assert cheapest(frame, "kind").rows() == [("easy", "one", 1.0), ("hard", "two", 2.0)]
+    assert cost_over_levels(frame, "kind").rows() == [("two", 2.0), ("one", float("inf"))]

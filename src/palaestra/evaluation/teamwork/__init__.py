@@ -38,7 +38,16 @@ from palaestra.evaluation.teamwork.personas import (
     set_recall,
     transcript,
 )
-from palaestra.evaluation.teamwork.price import best_of_n, cost_at_score, economy, score_at_cost, workflow_cost
+from palaestra.evaluation.teamwork.price import (
+    best_of_n,
+    best_settings,
+    cheapest,
+    cost_at_score,
+    cost_over_levels,
+    economy,
+    score_at_cost,
+    workflow_cost,
+)
 from palaestra.evaluation.teamwork.synergy import (
     BestTeam,
     Synergy,
@@ -63,9 +72,11 @@ __all__ = [
     "averaging_floor",
     "award",
     "best_of_n",
+    "best_settings",
     "best_team",
     "best_tree",
     "channels",
+    "cheapest",
     "coalition_table",
     "collaboration_gap",
     "competitive_ratio",
@@ -76,6 +87,7 @@ __all__ = [
     "coordination",
     "cosine_contribution",
     "cost_at_score",
+    "cost_over_levels",
     "decision_quality",
     "diverse_members",
     "economy",

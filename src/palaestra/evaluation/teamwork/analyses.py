@@ -186,6 +186,24 @@ def budget(cost: float | None = None, score: float | None = None) -> Analysis:
     return answer
 
 
+@ANALYSES.register("settings")
+def settings(factors: Sequence[str], by: Literal["cost", "success"] = "cost") -> Analysis:
+    """Which setting of each factor to take, by cost per solved task or by success? ATTEMPTS: task, success, cost."""
+    return lambda attempts: teamwork.best_settings(table(attempts, "task", "success", "cost", *factors), factors, by=by)
+
+
+@ANALYSES.register("cheapest")
+def cheapest(kind: str) -> Analysis:
+    """Which system solves each kind of task most cheaply? ATTEMPTS: system, task, success, cost and `kind`."""
+    return lambda attempts: teamwork.cheapest(table(attempts, "system", "task", "success", "cost", kind), kind)
+
+
+@ANALYSES.register("cost_over_levels")
+def cost_over_levels(over: str = "level") -> Analysis:
+    """Cost per solved task as a mean over levels, not pooled. ATTEMPTS: system, task, success, cost and `over`."""
+    return lambda attempts: teamwork.cost_over_levels(table(attempts, "system", "task", "success", "cost", over), over)
+
+
 @ANALYSES.register("conversation")
 def conversation(
     shared: int, prompts: Sequence[int], outputs: Sequence[int], cached: float = 0.1, models: Sequence[str] = ()
@@ -219,11 +237,29 @@ def modules(score: str = "success", task: str = "task", pairs: bool = False) -> 
 
 
 @ANALYSES.register("compose")
-def compose(budget: float, top: int = 5, weights: Mapping[str, float] | None = None) -> Analysis:
-    """Which components are worth their price? TRIALS: component, cost, skill, similarity, verdict of a sandbox."""
-    return lambda trials: teamwork.compose(
-        table(trials, "component", "cost", "skill", "similarity", "verdict"), budget, weights=weights, top=top
-    )
+def compose(
+    budget: float,
+    top: int = 5,
+    weights: Mapping[str, float] | None = None,
+    by: Literal["tried", "described"] = "tried",
+) -> Analysis:
+    """Which components are worth their price? TRIALS: component, cost, skill, similarity, verdict of a sandbox.
+
+    by: what was tried, or what is described best for each skill, as far as the budget goes.
+    """
+
+    def answer(trials: Path) -> pl.DataFrame:
+        frame = table(trials, "component", "cost", "skill", "similarity", "verdict")
+        if by == "tried":
+            return teamwork.compose(frame, budget, weights=weights, top=top)
+        taken = teamwork.retrieve(frame, budget, weights=weights)
+        own = frame.with_columns(pl.col("component").cast(pl.String)).filter(pl.col("component").is_in(taken))
+        covers = pl.col("skill").filter(pl.col("verdict") > 0)
+        return own.group_by("component", maintain_order=True).agg(
+            pl.col("cost").first(), accepted=pl.lit(True), covers=covers
+        )
+
+    return answer
 
 
 @ANALYSES.register("auction")

@@ -7,13 +7,25 @@ similarities. Left out: embeddings (similarities are drawn) and language models.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from palaestra.evaluation.teamwork import competitive_ratio, compose, offline, retrieve, threshold, threshold_knapsack
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.teamwork import (
+    analyses,
+    competitive_ratio,
+    compose,
+    offline,
+    retrieve,
+    threshold,
+    threshold_knapsack,
+)
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 ITEMS, SIZE, UPPER, ORDERS = 2000, 1 / 200, 100.0, 40
 COMPONENTS, SKILLS, INVENTORIES = 117, tuple("abcdef"), 12
@@ -57,6 +69,102 @@ def covered(table: pl.DataFrame, chosen: Sequence[str]) -> tuple[float, float]:
     own = table.filter(pl.col("component").is_in(list(chosen)))
     skills = own.filter(pl.col("verdict") > 0)["skill"].n_unique()
     return skills / len(SKILLS), float(own.unique("component")["cost"].sum())
+
+
+def trials(seed: int, folder: Path) -> None:
+    """Writes `trials.csv`, an inventory with what a sandbox says of it."""
+    inventory(np.random.default_rng(seed)).write_csv(folder / "trials.csv")
+
+
+def cost_per_skill() -> Measure:
+    """Money spent for each skill that somebody admitted has."""
+
+    def measured(left: Left) -> list[float]:
+        rows = [row for row in json.loads(left.stdout) if row["accepted"]]
+        return [sum(row["cost"] for row in rows) / len({skill for row in rows for skill in row["covers"]})]
+
+    return measured
+
+
+def hand(rows: Sequence[tuple[str, float, dict[str, tuple[float, int]]]]) -> pl.DataFrame:
+    """An inventory: component, cost, and of each skill the similarity and the verdict."""
+    flat = [(name, cost, skill, *each) for name, cost, skills in rows for skill, each in skills.items()]
+    return pl.DataFrame(flat, schema=["component", "cost", "skill", "similarity", "verdict"], orient="row")
+
+
+def admitted(table: pl.DataFrame, budget: float, **options: int) -> list[str]:
+    """Who is."""
+    return list(compose(table, budget, **options).filter("accepted")["component"])  # type: ignore[arg-type]
+
+
+@exact
+def rising_threshold() -> None:
+    """Ψ(.5) = 6.065 at U/L = 100; on ascending order the optimum is at most 5.605 times what is earned."""
+    np.testing.assert_allclose(threshold(np.array([0.0, 0.5, 1.0]), 1, UPPER), [1 / np.e, 6.0653, 100], rtol=1e-4)
+    np.testing.assert_allclose(competitive_ratio(1, UPPER), 5.605, atol=5e-4)
+    density = np.sort(UPPER ** np.random.default_rng(0).random(ITEMS))
+    taken = threshold_knapsack(density * SIZE, np.full(ITEMS, SIZE), 1.0, lower=1.0, upper=UPPER)
+    assert density[-round(1 / SIZE) :].sum() / (density * taken).sum() <= 5.605
+
+
+@exact
+def sandbox() -> None:
+    """Who only says that it has a skill is not admitted, however well it says so."""
+    table = hand([("says", 1.0, {"a": (0.9, 0)}), ("has", 1.0, {"a": (0.6, 1)})])
+    assert admitted(table, 3.0) == ["has"]
+
+
+@exact
+def new_skills() -> None:
+    """What somebody admitted has already is worth nothing."""
+    table = hand([("first", 1.0, {"a": (0.9, 1), "b": (0.1, 0)}), ("again", 1.0, {"a": (0.5, 1), "b": (0.9, 0)})])
+    found = compose(table, 4.0, top=1)
+    assert found["component"].to_list() == ["first", "again"]
+    assert found["value"].to_list() == [1.0, 0.0]
+    assert found["reason"].to_list() == [None, "no help"]
+
+
+@exact
+def value_for_cost() -> None:
+    """With half of the budget spent Ψ is 1.92: of two with the same skill the one at .5 is taken, the one at 2 not."""
+    for cost, taken in ((2.0, ["one"]), (0.5, ["one", "two"])):
+        table = hand(
+            [("one", 2.0, {"a": (0.9, 1), "b": (0.1, 0)}), ("two", cost, {"a": (0.1, 0), "b": (0.9, 1)}),
+             ("cheapest", 0.1, {"a": (0.0, 0), "b": (0.0, 0)})]
+        )  # fmt: skip
+        found = compose(table, 4.0, top=1)
+        np.testing.assert_allclose(found["threshold"][1], float(threshold(0.5, 0.5, 20.0)))
+        assert found.filter("accepted")["component"].to_list() == taken
+
+
+@exact
+def nearest() -> None:
+    """Only the two that are described nearest to a skill are tried for it."""
+    table = hand([(f"{at}", 1.0, {"a": (0.9 - 0.1 * at, 0)}) for at in range(8)])
+    assert compose(table, 3.0, top=2)["component"].to_list() == ["0", "1"]
+
+
+@exact
+def tried_once() -> None:
+    """Broken once is not tried again, nor is a skill that is covered: five probes."""
+    table = hand(
+        [("broken", 1.0, {"a": (0.9, -1), "b": (0.9, -1)}), ("has", 1.0, {"a": (0.8, 1), "b": (0.1, 0)}),
+         ("other", 1.0, {"a": (0.1, 0), "b": (0.8, 1)})]
+    )  # fmt: skip
+    found = compose(table, 6.0, top=2)
+    assert found["reason"].to_list() == ["broken", None, None]
+    assert found["probes"].to_list() == [2, 4, 5]
+
+
+@exact
+def command() -> None:
+    """The command admits who passed, or takes who is described best, whether it has the skill or not."""
+    table = hand([("says", 1.0, {"a": (0.9, 0)}), ("has", 1.0, {"a": (0.6, 1)})])
+    with tempfile.TemporaryDirectory() as folder:
+        table.write_csv(path := Path(folder) / "trials.csv")
+        tried, described = analyses.compose(3.0)(path), analyses.compose(3.0, by="described")(path)
+    assert tried.filter("accepted")["covers"].to_list() == [["a"]]
+    assert described.to_dicts() == [{"component": "says", "cost": 1.0, "accepted": True, "covers": []}]
 
 
 def composed(rng: np.random.Generator, budget: float) -> dict[str, tuple[float, float]]:
