@@ -204,6 +204,15 @@ def test_labels_come_later_and_the_newest_are_asked_for_first(endpoint: Endpoint
     assert labels.work(endpoint.policy()) == 0
 
 
+def test_messages_without_a_label_get_that_of_a_classifier(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda prompt: "LABEL: 1" if "key" in prompt else "LABEL: 0"
+    labels = MessageLabels("open the door", distilled=True)
+    assert labels.get(["a key", "a wall", "a rat"]) == [None] * 3
+    labels.work(endpoint.policy())
+    assert labels.get(["the key", "a wall", "a brown rat"]) == [1.0, 0.0, 0.0]
+    assert list(labels.pending) == ["the key", "a brown rat"]
+
+
 def test_labels_that_failed_stay_in_the_queue(endpoint: Endpoint) -> None:
     endpoint.answer = lambda prompt: 500
     labels = MessageLabels("win", batch=1)

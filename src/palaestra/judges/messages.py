@@ -1,13 +1,15 @@
 """Labels for messages, from a model that is slower than the game: a table, a queue, the newest first.
 
-The rollout never waits: a message that has no label yet has none, and is queued. Left out: the character network that
-ONI also trains on the labels, and its ranked variant (`rewards.pairs` fits pairwise preferences).
+The rollout never waits: a message that has no label yet has none, and is queued; or gets that of a classifier of words,
+where ONI trains a network of characters. Left out: its ranked variant (`rewards.pairs` fits pairwise preferences).
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -30,13 +32,16 @@ class MessageLabels:
     """Label 0 or 1 for each message that a policy has been asked about; ONI's retrieval [9].
 
     batch: most messages per call of `work`. The newest are asked about first, so that labels follow the policy's
-    frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart.
+    frontier. cache: where answers are remembered, so that nothing is asked twice, also after a restart. distilled: a
+    message without a label gets what `distil` makes of the labels that are there; it is queued all the same.
     """
 
-    def __init__(self, goal: str, *, batch: int = 64, cache: AnswerCache | None = None) -> None:
+    def __init__(
+        self, goal: str, *, batch: int = 64, cache: AnswerCache | None = None, distilled: bool = False
+    ) -> None:
         if batch < 1:
             raise InputError(f"MessageLabels: {batch=} must be at least 1")
-        self.goal, self.batch = goal, batch
+        self.goal, self.batch, self.distilled = goal, batch, distilled
         self.cache = AnswerCache() if cache is None else cache
         self.labels: dict[str, float] = {}
         self.pending: dict[str, None] = {}
@@ -47,7 +52,10 @@ class MessageLabels:
             if message is not None and message not in self.labels:
                 self.pending.pop(message, None)
                 self.pending[message] = None
-        return [None if message is None else self.labels.get(message) for message in messages]
+        unknown = [message for message in dict.fromkeys(messages) if message is not None and message not in self.labels]
+        guessed = distil(self.labels, unknown) if self.distilled and self.labels else {}
+        known = {**self.labels, **guessed}
+        return [None if message is None else known.get(message) for message in messages]
 
     def add(self, turns: Turns, *, message: str = "observation", column: str = "label") -> Turns:
         """The table with the labels that are there; missing for messages that have none yet."""
@@ -63,6 +71,33 @@ class MessageLabels:
         failed = [message for message, label in answers.items() if label is None]
         self.pending = dict.fromkeys([*reversed(failed), *self.pending])
         return len(newest) - len(failed)
+
+
+def distil(labels: Mapping[str, float], messages: Sequence[str]) -> dict[str, float]:
+    """Label 0 or 1 of messages that nobody was asked about: naive Bayes on the words of those that have one.
+
+    >>> distil({"the door opens": 1.0, "a wall": 0.0, "a rock": 0.0}, ["the gate opens", "a tree"])
+    {'the gate opens': 1.0, 'a tree': 0.0}
+    """
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    number = Counter(label > 0.5 for label in labels.values())
+    for message, label in labels.items():
+        counts[label > 0.5].update(words_of(message))
+    size = len({*counts[True], *counts[False]})
+    found = {}
+    for message in messages:
+        chance = {
+            kind: math.log((number[kind] + 1) / (len(labels) + 2))
+            + sum(math.log((words[word] + 1) / (words.total() + size + 1)) for word in words_of(message))
+            for kind, words in counts.items()
+        }
+        found[message] = float(chance[True] > chance[False])
+    return found
+
+
+def words_of(text: str) -> list[str]:
+    """The words, without case."""
+    return re.findall(r"\w+", text.casefold())
 
 
 def read_label(text: str) -> float | None:

@@ -56,6 +56,24 @@ def dense(turn, memory):
 """
 
 
+def taught() -> Play:
+    """Writes [34]'s pair by what it is told: at first it reads a column that is not there, then it pays all turns the
+    same, then for coming nearer; and it punishes lava once it is told that failed episodes ended in it."""
+
+    def play(request: Request) -> str:
+        text = request.observation.text
+        dense = '-turn["dist"]'
+        if "unknown column: " in text:
+            dense = "1.0"
+        elif "constant: " in text or "the trained agent did this" in text:
+            dense = 'turn["before"] - turn["distance"]'
+        if re.search(r"at their end: .*\blava in [1-9]", text):
+            dense = f'-100.0 if turn["lava"] else {dense}'
+        return f'def sparse(turn, memory):\n    return turn["goal"]\n\n\ndef dense(turn, memory):\n    return {dense}\n'
+
+    return play
+
+
 def nearer() -> Play:
     """Writes, once it was refused, [34]'s pair for a map with lava; its first try pays every turn the same."""
     return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)

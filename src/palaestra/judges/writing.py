@@ -61,18 +61,24 @@ class Round:
 
 
 def check(
-    program: RewardProgram, sample: Turns, *, functions: Sequence[str] = (), audits: Sequence[Audit] = ()
+    program: RewardProgram,
+    sample: Turns,
+    *,
+    functions: Sequence[str] = (),
+    audits: Sequence[Audit] = (),
+    rare: Sequence[str] = ("sparse",),
 ) -> list[Issue]:
     """Issues of a program on a sample of turns; empty if there are none.
 
     Args:
         program: the program. sample: a table of a few episodes. functions: those to check; default, the program's one.
         audits: further checks of the values on the sample, such as `palaestra.evaluation.audits` has.
+        rare: functions that may be constant on the sample: what they tell of need not have happened in it.
     """
     issues: list[Issue] = []
     for name in functions or (program.function,):
         each = replace(program, function=name)
-        issues += _check_text(each) or _check_values(each, sample, audits)
+        issues += _check_text(each) or _check_values(each, sample, audits, constant=name in rare)
     return list(dict.fromkeys(issues))
 
 
@@ -93,7 +99,9 @@ def _check_text(program: RewardProgram) -> list[Issue]:
     return issues
 
 
-def _check_values(program: RewardProgram, sample: Turns, audits: Sequence[Audit]) -> list[Issue]:
+def _check_values(
+    program: RewardProgram, sample: Turns, audits: Sequence[Audit], *, constant: bool = False
+) -> list[Issue]:
     outcomes = program.run(sample)
     for row, outcome in enumerate(outcomes):
         if outcome.error is not None:
@@ -104,7 +112,7 @@ def _check_values(program: RewardProgram, sample: Turns, audits: Sequence[Audit]
         if one != other:
             return [Issue("non-deterministic", f"row {row} of the sample got {one.value}, then {other.value}")]
     values = [tuple(each.value) if isinstance(each.value, list) else (each.value,) for each in outcomes]
-    if len(values) > 1 and len(set(values)) == 1:
+    if len(values) > 1 and len(set(values)) == 1 and not (constant and values[0][0] is not None):
         return [Issue("constant", f"every turn of the sample gets {outcomes[0].value}; nothing can be learned from it")]
     if len(set(map(len, values))) > 1:
         return [Issue("result", f"lists of {sorted(set(map(len, values)))} values; always return as many")]

@@ -85,7 +85,7 @@ from palaestra.rewards.novelty import (
     scaled,
 )
 from palaestra.rewards.shaping.bilevel import BilevelReward
-from palaestra.rewards.shaping.demonstrations import StepRewards, hop_pairs, segment, step_rewards
+from palaestra.rewards.shaping.demonstrations import HopModel, StepRewards, hop_model, hop_pairs, segment, step_rewards
 from palaestra.rewards.shaping.design import Design, ExploRS, design_reward, explicable
 from palaestra.rewards.shaping.diagnostics import lanser_reward
 from palaestra.rewards.shaping.goals import goal_match, goal_projection, goal_score, projected_similarity, word_cosine
@@ -99,6 +99,7 @@ from palaestra.rewards.shaping.potential import (
     hop_progress,
     robo_dopamine,
     shape,
+    supervoxel_reward,
     voc,
 )
 
@@ -109,6 +110,7 @@ __all__ = [
     "DecidedPairs",
     "Design",
     "ExploRS",
+    "HopModel",
     "MatchReport",
     "RunningScale",
     "StepRewards",
@@ -165,6 +167,7 @@ __all__ = [
     "hard_negatives",
     "hit",
     "hop",
+    "hop_model",
     "hop_pairs",
     "hop_progress",
     "hybrid_reward",
@@ -220,6 +223,7 @@ __all__ = [
     "step_rewards",
     "stepwise_point",
     "success_reward",
+    "supervoxel_reward",
     "sweet_spot",
     "tag_format",
     "team_mix",

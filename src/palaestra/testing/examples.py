@@ -126,6 +126,7 @@ EXAMPLES: dict[str, str] = {
     "standardise": "standardise(reward, over=group)",
     "std": "std(reward, over=group)",
     "stepwise_point": "stepwise_point('point', 'gold_point', near=0.2, far=0.5)",
+    "supervoxel_reward": "supervoxel_reward(cost, duration, cost)",
     "sweet_spot": "sweet_spot(cost)",
     "tag_format": "tag_format(action, ('think', 'answer'))",
     "team_mix": "team_mix(teams=team())",

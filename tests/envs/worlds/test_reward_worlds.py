@@ -42,6 +42,27 @@ def test_a_maze_ends_at_the_goal_and_is_cut_off_elsewhere() -> None:
     assert (cut["truncated"].all(), cut["terminated"].any(), len(cut), cut["success"].any()) == (True, False, 5, False)
 
 
+def test_messages_of_one_s_own_stand_where_their_sign_is() -> None:
+    told = play(functools.partial(Maze, "SabG", messages={"a": "a rat", "b": "a cat"}), "right")
+    assert told["message"].to_list() == ["a rat", "a cat", None]
+
+
+def test_a_click_tells_the_supervoxel_of_the_largest_error_where_it_belongs() -> None:
+    env = Voxels(cells=8, rounds=2, clicks=True)
+    env.reset(3)
+    moves = dict.fromkeys(env.agents, "+0.1") | {"cell_2": "-0.4" if env.state.truth[2] else "+0.4"}
+    seen = env.step(moves).observations
+    assert seen["cell_2"].text.endswith("inside" if env.state.truth[2] else "outside")
+    assert env.state.told[2] == (1 if env.state.truth[2] else -1)
+
+
+def test_a_manager_who_pays_for_questions_may_stop() -> None:
+    env = functools.partial(Stakeholder, price=0.1)
+    stopped = play(env, "ask about quality 0", "hand in")
+    assert stopped["questions"].to_list() == [None, 1]
+    assert len(play(env, *(f"ask about quality {number}" for number in range(6)))) == 6
+
+
 def test_lava_doors_keys_messages_and_beacons() -> None:
     lava = play(functools.partial(Maze, "SLG"), "right")
     assert (lava["lava"].to_list(), lava["success"].to_list(), lava["reward"].to_list()) == ([True], [False], [0])

@@ -28,6 +28,11 @@ RUNS: dict[str, tuple[str, ...]] = {
         "codes", "stages=counts('depth'), running_scale('episodic_global_bonus(\"depth\")')",
         "reward=scaled(episodic_global_bonus('depth'), 'scale')",
     ),
+    "hops": (
+        "maze", "env.options={map: S....G, horizon: 8}",
+        "policies.guide={kind: script, options: {script: 'palaestra.envs.worlds.film:demonstrator'}}",
+        "stages=hops('guide')", "reward=robo_dopamine(hop_progress('hop.forward', mode='forward'), gamma=0.95)",
+    ),
     "rnd": ("maze", *LINE, "stages=embed('observation', size=8), rnd('embedding')", "reward=col('novelty')"),
     "program": (
         "maze", "env.options={map: lava, horizon: 6}", WRITER,

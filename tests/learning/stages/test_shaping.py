@@ -76,6 +76,15 @@ def test_a_demand_is_a_negative_cost() -> None:
         multipliers({})
 
 
+def test_a_limit_waits_for_the_demand_that_comes_first() -> None:
+    stage = multipliers({"lost": -0.5, "broken": 0.0}, of={"lost": "-col('success')"}, first="lost", rate=1.0)
+    lost, won = ({"success": [success], "broken": [1.0]} for success in (False, True))
+    prices = [stage(Turns(each), context(n))["price.broken"][0] for n, each in enumerate([lost, lost, won, won], 1)]
+    assert prices == [0, 0, 0, 1]
+    with pytest.raises(InputError, match="first='los' has no limit"):
+        multipliers({"lost": 0.0}, first="los")
+
+
 def test_a_run_holds_a_limit_that_it_would_break() -> None:
     reward = 'lagrangian("reward", ("broken", "price.broken"))'
     limited = {"stages": ['multipliers({"broken": 0.2}, rate=0.05)'], "reward": reward}

@@ -45,7 +45,8 @@ class Maze(NativeEnv):
 
     map: a name in `MAPS`, or rows. A map of one row has the moves left and right only. A step into a wall, or a door
     without the key, stays. beacons: signs whose cells are sub-goals, in order; the next one is shown, and each is wrong
-    with a chance of 1 - accuracy. bonus: what an arrival at a sign tells as the fact `bonus`; it is not paid.
+    with a chance of 1 - accuracy. bonus: what an arrival at a sign tells as the fact `bonus`; it is not paid. messages:
+    what is read there; by default at `m` that one sees something useful.
 
     facts: place and arrived, cells by number; before and distance, steps to the goal from both, lava and doors or not;
     progress before the step, 1 at the goal; goal, lava, key; message, if the step ended on one; milestone, the number
@@ -67,6 +68,7 @@ class Maze(NativeEnv):
         beacons: str = "",
         accuracy: float = 1.0,
         bonus: Mapping[str, float] | None = None,
+        messages: Mapping[str, str] | None = None,
     ) -> None:
         self.rows = MAPS.get(map, map).split("/")
         self.height, self.width = len(self.rows), len(self.rows[0])
@@ -77,6 +79,7 @@ class Maze(NativeEnv):
         if horizon < 1 or not 0 <= accuracy <= 1 or len(set(beacons) & set(signs)) < len(beacons):
             raise InputError(f"Maze: {horizon=} >= 1, {accuracy=} in [0, 1], {beacons=} signs of the map")
         self.horizon, self.pays, self.accuracy, self.bonus = horizon, float(pays), accuracy, dict(bonus or {})
+        self.messages = dict({"m": "you see something useful"} if messages is None else messages)
         self.start = self._find("S")
         self.beacons = tuple(self._find(sign) for sign in beacons)
         self.moves = tuple(STEPS) if self.height > 1 else ("left", "right")
@@ -144,7 +147,7 @@ class Maze(NativeEnv):
             "goal": sign == "G",
             "lava": sign == "L",
             "key": state.key,
-            "message": "you see something useful" if sign == "m" else None,
+            "message": self.messages.get(sign),
             "milestone": number if done else None,
             "bonus": float(self.bonus.get(sign, 0.0)),
         }

@@ -14,6 +14,7 @@ from palaestra.errors import InputError
 
 MOVES = (-0.4, -0.2, -0.1, 0.1, 0.2, 0.4)
 LEAST = 0.01
+TOLD = {0: "", 1: ", inside", -1: ", outside"}
 
 
 @dataclass
@@ -22,6 +23,7 @@ class _VoxelsState:
     feature: np.ndarray
     edge: np.ndarray
     chance: np.ndarray
+    told: np.ndarray
     rounds: int = 0
 
 
@@ -32,14 +34,17 @@ class Voxels(NativeEnv):
     In each of `rounds` every agent changes its chance by one of six steps. Reward: the Dice overlap, to all, at the
     end. facts, of each agent: ce and ce_after, its cross-entropy (nats) before and after the step; edge, how far it is
     from the boundary of the object. Success: Dice above .8.
+
+    clicks: after each round a user who knows the object clicks where the error is largest, and says whether that is
+    inside; all cells beside it with the same feature (a supervoxel) are shown the answer from then on.
     """
 
     facts = {"ce": float, "ce_after": float, "edge": float}
 
-    def __init__(self, *, cells: int = 24, rounds: int = 5, noise: float = 1.0) -> None:
+    def __init__(self, *, cells: int = 24, rounds: int = 5, noise: float = 1.0, clicks: bool = False) -> None:
         if cells < 8 or rounds < 1 or not noise >= 0:
             raise InputError(f"Voxels: {cells=} >= 8, {rounds=} >= 1, {noise=} not negative")
-        self.cells, self.rounds, self.noise = cells, rounds, float(noise)
+        self.cells, self.rounds, self.noise, self.clicks = cells, rounds, float(noise), clicks
         self.agents = tuple(f"cell_{number}" for number in range(cells))
         self.choices = tuple(f"{move:+}" for move in MOVES)
 
@@ -54,18 +59,18 @@ class Voxels(NativeEnv):
         seen = np.where(truth, 1.0, -1.0) + self.noise * self.rng.normal(size=self.cells)
         edge = np.minimum(np.abs(cell - first), np.abs(cell - last)).astype(float)
         return f"volume {number}", _VoxelsState(
-            truth, np.digitize(seen, [-1.0, 0.0, 1.0]), edge, np.full(self.cells, 0.5)
+            truth, np.digitize(seen, [-1.0, 0.0, 1.0]), edge, np.full(self.cells, 0.5), np.zeros(self.cells, int)
         )
 
     def look(self) -> dict[str, Observation]:
-        """Its own feature and chance, in tenths."""
+        """Its own feature and chance, in tenths, and what a click told."""
         state = self.state
         if state.rounds >= self.rounds:
             return {}
         tenth = np.minimum((state.chance * 10).astype(int), 9)
         return {
-            agent: Observation(f"feature {feature}, chance .{at}", choices=self.choices)
-            for agent, feature, at in zip(self.agents, state.feature, tenth, strict=True)
+            agent: Observation(f"feature {feature}, chance .{at}{TOLD[told]}", choices=self.choices)
+            for agent, feature, at, told in zip(self.agents, state.feature, tenth, state.told, strict=True)
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
@@ -77,11 +82,23 @@ class Voxels(NativeEnv):
         state.rounds += 1
         told = {"ce": before, "ce_after": self._loss(), "edge": state.edge}
         info: dict[str, Any] = {k: dict(zip(self.agents, v.tolist(), strict=True)) for k, v in told.items()}
+        if self.clicks:
+            self._click()
         if state.rounds < self.rounds:
             return {}, info
         found = state.chance > 0.5
         dice = float(2 * (found & state.truth).sum() / max(found.sum() + state.truth.sum(), 1))
         return dict.fromkeys(self.agents, dice), info | {"success": dice > 0.8}
+
+    def _click(self) -> None:
+        """Tell the supervoxel of the cell with the largest error where it belongs."""
+        state = self.state
+        first = last = clicked = int(np.abs(state.truth - state.chance).argmax())
+        while first > 0 and state.feature[first - 1] == state.feature[last]:
+            first -= 1
+        while last < self.cells - 1 and state.feature[last + 1] == state.feature[first]:
+            last += 1
+        state.told[first : last + 1] = 1 if state.truth[clicked] else -1
 
     def _loss(self) -> np.ndarray:
         state = self.state

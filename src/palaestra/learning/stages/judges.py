@@ -139,7 +139,8 @@ class message_labels(Stage):
 
     Args:
         goal: what the player is to do; the annotator is told. message: the column of messages, null where there is
-            none. into: the column of labels, 0 or 1. batch: most messages asked about after an iteration.
+            none. into: the column of labels, 0 or 1. batch: most messages asked about after an iteration. distilled:
+            a message that has none yet gets that of a classifier, trained on the labels that are there.
         policy, budget, cache: of the annotator; see `asking.Adviser`.
     """
 
@@ -155,9 +156,10 @@ class message_labels(Stage):
         batch: int = 64,
         budget: Limits = None,
         cache: str | None = None,
+        distilled: bool = False,
     ) -> None:
         self.adviser = Adviser(policy, budget=budget, cache=cache)
-        self.labels = MessageLabels(goal, batch=batch, cache=self.adviser.cache)
+        self.labels = MessageLabels(goal, batch=batch, cache=self.adviser.cache, distilled=distilled)
         self.message, self.into, self.asks = message, into, self.adviser.asks
         self.needs, self.adds = {message}, {into: next(iter(type(self).adds.values()))}
 

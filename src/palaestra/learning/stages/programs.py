@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.agents.policy import Policy
+from palaestra.algebra.keys import is_last
 from palaestra.algebra.returns import episode_score
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
@@ -92,7 +94,7 @@ class program(Stage):
         brief = Brief(self.task, describe(turns, self.program.columns))
         prompt = brief.auto_mc() if set(self.functions) == {"dense", "sparse"} else brief.step(self.functions)
         if self.program.source:
-            prompt = revise_prompt(prompt, self.program.source, _summary(turns))
+            prompt = revise_prompt(prompt, self.program.source, _summary(turns, self.program.columns))
         ask = asking(self.writer.begin(context), seed=context.seed)
         sample = Turns(turns.frame.head(SAMPLE))
         found, attempts = write(ask, prompt, self.program, sample, functions=self.functions, attempts=self.attempts)
@@ -111,12 +113,23 @@ class program(Stage):
             self.writer.load_state_dict(state["writer"])
 
 
-def _summary(turns: Turns) -> str:
-    """Summary of the team's play in two lines: success, length, and the worst episode."""
+def _summary(turns: Turns, columns: Sequence[str] = ()) -> str:
+    """Summary of the team's play: success, length, how failed episodes ended, and the worst one."""
     score = np.asarray(episode_score("success").evaluate(turns), float)
     rows = turns.frame.filter(score <= np.nanmin(score)) if np.isfinite(score).any() else turns.frame
     first = rows.filter(rows["episode"] == rows["episode"][0])
     acts = ", ".join(str(action) for action in first["action"].head(20))
     episodes = turns.codes("episode").size
     length = len(turns) / episodes
-    return f"Success {np.nanmean(score):.2f} in {episodes} episodes of {length:.1f} turns.\nA bad one: {acts}"
+    told = f"Success {np.nanmean(score):.2f} in {episodes} episodes of {length:.1f} turns."
+    return f"{told}\n{_causes(turns, columns)}A bad one: {acts}"
+
+
+def _causes(turns: Turns, columns: Sequence[str]) -> str:
+    """Line on failed episodes: in how many the last turn had each of the columns that are true or false."""
+    last = turns.frame.filter(np.asarray(is_last(over="episode").evaluate(turns)) > 0)
+    if "success" not in last.columns:
+        return ""
+    failed = last.filter(~pl.col("success").cast(pl.Boolean).fill_null(False))
+    ends = [f"{name} in {failed[name].sum()}" for name in columns if failed.schema[name] == pl.Boolean]
+    return f"{len(failed)} failed; at their end: {', '.join(ends)}.\n" if ends and len(failed) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,19 @@ from palaestra.agents import Team
 from palaestra.agents.policy import Policy
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest
 from palaestra.foundation.registry import load_object
 from palaestra.learning.stages.asking import Adviser
-from palaestra.learning.stages.novelty import matrix_of
+from palaestra.learning.stages.novelty import hashed_words, matrix_of
 from palaestra.learning.stages.stage import Context, Stage, stage
 from palaestra.play.executors import Plan
 from palaestra.rewards.combine.mix import dual_ascent
-from palaestra.rewards.shaping.demonstrations import StepRewards
+from palaestra.rewards.shaping.demonstrations import HopModel, StepRewards, hop_model
 from palaestra.rewards.shaping.demonstrations import step_rewards as fit
 from palaestra.rewards.shaping.goals import goal_similarities, word_cosine
+
+WORDS = 1024
+"""Places into which words are hashed, so many that few words meet in one."""
 
 
 @stage
@@ -63,18 +66,10 @@ class step_rewards(Stage):
         self.adds = {f"step_{number}": f"how much the turn looks like step {number}" for number in range(2, steps + 1)}
         self.model: StepRewards | None = None
 
-    def _shown(self, context: Context) -> Turns:
-        if self.films is not None:
-            return Turns.load(Path(self.films))
-        assert self.guide is not None
-        guide = Adviser(self.guide).begin(context)
-        team = Team(dict.fromkeys(context.env().agents, guide))
-        return context.executor.play(context.env, team, Plan(groups=self.episodes, seed=context.seed))
-
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with a score for each step."""
         if self.model is None:
-            shown = self._shown(context)
+            shown = shown_by(self.guide, self.films, self.episodes, context)
             segments, frames = shown.segments("episode"), matrix_of(shown, self.features)
             order = np.arange(len(shown)) if segments.order is None else segments.order
             films = np.split(frames[order], segments.starts[1:])
@@ -90,6 +85,87 @@ class step_rewards(Stage):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of `state_dict`."""
         self.model = StepRewards(**{name: np.asarray(value) for name, value in state.items()}) if state else None
+
+
+@stage
+class hops(Stage):
+    """Robo-Dopamine's model of progress [14] (arXiv 2512.23703), fitted to one demonstration before play.
+
+    Columns with the hop from the turn before, from the demonstration's first frame, and from its last: `hop`,
+    `hop.forward`, `hop.backward`. `hop_progress` makes progress of each, `fuse` one of the three, and
+    `robo_dopamine(fuse(…))` is the reward.
+
+    Args:
+        guide: policy that shows once how it is done. films: a table of turns instead, whose first episode counts.
+        features: list column of a turn's features, or a text column, whose words are counted. pairs, ridge: of the
+            fit; see `rewards.hop_model`. into: the first column.
+    """
+
+    adds = {
+        "hop": "predicted hop from the agent's turn before",
+        "hop.forward": "from the first frame of the demonstration",
+        "hop.backward": "from its last frame",
+    }
+
+    def __init__(
+        self, guide: str | Policy | None = None, *, films: str | None = None, features: str = "observation",
+        pairs: int = 2000, ridge: float = 1e-3, into: str = "hop",
+    ) -> None:  # fmt: skip
+        if (guide is None) == (films is None) or pairs < 1 or not ridge > 0:
+            raise InputError(f"hops: give guide or films; {pairs=} at least 1, {ridge=} above 0")
+        self.guide, self.films, self.features, self.pairs, self.ridge = guide, films, features, pairs, ridge
+        self.asks = () if guide is None else Adviser(guide).asks
+        self.into, self.needs = into, {features, "episode", "agent"}
+        self.adds = {into + name.removeprefix("hop"): line for name, line in type(self).adds.items()}
+        self.model: HopModel | None = None
+
+    def __call__(self, turns: Turns, context: Context) -> Turns:
+        """The table with the hops."""
+        if self.model is None:
+            shown = shown_by(self.guide, self.films, 1, context)
+            first = shown.filter(pl.col("episode") == shown["episode"][0])
+            self.model = hop_model(self._frames(first), np.random.default_rng(context.seed), pairs=self.pairs,
+                                   ridge=self.ridge)  # fmt: skip
+        frames = self._frames(turns)
+        segments = turns.segments("episode", "agent")
+        order = np.arange(len(turns)) if segments.order is None else segments.order
+        before = np.full(len(turns), -1)
+        before[order[1:]] = order[:-1]
+        before[order[segments.starts]] = order[segments.starts]
+        first, last = self.model.ends
+        found = [self.model.hop(each, frames) for each in (frames[before], first, last)]
+        return turns.with_column(**dict(zip(self.adds, found, strict=True)))
+
+    def _frames(self, turns: Turns) -> np.ndarray:
+        if isinstance(turns[self.features].dtype, pl.List):
+            return matrix_of(turns, self.features)
+        texts = turns[self.features].cast(pl.String).fill_null("").to_list()
+        known = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        made = hashed_words(list(known), WORDS)
+        made = made / np.maximum(np.linalg.norm(made, axis=1, keepdims=True), 1e-12)
+        return np.asarray(made[[known[text] for text in texts]])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The fit."""
+        return {} if self.model is None else dict(vars(self.model))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Inverse of `state_dict`."""
+        if not state:
+            self.model = None
+            return
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        self.model = HopModel(**arrays | {"scale": float(state["scale"])})  # type: ignore[arg-type]
+
+
+def shown_by(guide: str | Policy | None, films: str | None, episodes: int, context: Context) -> Turns:
+    """Demonstrations: what the guide plays in the run's env, or the table in a folder."""
+    if films is not None:
+        return Turns.load(Path(films))
+    assert guide is not None
+    policy = Adviser(guide).begin(context)
+    team = Team(dict.fromkeys(context.env().agents, policy))
+    return context.executor.play(context.env, team, Plan(groups=episodes, seed=context.seed))
 
 
 @stage
@@ -133,7 +209,9 @@ class multipliers(Stage):
     Args:
         limits: the highest mean cost per turn allowed, by column of costs. A demand (success at least .3) is a negative
             cost with a negative limit: of={"lost": "-col('success')"}, limits={"lost": -0.3}.
-        of: a signal for a cost that is no column. rate, start: of λ.
+        of: a signal for a cost that is no column. rate, start: of λ. first: the limit (or several) that comes before
+            the others: their λ stay where they are after an iteration in which it is broken. For a demand of success,
+            without which the safest way is to do nothing.
     """
 
     adds = {"price.broken": "multiplier of the cost `broken`"}
@@ -145,9 +223,14 @@ class multipliers(Stage):
         rate: float = 0.05,
         start: float = 0.0,
         of: Mapping[str, str] | None = None,
+        first: str | Sequence[str] = (),
     ) -> None:
         if not limits or not rate > 0 or start < 0:
             raise InputError(f"multipliers: needs limits by cost, {rate=} above 0 and {start=} at least 0")
+        self.before = (first,) if isinstance(first, str) else tuple(first)
+        for name in self.before:
+            if name not in limits:
+                raise InputError(f"multipliers: first={name!r} has no limit{nearest(name, limits)}")
         self.limits, self.rate = {name: float(limit) for name, limit in limits.items()}, rate
         self.costs = {name: parse((of or {}).get(name, f"col({name!r})")) for name in self.limits}
         self.prices = np.full(len(self.limits), float(start))
@@ -163,7 +246,12 @@ class multipliers(Stage):
         for (_name, cost), limit in zip(self.costs.items(), self.limits.values(), strict=True):
             values = np.asarray(cost.evaluate(turns), float)
             costs.append(float(np.nanmean(values)) if np.isfinite(values).any() else limit)
-        self.prices = dual_ascent(self.prices, costs, list(self.limits.values()), rate=self.rate)
+        prices = dual_ascent(self.prices, costs, list(self.limits.values()), rate=self.rate)
+        broken = any(
+            cost > limit for (name, limit), cost in zip(self.limits.items(), costs, strict=True) if name in self.before
+        )
+        waits = np.array([broken and name not in self.before for name in self.limits])
+        self.prices = np.where(waits, self.prices, prices)
         return turns.with_column(**columns)
 
     def state_dict(self) -> dict[str, Any]:

@@ -207,6 +207,35 @@ def robo_dopamine(
 
 
 @register()
+def supervoxel_reward(
+    loss: SignalLike = "ce",
+    after: SignalLike = "ce_after",
+    edge: SignalLike = "edge",
+    *,
+    most: float = 3.0,
+    width: float = 2.0,
+) -> Signal:
+    """[5] Boundary-aware supervoxels: w · (loss - loss after), w = 1 + (most - 1) · exp(-edge / width).
+
+    Each cell is paid for what it gained itself: shaping with γ = 1 and Φ = -w · loss. loss: cross-entropy of the cell
+    before its turn, and `after` the last. edge: how far the cell is from the true boundary. most=1 weighs all cells
+    alike. A reconstruction from the abstract.
+
+    Raises:
+        ExpressionError: width is not positive.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> cell = {"episode": [0] * 2, "agent": ["a"] * 2, "ce": [0.9, 0.5], "ce_after": [0.5, 0.3], "edge": [0.0] * 2}
+    >>> supervoxel_reward().evaluate(Turns(cell)).round(9)
+    array([1.2, 0.6])
+    """
+    if width <= 0:
+        raise ExpressionError(f"supervoxel_reward: {width=} must be positive")
+    weight = 1.0 + (float(most) - 1.0) * exp(-as_signal(edge) / float(width))
+    return potential_difference(-weight * as_signal(loss), terminal=-weight * as_signal(after), over=AGENT)
+
+
+@register()
 def era_reward(
     progress: SignalLike = "task_progress",
     *,

@@ -17,9 +17,11 @@ import polars as pl
 from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
 from palaestra.credit import ndcg
+from palaestra.envs.worlds import Stakeholder
 from palaestra.judges import Item, judge
-from palaestra.rewards.judged.criteria import best_of, onto, utility
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.learning.terms import MicroBatch, gspo
+from palaestra.rewards.judged.criteria import Criteria, best_of, onto, utility
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -59,6 +61,64 @@ def reweighted_calls() -> tuple[int, bool]:
         scored = onto(turns, utility(table, weights))
         picks.append(int(np.argmax(np.asarray(best_of(pl.col("utility")).evaluate(scored)))))
     return calls, picks[0] != picks[1]
+
+
+@exact
+def weighted() -> None:
+    """Verdicts (1, 0) and (0, 1) with weights .8 and .2 are worth .8 and .2; the card's NDCG."""
+    table = pl.DataFrame({"episode": [0, 0, 1, 1], "criterion": ["a", "b"] * 2, "value": [1.0, 0.0, 0.0, 1.0]})
+    np.testing.assert_allclose(utility(Criteria(table), {"a": 0.8, "b": 0.2})["utility"].to_list(), [0.8, 0.2])
+    assert worked_error() < 5e-5
+
+
+@exact
+def other_weights() -> None:
+    """Other weights choose another output, with the verdicts that are there."""
+    calls, changed = reweighted_calls()
+    assert calls == 4, f"{calls} calls"
+    assert changed, "other weights choose the same output"
+
+
+@exact
+def manager_learns() -> None:
+    """Compared with each other by what their choice is worth, rubrics come to ask about what the stakeholder wants."""
+    from palaestra.runs.inline import learn
+
+    asked = []
+    for iterations in (0, 15):
+        learned = learn("stakeholder", {"train": {"iterations": iterations}, "learn": {"lr": 0.5}})
+        turns = learned.play(groups=20).frame
+        asked.append(turns["action"].cast(pl.String).str.contains(r"quality [0-3]$").mean())
+    assert asked[1] > asked[0] + 0.1, f"{asked[0]:.2f} of the questions are useful, then {asked[1]:.2f}"  # type: ignore[operator]
+
+
+@exact
+def questions_cost() -> None:
+    """A question costs what it costs, and the manager may stop."""
+    for price, expected in ((0.0, 0.0), (0.1, 0.2)):
+        env = Stakeholder(price=price)
+        env.reset(0)
+        for choice in ("ask about quality 0", "ask about quality 1"):
+            env.step({"manager": choice})
+        rubric = env.state.outputs[:, :2] @ env.weights[:2]
+        true = float((env.state.outputs @ env.weights)[rubric.argmax()])
+        ended = env.step({"manager": "hand in"})
+        assert ended.terminated
+        np.testing.assert_allclose(ended.rewards["manager"], true - expected)
+        assert ended.info["questions"] == 2
+
+
+@exact
+def ratio_of_the_rubric() -> None:
+    """GSPO: rubrics of two and six choices have a ratio each, the root of their product, and are cut as a whole."""
+    import torch
+
+    mask = torch.arange(6) < torch.tensor([[2], [6]])
+    change = torch.tensor([[0.4, -0.4, 0, 0, 0, 0], [0.1] * 6]) * mask
+    old = torch.full((2, 6), -1.0)
+    piece = MicroBatch.of(old + change, old=old, mask=mask, advantage=torch.ones(2, 6))
+    loss = float(gspo(clip=0.05)(piece).detach())
+    np.testing.assert_allclose(loss, -(1.0 + 1.05) / 2, rtol=1e-6)
 
 
 @reproduction(

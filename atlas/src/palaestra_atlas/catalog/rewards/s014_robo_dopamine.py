@@ -8,17 +8,20 @@ model adapted to a single noisy demonstration. Left out: robots, vision, and the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.algebra.parse import parse
 from palaestra.algebra.signals import Signal, as_signal, where
 from palaestra.algebra.turns import Turns
 from palaestra.credit import return_to_go
-from palaestra.rewards import fuse, hop, hop_progress, shape, voc
+from palaestra.rewards import fuse, hop, hop_model, hop_pairs, hop_progress, robo_dopamine, shape, voc
 from palaestra.rewards.shaping.mdp import optimal_q
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reached, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -74,6 +77,85 @@ def wait_or_risk(reward: Signal) -> tuple[float, float]:
     tries = [one(phi=[HIGH], success=[won], truncated=[False]) for won in (0.0, 1.0)]
     first = [value(return_to_go(reward, gamma=GAMMA), turns)[0] for turns in (waiting, *tries)]
     return float(first[0]), float((1 - LUCK) * first[1] + LUCK * first[2])
+
+
+@exact
+def hops() -> None:
+    """The card's hops, progress and order, and its two fusions by consistency."""
+    assert worked_error() < 5e-5, worked_error()
+
+
+@exact
+def fused() -> None:
+    """The mean of the three estimates; errors of hops add up in the incremental one alone."""
+    three = one(i=[0.3], f=[0.6], b=[0.9])
+    np.testing.assert_allclose(value(fuse("i", "f", "b"), three), [0.6])
+    rng, done = np.random.default_rng(0), np.linspace(0.0, 1.0, 60)
+    noise = 0.05 * rng.normal(size=(3, 60))
+    hopped = value(hop("before", "after"), one(before=np.concatenate([[0.0], done[:-1]]), after=done))
+    anchored = np.clip(done + noise[1], 0, 1), np.clip(done - 1 + noise[2], -1, 0)
+    turns = one(hop=np.clip(hopped + noise[0], -1, 1), forward=anchored[0], backward=anchored[1])
+    walked = hop_progress()
+    mixed = fuse(walked, hop_progress("forward", mode="forward"), hop_progress("backward", mode="backward"))
+    wrong = [float(np.abs(value(each, turns) - done).mean()) for each in (mixed, walked)]
+    assert wrong[0] < 0.7 * wrong[1], wrong
+
+
+@exact
+def waiting() -> None:
+    """The card's returns: waiting where progress is .8 loses .8, trying .3; their gap is that of the sparse reward."""
+    wait, risk = wait_or_risk(robo_dopamine("phi", gamma=GAMMA))
+    np.testing.assert_allclose([wait, risk], [-0.8, -0.3], atol=1e-6)
+
+
+@exact
+def one_film() -> None:
+    """Pairs of a single demonstration suffice for a model that orders fresh play, forwards and backwards."""
+    frames = np.eye(12)
+    progress = np.linspace(0.0, 1.0, 12)
+    pairs = hop_pairs(progress, 500, np.random.default_rng(0))
+    assert pairs.min() == 0
+    assert pairs.max() == 11
+    model = hop_model(frames, np.random.default_rng(0))
+    np.testing.assert_allclose(model.hop(frames[0], frames), progress, atol=0.05)
+    steady, back = model.hop(model.ends[0], frames), 1.0 + model.hop(model.ends[1], frames[::-1])
+    assert value(voc("phi"), one(phi=steady))[0] > 0.95
+    assert value(voc("phi"), one(phi=back))[0] < -0.95
+
+
+FUSED = (
+    'fuse(hop_progress("hop"), hop_progress("hop.forward", mode="forward"), '
+    'hop_progress("hop.backward", mode="backward"))'
+)
+GUIDE = {"kind": "script", "options": {"script": "palaestra.envs.worlds.film:demonstrator"}}
+
+
+@exact
+def adapted() -> None:
+    """Fitted by the stage to one walk along a line, the fused estimates tell how far any walk has come."""
+    from palaestra.runs.inline import learn
+
+    tables: list[Turns] = []
+    changes = {
+        "env": {"options": {"map": "S........G", "horizon": 20}}, "policies": {"guide": GUIDE},
+        "stages": ['hops("guide")'], "reward": f"robo_dopamine({FUSED}, gamma=0.95)", "train": {"iterations": 1},
+    }  # fmt: skip
+    learn("maze", changes, on_turns=lambda _, turns: tables.append(turns))
+    found = np.corrcoef(value(parse(FUSED), tables[0]), tables[0]["progress"].to_numpy())[0, 1]
+    assert found > 0.9, f"correlation with the true progress {found:.2f}"
+
+
+def soon(level: float = 0.8) -> Measure:
+    """Iterations before training successes reach this share, per seed; all of them if they never do."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            lines = [json.loads(line) for line in (seed / "metrics.jsonl").read_text().splitlines()]
+            found.append(float(reached([line["success"] or 0.0 for line in lines], level)))
+        return found
+
+    return measured
 
 
 REWARDS = {

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.rewards import design_reward, explicable
+from palaestra.algebra.turns import Turns
+from palaestra.rewards import ExploRS, design_reward, explicable
 from palaestra.rewards.shaping.mdp import occupancy, optimal_q
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -59,6 +60,62 @@ def adaptive() -> tuple[float, float]:
     designed = design_reward(moves, reward, GAMMA, learner=(policy, visits)).reward
     kept = (optimal_q(moves, designed, GAMMA).argmax(axis=1)[:STATES] == 1).mean()
     return float(designed[0, 1] - designed[0, 0]), float(kept)
+
+
+@exact
+def support() -> None:
+    """The card's greedy support and what is left of its objective after each state."""
+    moves, reward = line()
+    steps = explicable(moves, reward, GAMMA, len(SUPPORT))
+    assert [chosen for chosen, _ in steps] == [SUPPORT[: size + 1] for size in range(len(SUPPORT))]
+    np.testing.assert_allclose([design.objective for _, design in steps], OBJECTIVES, atol=6e-6)
+
+
+@exact
+def optimal_policy_kept() -> None:
+    """In ten random worlds the optimal policy of the designed reward is that of the world's, both ways of designing."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        moves, reward = 0.95 * rng.dirichlet(np.ones(5), (5, 3)), rng.normal(size=(5, 3))
+        best = optimal_q(moves, reward, GAMMA).argmax(axis=1)
+        learner = (rng.dirichlet(np.ones(3), 5), rng.random(5))
+        for options in ({"sparsity": 1.0}, {"learner": learner}):
+            designed = design_reward(moves, reward, GAMMA, limit=20.0, **options).reward  # type: ignore[arg-type]
+            assert (optimal_q(moves, designed, GAMMA).argmax(axis=1) == best).all(), f"world {seed}, {list(options)}"
+
+
+@exact
+def designed_for_the_learner() -> None:
+    """EXPADARD's reward changes with the policy of the learner, and is solved again as it changes."""
+    from palaestra.runs.inline import learn
+
+    tables: list[dict[tuple[int, str], float]] = []
+
+    def watch(iteration: int, turns: Turns) -> None:
+        tables.append(dict(zip(zip(turns["state"], turns["action"], strict=True), turns["designed"], strict=True)))
+
+    changes = {
+        **ARMS["expadard"], "env": {"options": {"map": "S../.../..G", "horizon": 20}},
+        "stages": ["designed(adapt=2)"], "learn": {"lr": 2.0}, "train": {"iterations": 3},
+    }  # fmt: skip
+    learn("maze", changes, on_turns=watch)
+    first, second, third = tables
+    assert all(first[key] == second[key] for key in first.keys() & second.keys()), "designed anew too early"
+    assert any(abs(first[key] - third[key]) > 1e-6 for key in first.keys() & third.keys()), "the learner has no say"
+    assert adaptive()[0] > 0
+
+
+@exact
+def explored() -> None:
+    """ExploRS: bonuses of the formula by number of arrivals; actions that paid get a positive entry of the table."""
+    model = ExploRS(3, 2, rate=0.5)
+    state, action, over = np.array([0, 0, 0]), np.array([1, 1, 1]), np.array([False])
+    paid = [float(model.reward(state[:1], action[:1], np.zeros(1), np.array([1]), over)[0]) for _ in range(3)]
+    np.testing.assert_allclose(paid, [1 / np.sqrt(1 + visits) for visits in (1, 2, 3)])
+    assert model.reward(state[:1], action[:1], np.zeros(1), np.array([2]), ~over)[0] == 0.0, "an end has no bonus"
+    model.update(np.array([0, 0]), np.array([1, 0]), np.array([1.0, 0.0]), np.full((3, 2), 0.5))
+    assert model.table[0, 1] > 0 > model.table[0, 0], model.table
+    assert (model.table[1:] == 0).all()
 
 
 def success(learned: TrainingResult) -> dict[str, float]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.rewards import clip_and_delta
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.credit import return_to_go
+from palaestra.rewards import clip_above, clip_and_delta, delta
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -43,6 +44,35 @@ def worked_error() -> float:
             paid = np.asarray(reward.evaluate(Turns(keys | {"score": scores})))
             error = max(error, abs(float(paid.sum()) - target))
     return error
+
+
+def scored(*scores: float) -> Turns:
+    """An episode of that many steps, which failed."""
+    keys = {"group": [0] * len(scores), "episode": [0] * len(scores), "turn": range(len(scores))}
+    return Turns(keys | {"agent": ["a"] * len(scores), "success": [False] * len(scores), "score": scores})
+
+
+@exact
+def sums() -> None:
+    """The card's sums, also with ten more good steps; clipping alone never rewards."""
+    assert worked_error() < 1e-9
+    np.testing.assert_allclose(np.asarray(clip_above("score", eta=0.8).evaluate(scored(0.9, 0.6))), [0.0, -0.2])
+    np.testing.assert_allclose(np.asarray(delta("score").evaluate(scored(0.9, 0.6, 0.95, 0.9))).sum(), 0.9)
+
+
+@exact
+def clipped_first() -> None:
+    """Rewards step by step with the defaults, half of .2, -.2, 0, 0: clipped, then differences, then weighted."""
+    paid = np.asarray(clip_and_delta().evaluate(scored(0.9, 0.6, 0.95, 0.9)))
+    np.testing.assert_allclose(paid, [0.1, -0.1, 0.0, 0.0], atol=1e-12)
+
+
+@exact
+def credit_of_a_step() -> None:
+    """The return-to-go of differences from each step is its score."""
+    reward = clip_and_delta(alpha=1.0, clipped=False)
+    credit = np.asarray(return_to_go(reward).evaluate(scored(0.9, 0.6, 0.95, 0.9)))
+    np.testing.assert_allclose(credit, [0.9, 0.6, 0.95, 0.0], atol=1e-12)
 
 
 def last(learned: TrainingResult) -> dict[str, float]:

@@ -19,7 +19,7 @@ from palaestra.algebra.turns import Turns
 from palaestra.credit import return_to_go
 from palaestra.rewards import BilevelReward, shape
 from palaestra.rewards.shaping.mdp import optimal_q
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 STATES, GAMMA, OUTER, EARLY = 7, 0.95, 30, 15
 GOAL, EPISODES, COST = 3, 20_000, 0.02
@@ -60,6 +60,91 @@ def arms(kind: str) -> dict[str, float]:
     for _ in range(OUTER):
         by_state.step()
     return found | {"barfi": ours.objective(), "weight": float(ours.weights[2][0]), "by_state": by_state.objective()}
+
+
+SHORT = 5
+"""States of the chain of the exact checks."""
+
+
+def small(extra: np.ndarray | float = 0.0, **options: Any) -> BilevelReward:
+    """The problem on a chain of five states; `extra` is the auxiliary reward."""
+    moves, primary = chain(SHORT)
+    problem: dict[str, Any] = {"transitions": moves, "start": np.eye(SHORT)[0], "primary": primary, "per_state": False}
+    return BilevelReward(auxiliary=extra + 0.0 * primary, **problem | options)
+
+
+def misleading() -> np.ndarray:
+    """Pays .3 for every arrival in state 1."""
+    return np.asarray(0.3 * chain(SHORT)[0][:, :, 1])
+
+
+def towards() -> np.ndarray:
+    """Pays for each step towards the goal."""
+    moves, _ = chain(SHORT)
+    place = np.arange(SHORT) / SHORT
+    return np.asarray((GAMMA * moves @ place - place[:, None]) * moves.sum(axis=-1))
+
+
+@exact
+def turned_down() -> None:
+    """The weight of a misleading reward becomes negative, and the goal is reached; by the plain sum it is not."""
+    ours = small(misleading())
+    for _ in range(20):
+        ours.step()
+    naive = small(misleading())
+    naive.learn(20 * naive.inner)
+    assert ours.weights[2][0] < 0, f"weight {ours.weights[2][0]:.2f}"
+    assert ours.objective() > 0.7, f"return {ours.objective():.3f}"
+    assert naive.objective() < 0.5, f"return of the sum {naive.objective():.3f}"
+
+
+@exact
+def helps() -> None:
+    """With few steps a helpful reward leads to a higher primary return than none."""
+    ours, alone = small(towards(), free=False), small(free=False)
+    for each in (ours, alone):
+        for _ in range(2):
+            each.step()
+    assert ours.objective() > alone.objective() + 0.01, (ours.objective(), alone.objective())
+
+
+@exact
+def implicit_gradient() -> None:
+    """dJ/dφ is the slope of the primary return at the inner fixed point, by finite differences within 1 %."""
+    ours = small(misleading(), free=False, decay=0.1)
+    ours.learn(600)
+    goal = ours._gradients(ours.primary[None])[0].ravel()
+    moved = ours._gradients(ours._basis).reshape(-1, ours.theta.size)
+    found = moved @ ours._solved(ours._slope(ours.reward), goal)
+    slopes = []
+    for place in range(len(ours.phi)):
+        ends = []
+        for width in (0.01, -0.01):
+            other = small(misleading(), free=False, decay=0.1)
+            other.theta, other.phi = ours.theta.copy(), ours.phi + width * (np.arange(len(ours.phi)) == place)
+            other.learn(600)
+            ends.append(other.objective())
+        slopes.append((ends[0] - ends[1]) / 0.02)
+    np.testing.assert_allclose(found, slopes, rtol=0.01)
+
+
+@exact
+def free_term() -> None:
+    """Where the auxiliary reward is zero everywhere, the learned reward is the primary one and a term of its own."""
+    ours = small()
+    for _ in range(3):
+        ours.step()
+    own = ours.reward - ours.weights[1][0] * ours.primary
+    assert np.abs(own).max() > 0.05, "the reward is the primary one, weighted"
+
+
+@exact
+def isolated() -> None:
+    """The inner regularisation keeps the fixed point isolated: the derivative there can be inverted."""
+    ours = small()
+    ours.learn(50)
+    condition = np.linalg.cond(ours._slope(ours.reward))
+    assert condition < 1e4, f"condition {condition:.3g}"
 
 
 ARMS: dict[str, dict[str, Any]] = {

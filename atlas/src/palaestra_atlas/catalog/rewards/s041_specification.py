@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.rewards import lagrangian
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.learning.stages.shaping import multipliers
+from palaestra.rewards import dual_ascent, lagrangian
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 RETURN, COST, LIMIT, OPTIMUM = np.array([1.0, 0.6, 0.0]), np.array([1.0, 0.0, 0.0]), 0.2, 0.68
 FIXED = np.array([0.0, 0.2, 0.39, 0.41, 0.6, 1.0])
@@ -36,6 +38,63 @@ ARMS = {"dual": {**SETTINGS, **DUAL}} | {
     }
     for weight in (0.2, 0.4, 1.0)
 }  # fmt: skip
+
+
+@exact
+def penalty() -> None:
+    """At .4 two arms are equally good; under every other weight the best one breaks the limit or pays less."""
+    fixed, tied = best_arms()
+    assert abs(tied[0] - tied[1]) < 1e-12 < tied[0]
+    np.testing.assert_array_equal(fixed[:, 1], [1, 1, 1, 0, 0, 0])
+
+
+@exact
+def price_moves() -> None:
+    """A broken limit raises its price by what it is broken by, and a kept one lowers it, not below 0."""
+    stage: Any = multipliers({"broken": 0.2}, rate=0.5)
+    paid = [_price(stage, share) for share in (0.6, 0.2, 0.0, 0.0, 0.0)]
+    np.testing.assert_allclose(paid, [0.0, 0.2, 0.2, 0.1, 0.0], atol=1e-12)
+    np.testing.assert_allclose(dual_ascent([0.05, 0.4], [0.0, 0.6], [1.0, 0.2], rate=0.5), [0.0, 0.6])
+
+
+@exact
+def bounded() -> None:
+    """However large a price grows, the reward stays within what is paid and what is broken."""
+    turns = Turns({"reward": [1.0, 0.6], "broken": [1.0, 0.0], "price": [1000.0] * 2})
+    paid = np.asarray(lagrangian("reward", ("broken", "price"), normalise=True).evaluate(turns))
+    assert np.abs(paid).max() <= 1.0, paid
+    np.testing.assert_allclose(paid, [-999 / 1001, 0.6 / 1001])
+
+
+@exact
+def success_first() -> None:
+    """Until the demand that comes first is met, the price of another limit stays where it is."""
+    options: Any = {"of": {"lost": "-col('success')"}, "first": "lost", "rate": 0.5}
+    stage: Any = multipliers({"lost": -0.3, "broken": 0.2}, **options)
+    assert [_price(stage, 1.0, won) for won in (0.0, 0.0, 0.5, 0.5)] == [0.0, 0.0, 0.0, 0.4]
+
+
+def _price(stage: Any, broken: float, success: float = 0.0) -> float:
+    """The price while this share of ten turns breaks the rule, and this share succeeds; then it moves."""
+    at = np.arange(10) / 10
+    return float(
+        stage(Turns({"broken": 1.0 * (at < broken), "success": 1.0 * (at < success)}), None)["price.broken"][0]
+    )
+
+
+def kept_return() -> Measure:
+    """Mean return over the second half of training per seed, if at most .22 of its turns break the rule; else 0."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            turns = Turns.load(seed / "turns")
+            late = turns.frame.filter(turns["iteration"] > turns["iteration"].max() / 2)
+            arm = late["action_ids"].list.first().to_numpy()
+            found.append(float(RETURN[arm].mean()) if COST[arm].mean() <= LIMIT + 0.02 else 0.0)
+        return found
+
+    return measured
 
 
 def best_arms() -> tuple[np.ndarray, np.ndarray]:

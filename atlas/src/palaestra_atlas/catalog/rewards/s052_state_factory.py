@@ -7,13 +7,16 @@ and random walks together. Also the four states of the card. Left out: extractio
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.algebra.turns import Turns
+from palaestra.rewards import goal_score
 from palaestra.rewards.shaping.goals import State, goal_match, word_cosine
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -44,6 +47,44 @@ def card() -> tuple[float, float]:
     truth = np.linspace(0, 1, len(states))
     factorised = [goal_match(state, GOAL) for state in states]
     return distance(factorised, truth), distance([word_cosine(flat(state), flat(GOAL)) for state in states], truth)
+
+
+def told(*states: State) -> list[str]:
+    """States as the JSON that a world tells."""
+    return [json.dumps([{"description": name, "attributes": given} for name, given in state]) for state in states]
+
+
+@exact
+def factorised() -> None:
+    """The card's scores of four states, from columns; an added plate leaves the last at 1."""
+    states: list[State] = [[("mug", {"location": place, "temperature": look})] for place, look in STAGES]
+    states[3] = [*states[3], ("plate", {"location": "on the table"})]
+    turns = Turns({"episode": [0] * 4, "turn": range(4), "objects": told(*states), "wanted": told(GOAL) * 4})
+    scores = np.asarray(goal_score("objects", "wanted").evaluate(turns))
+    np.testing.assert_allclose(scores, [0.16, 0.33, 0.5, 1.0], atol=1e-9)
+    ours, theirs = card()
+    assert abs(ours - 0.1454) < 5e-5, ours
+    assert abs(theirs - 0.1780) < 5e-5, theirs
+
+
+@exact
+def description_counts() -> None:
+    """A cold plate in the fridge and a warm mug on the table are not a cold mug in the fridge."""
+    state: State = [
+        ("plate", {"location": "in the fridge", "temperature": "cold"}),
+        ("mug", {"location": "on the table", "temperature": "warm"}),
+    ]
+    assert goal_match(state, GOAL) < 0.5, goal_match(state, GOAL)
+
+
+@exact
+def goal_is_read_anew() -> None:
+    """A goal that is revised in the middle of an episode is what the later steps are compared with."""
+    state: State = [("mug", {"location": "in the fridge", "temperature": "cold"})]
+    other: State = [("mug", {"location": "on the shelf", "temperature": "warm"})]
+    turns = Turns({"episode": [0] * 2, "turn": [0, 1], "objects": told(state) * 2, "wanted": told(GOAL, other)})
+    scores = np.asarray(goal_score("objects", "wanted").evaluate(turns))
+    assert scores[0] == 1.0 > scores[1], scores
 
 
 def walk(rng: np.random.Generator) -> tuple[float, float]:

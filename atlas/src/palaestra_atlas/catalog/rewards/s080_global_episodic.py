@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from palaestra.algebra.turns import Turns
-from palaestra.rewards.novelty import VisitCounts, count_bonus, elliptical, episodic_global_bonus
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.rewards.novelty import (
+    RunningScale,
+    VisitCounts,
+    count_bonus,
+    elliptical,
+    episodic_global_bonus,
+    novelty_difference,
+    scaled,
+)
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -52,6 +60,49 @@ def visits() -> list[float]:
     counts = VisitCounts("state")
     visit = Turns({"episode": [0], "turn": [0], "state": [7]})
     return [float(np.asarray(episodic_global_bonus("state").evaluate(counts.add(visit)))[0]) for _ in range(3)]
+
+
+@exact
+def first_in_the_episode() -> None:
+    """A place that is met again in the episode pays nothing, one that is new there what it pays in all of training."""
+    turns = Turns({"episode": [0] * 3, "turn": range(3), "agent": ["a"] * 3, "state": [1, 1, 2]})
+    paid = np.asarray(episodic_global_bonus("state", before=3.0).evaluate(turns))
+    np.testing.assert_allclose(paid, [0.5, 0.0, 0.5])
+
+
+@exact
+def contrast() -> None:
+    """Always the same corridor, or four in turn: the episodic count cannot tell, the global one and the product can."""
+    same, alternate = corridors(alternate=False), corridors(alternate=True)
+    assert same["episodic"] == alternate["episodic"] == 32
+    for bonus in ("global", "product"):
+        assert abs(same[bonus] - 17.49) < 0.01, same
+        assert abs(alternate[bonus] - 27.31) < 0.01, alternate
+
+
+@exact
+def over_training() -> None:
+    """Visits in iterations of their own pay one over the root of their number."""
+    np.testing.assert_allclose(visits(), [1.0, 2**-0.5, 3**-0.5])
+
+
+@exact
+def in_feature_space() -> None:
+    """The card's elliptical bonuses, and a scale that goes on over tables."""
+    assert elliptical_error() < 5e-6
+    scale = RunningScale()
+    deviations = [scale.add(np.array(batch)) for batch in ([1.0, 3.0], [5.0])]
+    np.testing.assert_allclose(deviations, [1.0, np.std([1.0, 3.0, 5.0])])
+    turns = Turns({"bonus": [2.0, 4.0], "scale": [0.5, 0.5]})
+    np.testing.assert_allclose(np.asarray(scaled("bonus", "scale").evaluate(turns)), [4.0, 8.0])
+
+
+@exact
+def novel() -> None:
+    """Going from the known to the new pays, going back pays nothing."""
+    keys = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4}
+    paid = np.asarray(novelty_difference("surprise").evaluate(Turns(keys | {"surprise": [0.1, 1.0, 0.1, 1.0]})))
+    np.testing.assert_allclose(paid, [0.95, 0.0, 0.95, 0.0])
 
 
 def reached(learned: TrainingResult) -> dict[str, float]:

@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
+from palaestra.judges import Item, judge
+from palaestra.judges.scripted import mentions
+from palaestra.rewards import judge_votes, smart_snap_reward
 from palaestra.rewards.match.evidence import semi_join
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -49,6 +53,68 @@ ARMS = {
     "published": {**WORLD, "reward": f'smart_snap_reward("evidence", {VOTES})'},
     "every_piece": {**WORLD, "reward": f'smart_snap_reward("evidence", {VOTES}, free=0)'},
 }
+
+
+def submission(
+    tools: Sequence[str], evidence: Sequence[int], success: Sequence[float | None], valid: Sequence[float | None]
+) -> float:
+    """What an episode is paid that called these tools and cited this evidence at its end, by these votes."""
+    size = len(tools)
+    keys = {"episode": [0] * size, "turn": range(size), "agent": ["a"] * size, "tool": tools}
+    cited = pl.Series([None] * (size - 1) + [list(evidence)], dtype=pl.List(pl.Int64))
+    kind = pl.List(pl.Float64)
+    votes = {
+        "success_votes": pl.Series([list(success)] * size, dtype=kind),
+        "valid_votes": pl.Series([list(valid)] * size, dtype=kind),
+    }
+    paid = np.asarray(smart_snap_reward("evidence").evaluate(Turns(keys | {"evidence": cited} | votes)))
+    assert (paid[:-1] == 0).all()
+    return float(paid[-1])
+
+
+LOOKED = ["look"] * 7 + ["submit"]
+YES, NO = (1.0, 1.0, 0.0), (1.0, 0.0, 0.0)
+
+
+@exact
+def worked() -> None:
+    """The card's rewards: 1 for success, .7 with six pieces, 0 for valid evidence without success, else -1."""
+    assert submission(LOOKED, [0, 1], YES, YES) == 1.0
+    np.testing.assert_allclose(submission(LOOKED, [*range(6)], YES, YES), 0.7)
+    assert submission(LOOKED, [0, 1], NO, YES) == 0.0
+    assert submission(LOOKED, [0, 1], NO, NO) == -1.0
+
+
+@exact
+def gates() -> None:
+    """Nothing submitted, twice, not at the end, or a row that does not exist: -1 whatever the votes."""
+    for tools, evidence in (
+        (["look"] * 8, [0]), (["submit", *LOOKED[1:]], [0]), (["submit", *["look"] * 7], [0]), (LOOKED, [0, 99]),
+    ):  # fmt: skip
+        assert submission(tools, evidence, YES, YES) == -1.0, (tools, evidence)
+
+
+@exact
+def majority() -> None:
+    """More than half of the votes that came back: one of two is none, and no vote at all is none."""
+    assert submission(LOOKED, [0], (1.0, 0.0, None), (1.0, 0.0, None)) == -1.0
+    assert submission(LOOKED, [0], (None, None, None), (None, None, None)) == -1.0
+    turns = Turns({"votes": [[1.0, 0.0], [1.0, 1.0, 0.0]]})
+    np.testing.assert_array_equal(np.asarray(judge_votes("votes").evaluate(turns)), [0, 1])
+
+
+@exact
+def sees_evidence_alone() -> None:
+    """A judge is shown the rows that are cited; a proof that is not among them proves nothing."""
+    texts = ["a proof", "other", "other", "submit"]
+    keys = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4, "observation": texts, "action": ["keep"] * 4}
+    for cited, verdict in (([1], 0.0), ([0], 1.0)):
+        evidence = pl.Series([None] * 3 + [cited], dtype=pl.List(pl.Int64))
+        turns = Turns(keys | {"evidence": evidence})
+        shown = semi_join(turns)
+        asked = ScriptedPolicy(mentions(["proof"], tag="VERDICT"))
+        found = judge(turns, [Item("valid", "Is there evidence?")], asked, shown=shown).frame
+        assert found["value"].to_list() == [verdict], f"{len(shown)} of {len(turns)} rows were shown"
 
 
 def submitted(learned: TrainingResult) -> dict[str, float]:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.signals import Signal, mean
 from palaestra.algebra.turns import Turns
+from palaestra.judges import Item, judge
 from palaestra.rewards.combine.masks import cm2
-from palaestra.rewards.judged.criteria import Criteria, onto, utility
-from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
+from palaestra.rewards.judged.criteria import Criteria, onto, satisfaction, step_advantage, utility
+from palaestra_atlas.reproductions import Outcome, exact, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -35,6 +37,80 @@ ARMS: dict[str, dict[str, Any]] = {
 def needed(learned: TrainingResult) -> dict[str, float]:
     """Iterations until four of five dialogues are right in every turn."""
     return {"iterations": reached(learned.curve(), 0.8)}
+
+
+SHARES = {"first": 0.3, "second": 0.3, "third": 0.4}
+VERDICTS = ("111", "110", "100", "000", "111")
+
+
+def checklist(rollouts: Sequence[str] = VERDICTS) -> Criteria:
+    """Verdicts on three items of one turn, a rollout each."""
+    rows = [
+        (each, name, float(verdict))
+        for each, said in enumerate(rollouts)
+        for name, verdict in zip(SHARES, said, strict=True)
+    ]
+    episode, criterion, value = zip(*rows, strict=True)
+    keys = {"group": [0] * len(rows), "episode": episode, "turn": [0] * len(rows), "step": [0] * len(rows)}
+    return Criteria(pl.DataFrame(keys | {"criterion": criterion, "value": value}))
+
+
+@exact
+def turn_scores() -> None:
+    """The card's scores, and one verdict per item, turn and call of a judge."""
+    scores = utility(checklist(), SHARES, by=("episode", "turn"), how="any")["utility"].to_list()
+    np.testing.assert_allclose(scores, [1.0, 0.6, 0.3, 0.0, 1.0])
+    turns = Turns({"episode": [0, 0], "turn": [0, 1], "observation": ["", ""], "action": ["hello", "bye"]})
+    said = judge(
+        turns, [Item("greets", "Does it greet?")], level="turn",
+        policy=ScriptedPolicy(lambda request: f"VERDICT: {'no' if 'bye' in request.observation.text else 'yes'}"),
+    )  # fmt: skip
+    assert said.frame["value"].to_list() == [1.0, 0.0]
+
+
+@exact
+def any_step() -> None:
+    """An item that was true at step 1 and not at step 3 counts for its turn."""
+    steps = {"episode": [0] * 3, "turn": [0] * 3, "step": [1, 2, 3], "criterion": ["a"] * 3, "value": [1.0, 0.0, 0.0]}
+    assert utility(Criteria(pl.DataFrame(steps)), {"a": 1.0}, how="any")["utility"].to_list() == [1.0]
+
+
+@exact
+def after_what_it_needs() -> None:
+    """An item that was true before the one that it depends on is credited when that one is."""
+    steps = {"episode": [0] * 4, "turn": [0] * 4, "step": [1, 2] * 2, "criterion": ["b", "b", "c", "c"]}
+    table = Criteria(pl.DataFrame(steps | {"value": [0.0, 1.0, 1.0, 0.0]}))
+    assert satisfaction(table, {"c": ["b"]})["done"].to_list() == [2, 2]
+    never = Criteria(pl.DataFrame(steps | {"value": [0.0, 0.0, 1.0, 0.0]}))
+    assert satisfaction(never, {"c": ["b"]})["done"].to_list() == [None, None]
+
+
+@exact
+def turn_baselines() -> None:
+    """The card's advantages, at the turn's own position; four rollouts give none; failed judging counts nowhere."""
+    scores = [1.0, 0.6, 0.3, 0.0, 1.0]
+    keys = {"group": [0] * 10, "episode": [*range(5)] * 2, "turn": [0] * 5 + [1] * 5, "agent": ["a"] * 10}
+    turns = Turns(keys | {"score": [*scores, 1.0, 1.0, 1.0, 1.0, 1.0]})
+    credit = np.asarray(cm2("score").evaluate(turns))
+    np.testing.assert_allclose(credit, [0.42, 0.02, -0.28, -0.58, 0.42, *[0.0] * 5], atol=1e-9)
+    four = turns.filter(pl.col("episode") < 4)
+    np.testing.assert_array_equal(np.asarray(cm2("score").evaluate(four)), np.zeros(8))
+    six = {"group": [0] * 6, "episode": range(6), "turn": [0] * 6, "agent": ["a"] * 6, "score": [*scores, 0.0]}
+    ok = Turns(six | {"ok": [True] * 5 + [False]})
+    np.testing.assert_allclose(
+        np.asarray(cm2("score", judged="ok").evaluate(ok)), [0.42, 0.02, -0.28, -0.58, 0.42, 0.0], atol=1e-9
+    )
+
+
+@exact
+def step_level() -> None:
+    """With η = .5 an item open at step 1 and true at step 3 scores .25 until then, less what the group's mean is."""
+    rows = [(episode, step, float(step == 3 and episode == 0)) for episode in range(2) for step in range(1, 5)]
+    episode, step, value = zip(*rows, strict=True)
+    keys = {"group": [0] * 8, "episode": episode, "turn": [0] * 8, "step": step, "criterion": ["a"] * 8, "value": value}
+    found = step_advantage(Criteria(pl.DataFrame(keys)), {"a": 1.0}, eta=0.5)["step_advantage"].to_list()
+    mean_ = 3 * 0.25 / 7  # three steps of the one, four of the other, which never was
+    np.testing.assert_allclose(found, [*[0.25 - mean_] * 3, 0.0, *[-mean_] * 4], atol=1e-9)
 
 
 def signal_to_noise(credit: Signal, seed: int) -> float:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from palaestra.algebra.fold import milestone_step
+from palaestra.algebra.signals import as_signal
 from palaestra.algebra.turns import Turns
-from palaestra.rewards import milestone_bonus
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.envs.worlds import Maze
+from palaestra.rewards import fold, milestone_bonus
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -39,6 +42,46 @@ def worked_error() -> float:
     keys = {"episode": [0] * 4, "turn": range(4), "agent": ["a"] * 4}
     paid = np.asarray(milestone_bonus().evaluate(Turns(keys | {"milestone": [1, 0, 0, 1]})))
     return float(max(*errors, np.abs(paid - [0, 0.196, 0, 0.196]).max()))
+
+
+def visited(*numbers: int | None, horizon: float = 100.0) -> np.ndarray:
+    """What an episode is paid that completes these sub-goals turn by turn."""
+    keys = {"episode": [0] * len(numbers), "turn": range(len(numbers)), "agent": ["a"] * len(numbers)}
+    turns = Turns(keys | {"milestone": numbers})
+    paid = np.asarray(milestone_bonus(horizon=horizon).evaluate(turns))
+    walked = fold(
+        turns,
+        milestone_step,
+        "milestone",
+        0.2 + 0.0 * as_signal("turn"),
+        horizon + 0.0 * as_signal("turn"),
+        start=(0.0, 0.0),
+    )
+    np.testing.assert_array_equal(paid, walked)
+    return paid
+
+
+@exact
+def in_order_and_once() -> None:
+    """Of door, key, door, goal the first door pays nothing; nothing pays twice."""
+    np.testing.assert_allclose(visited(1, 0, 1, 2, horizon=1e12), [0.0, 0.2, 0.2, 0.2])
+    np.testing.assert_allclose(visited(0, 0, 0, 1, horizon=1e12), [0.2, 0.0, 0.0, 0.2])
+
+
+@exact
+def decay() -> None:
+    """The card's bonuses after 10, 30 and 99 steps of 100; the count begins anew with every sub-goal."""
+    assert worked_error() < 1e-12
+    np.testing.assert_allclose(visited(None, 0, None, 1), [0.0, 0.196, 0.0, 0.196])
+
+
+@exact
+def current_is_seen() -> None:
+    """The walker sees the sub-goal that pays next, and the next one once it is reached."""
+    env = Maze("S.K.D.G", beacons="KD", horizon=20)
+    seen = [env.reset(0)["walker"].text] + [env.step({"walker": "right"}).observations["walker"].text for _ in range(5)]
+    assert ["seek (0, 2)" in text for text in seen] == [True, True, False, False, False, False], seen
+    assert ["seek (0, 4)" in text for text in seen] == [False, False, True, True, False, False], seen
 
 
 def success(learned: TrainingResult) -> dict[str, float]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Steps
-from palaestra.rewards.combine.attribute import attribute
-from palaestra_atlas.reproductions import Outcome, reached, reproduction, train_arms
+from palaestra.rewards.combine.attribute import attribute, sotopia_reward
+from palaestra_atlas.reproductions import Outcome, exact, reached, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -56,6 +56,34 @@ def worked_error() -> float:
     progress = attribute("score", "progress", how="progress", top=10)
     errors.append(np.abs(np.asarray(progress.evaluate(turns)) - [1.6, 2.4, 0, 2.4]).max())
     return float(max(errors))
+
+
+@exact
+def shares() -> None:
+    """The card's rewards of every variant, the importance of a turn being the default."""
+    assert worked_error() < 1e-9
+    columns = {"weight": WEIGHTS, "score": [SCORE] * 4}
+    turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "turn": range(4)} | columns)
+    np.testing.assert_allclose(np.asarray(attribute("score", "weight").evaluate(turns)), WORKED["importance"])
+
+
+def dimensions(scale: float = 1.0) -> np.ndarray:
+    """Rewards of four utterances by their shares in goal and relationship, the latter's score being scaled."""
+    keys = {"episode": [0] * 4, "agent": ["a"] * 4, "turn": range(4)}
+    columns = {
+        "goal": [6.0] * 4,
+        "of_goal": [3.0, 2.0, 1.0, 0.0],
+        "kind": [9.0 * scale] * 4,
+        "of_kind": [0.0, 1.0, 3.0, 2.0],
+    }
+    return np.asarray(sotopia_reward(("goal", "of_goal"), ("kind", "of_kind")).evaluate(Turns(keys | columns)))
+
+
+@exact
+def several_dimensions() -> None:
+    """Ten times the mean over dimensions of rewards in [0, 1]; ten times the scale of one changes nothing."""
+    np.testing.assert_allclose(dimensions(), 5 * np.array([1, 1, 4 / 3, 2 / 3]))
+    np.testing.assert_allclose(dimensions(10.0), dimensions())
 
 
 def needed(learned: TrainingResult) -> dict[str, float]:
