@@ -57,6 +57,7 @@ SETTINGS = [
     ("lookup", {}, False),
     ("memory_team", {}, False),
     ("routing", {"announced": True}, True),
+    ("candidates", {"announced": True}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("subagents", {"size": 5, "good": [1]}, False),
     ("team_builder", {}, True),

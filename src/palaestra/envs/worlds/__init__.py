@@ -12,6 +12,7 @@ from palaestra.envs.worlds.bargaining import Bargaining
 from palaestra.envs.worlds.beach import Beach
 from palaestra.envs.worlds.bertrand import Bertrand
 from palaestra.envs.worlds.brink import Brink
+from palaestra.envs.worlds.candidates import Candidates
 from palaestra.envs.worlds.codes import CodesEnv
 from palaestra.envs.worlds.corridor import Corridor
 from palaestra.envs.worlds.craft import Craft
@@ -78,6 +79,7 @@ __all__ = [
     "Belief",
     "Bertrand",
     "Brink",
+    "Candidates",
     "Cases",
     "CodesEnv",
     "Corridor",

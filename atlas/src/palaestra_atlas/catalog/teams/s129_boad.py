@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from scipy.stats import binom
 
 from palaestra.agents.bandits import BanditPolicy, new_arm_probability
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.agents.team import Team
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds import SubAgents
+from palaestra.evaluation.teamwork import hindsight_credit
+from palaestra.learning.bandit import BanditLearner
+from palaestra.play.rollout import rollout
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -28,8 +36,100 @@ def found(learned: TrainingResult) -> dict[str, float]:
     """Share of sub-agents that help among the two with the highest mean."""
     bandit = learned.team.policies["staff"]
     assert isinstance(bandit, BanditPolicy)
-    top = bandit.table().sort("reward", descending=True, nulls_last=True)["arm"][:2]
-    return {"found": len(GOOD & set(top)) / 2}
+    return {"found": len(GOOD & set(bandit.best(2))) / 2}
+
+
+def hired(rounds: int, seed: int, **options: Any) -> tuple[BanditPolicy, Turns]:
+    """A seat that staffs a team once a round and learns of each member whether it helped."""
+    policy = BanditPolicy(20, name="staff", clock="updates", **options)
+    team = Team(staff=policy)
+    learner = BanditLearner(team, reward="helped", weight="instances")
+    played = []
+    for number in range(rounds):
+        turns = rollout(SubAgents, team, groups=1, seed=1000 * seed + number, timeout=None)
+        learner.update(turns)
+        played.append(turns.frame.with_columns(iteration=pl.lit(number)))
+    return policy, Turns(pl.concat(played, how="diagonal"))
+
+
+@exact
+def hindsight_table() -> None:
+    """Four episodes, three solved: who helped in all of its two has .5, who helped in one of four .25, unasked 0."""
+    rows = [
+        (0, "mender", 1, True), (0, "idle", 0, True), (1, "mender", 1, True), (1, "idle", 0, True),
+        (1, "idle", 0, True), (2, "idle", 1, False), (3, "idle", 0, True),
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, schema=["episode", "agent", "helped", "success"], orient="row")
+    frame = frame.with_columns(turn=pl.int_range(pl.len()).over("episode"), group=pl.lit(0))
+    found = hindsight_credit(Turns(frame), "helped", members=["mender", "idle", "unasked"])
+    expected = [("mender", 2, 0.5), ("idle", 4, 0.25), ("unasked", 0, 0.0)]
+    assert found.select("agent", "invoked", "helpful").rows() == expected
+    assert found["episodes"].to_list() == [4, 4, 4]
+
+
+@exact
+def judged_members() -> None:
+    """The seat's arms hold the share in which the judge says that a member helped, whatever became of the team."""
+    policy, turns = hired(12, 0)
+    rows = turns.frame.with_columns(part=pl.col("helped") * pl.col("instances"))
+    expected = rows.group_by("member").agg(pl.col("part").sum() / pl.col("instances").sum()).sort("member")
+    table = policy.table().filter(pl.col("plays") > 0)
+    assert table["arm"].to_list() == expected["member"].to_list()
+    np.testing.assert_allclose(table["reward"].to_numpy(), expected["part"].to_numpy(), atol=1e-9)
+    judged = dict(zip(table["arm"], table["reward"]))
+    assert (
+        np.mean([judged[arm] for arm in GOOD & judged.keys()])
+        > 0.3
+        > 0.25
+        > np.mean([rate for arm, rate in judged.items() if arm not in GOOD])
+    )
+
+
+@exact
+def upper_bound_staffs() -> None:
+    """r + √(2 ln rounds / n): of five rounds, .5 + .30 of 36 instances is ahead of .3 + .37 and .52 + .13."""
+    policy = BanditPolicy(3, index="ucb1", clock="updates")
+    for _ in range(5):
+        policy.update(np.arange(3), np.array([0.5, 0.3, 0.52]), weights=np.array([36, 24, 200]) / 5)
+    bounds = np.array([0.5, 0.3, 0.52]) + np.sqrt(2 * np.log(5) / np.array([36, 24, 200]))
+    np.testing.assert_allclose(bounds, [0.799, 0.6662, 0.6469], atol=5e-4)
+    assert policy.chances().tolist() == [1.0, 0.0, 0.0]
+
+
+@exact
+def growth() -> None:
+    """The archive has 3.0, 7.6 and 10.7 sub-agents after 1, 10 and 20 rounds; a seat adds new ones so."""
+    for rounds in (1, 10, 20):
+        np.testing.assert_allclose(archive(rounds), GROWTH[rounds], atol=0.1)
+    policy = BanditPolicy(4, index="ucb1", theta=1.0)
+    np.testing.assert_allclose(policy.chances(), [1, 0, 0, 0])
+    policy.update(np.array([0]), np.array([1.0]))
+    np.testing.assert_allclose(policy.chances(), [0.5, 0.5, 0, 0])
+
+
+@exact
+def final_pair() -> None:
+    """The final two have the best helpful rates; one that was never tried has rate 0 and is not among them."""
+    policy = BanditPolicy(4, index="ucb1", clock="updates")
+    for _ in range(30):
+        policy.update(np.array([1, 3]), np.array([0.4, 0.6]), weights=np.array([30.0, 3.0]))
+    policy.update(np.array([0]), np.array([0.2]), weights=np.array([1.0]))  # little known: its index is the highest
+    assert policy.best(2) == [3, 1]
+
+
+def good_pair() -> Measure:
+    """Share of those that help in the two members that the seat's own arms put first, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            frame = Turns.load(seed / "turns").frame
+            value = pl.col("reward") if frame["reward"].is_not_null().all() else pl.col("helped")
+            top = frame.group_by("member").agg(value.mean().alias("rate")).sort("rate", "member", descending=True)
+            found.append(len(GOOD & set(top["member"][:2])) / 2)
+        return found
+
+    return measured
 
 
 def archive(rounds: int, *, slots: int = 3, theta: float = 1.0) -> float:

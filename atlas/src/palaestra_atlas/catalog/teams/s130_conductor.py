@@ -10,15 +10,117 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.agents import ScriptedPolicy, TabularPolicy, Team
+from palaestra.algebra.turns import Turns
+from palaestra.credit import grpo
+from palaestra.envs.worlds.levels import Levels, worker
+from palaestra.learning import PolicyGradient
+from palaestra.play.rollout import rollout
+from palaestra.rewards import conductor, density
+from palaestra.teams import conducted
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
 
 TEAMS = ["1", "2-1", "3-1", "5-1", "8-1", "3-2-1", "5-4-1"]
 MOST = '{"easy": 4, "medium": 7, "hard": 10}'
+
+
+def shapes(*rows: tuple[int, int, int, int]) -> dict[str, list[int]]:
+    """Columns of teams: nodes, edges, layers, most."""
+    return dict(zip(("plan_nodes", "plan_edges", "plan_depth", "plan_most"), map(list, zip(*rows))))
+
+
+CHAIN, STAR, FULL, LAYERED, LARGE = (4, 3, 4, 4), (4, 3, 2, 4), (4, 6, 4, 4), (7, 12, 3, 10), (5, 4, 2, 4)
+"""Chain of four, star, full graph of four; 2-3-2 with twelve edges; five nodes where four are the most."""
+
+
+@exact
+def worked_density() -> None:
+    """exp(S_node + 2 S_edge + S_depth) of the worked teams, and tanh((N - V)/N) of the one that is too large."""
+    found = density().evaluate(Turns(shapes(CHAIN, STAR, FULL, LAYERED, LARGE)))
+    np.testing.assert_allclose(found, [4.8595, 8.012, 3.0151, 9.002, -0.2449], atol=1e-3)
+
+
+@exact
+def paid() -> None:
+    """1.5 for passing, 1 for a wrong answer, .7 for one that cannot be read, -2 for what is no team; and density."""
+    turns = Turns(shapes(*[CHAIN] * 4) | {
+        "valid": [True, True, True, False], "success": [True, False, False, False],
+        "plan_read": [True, True, False, False],
+    })  # fmt: skip
+    np.testing.assert_allclose(conductor(0.0).evaluate(turns), [1.5, 1.0, 0.7, -2.0], atol=1e-9)
+    priced = np.array([1.5, 1.0, 0.7, -2.0]) + 0.02 * np.array([4.8595, 4.8595, 4.8595, 0])
+    np.testing.assert_allclose(conductor(0.02).evaluate(turns), priced, atol=1e-4)
+    np.testing.assert_allclose(conductor().evaluate(turns), priced, atol=1e-4)
+
+
+def wrote(plans: Sequence[str], groups: int = 30, **options: Any) -> pl.DataFrame:
+    """Levels, played by teams that are written in this order."""
+
+    def write(request: Any) -> str:
+        return plans[int("failed" in request.observation.text)]
+
+    env = conducted(Levels, most={"easy": 4, "medium": 7, "hard": 10}, **options)
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(worker(), name="w")) | {
+        "orchestrator": ScriptedPolicy(write, name="o")})  # fmt: skip
+    return rollout(env, team, groups=groups, seed=0, timeout=None).frame
+
+
+def seat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turns of the seat."""
+    return frame.filter(pl.col("agent").cast(str) == "orchestrator")
+
+
+@exact
+def most_by_level() -> None:
+    """An easy task deserves 4 workers, a medium one 7, a hard one 10; the same team is then too large for some."""
+    found = seat(wrote(["3-2-1"])).with_columns(level=pl.col("task").cast(str).str.split(":").list.get(1))
+    assert set(found.select("level", "plan_most").unique().rows()) == {("easy", 4), ("medium", 7), ("hard", 10)}
+    worth = pl.Series(density().evaluate(Turns(found)))
+    assert set(found.filter(worth < 0)["level"]) == {"easy"}
+
+
+@exact
+def workers_hear() -> None:
+    """The written graph is run: the second layer of 2-2-1 reads the first, the last worker reads the second."""
+    frame = wrote(["2-2-1"], groups=2)
+    heard = dict(frame.select(pl.col("agent").cast(str), "heard").rows())
+    assert {name: heard[name] for name in ("w1", "w3", "w5")} == {"w1": [], "w3": ["w1", "w2"], "w5": ["w3", "w4"]}
+    read = frame.filter(pl.col("agent").cast(str) == "w5")["observation"].to_list()
+    assert all(text.count(" | ") == 2 for text in read)
+
+
+@exact
+def second_try() -> None:
+    """After a failed verdict the seat reads which team failed, and writes another."""
+    frame = seat(wrote(["1", "5-1"], tries=2))
+    again = frame.filter(pl.col("observation").str.contains("failed"))
+    assert 5 < len(again) < 30
+    assert again["observation"].str.ends_with(" | 1 failed").all()
+    assert again["plan_nodes"].unique().to_list() == [6]
+    assert again["success"].any()
+
+
+@exact
+def learns_from_groups() -> None:
+    """After a few updates standardised among the teams for one task, easy tasks get smaller teams than at first."""
+    env = conducted(Levels, most={"easy": 4, "medium": 7, "hard": 10}, templates=TEAMS)
+    writer = TabularPolicy(len(TEAMS), capacity=8, name="writer")
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(worker(), name="w")) | {"orchestrator": writer})
+    learner, easy = PolicyGradient(team, lr=0.3), []
+    for step in range(4):
+        turns = rollout(env, team, groups=9, group_size=6, seed=step, timeout=None)
+        turns = turns.with_column(reward=conductor(0.02))
+        learner.update(turns.with_column(advantage=grpo()))
+        frame = seat(turns.frame).filter(pl.col("task").cast(str).str.contains("easy"))
+        easy.append(float(frame["plan_nodes"].mean()))  # type: ignore[arg-type]
+    assert easy[-1] < 0.75 * easy[0], easy
 
 
 def table(weight: float) -> dict[str, Any]:
@@ -31,6 +133,21 @@ def table(weight: float) -> dict[str, Any]:
         "reward": f"conductor({weight})",
         "train": {"iterations": 20},
     }
+
+
+def easy_workers(last: int = 5) -> Measure:
+    """Workers of the teams that are written for easy tasks in the last iterations, mean per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            frame = Turns.load(seed / "turns").frame
+            easy = pl.col("task").cast(str).str.contains(":easy:") & pl.col("plan_nodes").is_not_null()
+            late = pl.col("iteration") > pl.col("iteration").max() - last
+            found.append(float(frame.filter(late & easy)["plan_nodes"].mean()))  # type: ignore[arg-type]
+        return found
+
+    return measured
 
 
 ARMS = {"language": {}, "table": table(0.02), "unweighted": table(1.0), "no_density": table(0.0)}
