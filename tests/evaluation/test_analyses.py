@@ -154,3 +154,16 @@ def test_adaptive_matches_settle_a_game_and_equal_shares_too() -> None:
     assert all(found["profile"][0] == "1 2" for found in plays.values())
     assert all((found["settled"] == found["edges"]).all() for found in plays.values())
     assert np.ptp(plays["in_turn"]["n"].to_numpy()) <= 1 < np.ptp(plays["uniform_exhaustive"]["n"].to_numpy())
+
+
+def test_factors_are_compared_over_all_cells_of_a_sparse_design(tmp_path: Path) -> None:
+    rows = [(a, b, (a == "y") + 2.0 * (b == "q")) for a, b in [("x", "p"), ("y", "p"), ("y", "q"), ("y", "q")] * 3]
+    pl.DataFrame(rows, schema=["a", "b", "gain"], orient="row").write_csv(tmp_path / "games.csv")
+    found = {
+        row["factor"]: row["effect"]
+        for row in analyze('effects("gain", ["a", "b"])', tmp_path / "games.csv").to_dicts()
+    }
+    assert found["b"] > found["a"] > 0
+    with pytest.raises(InputError, match="'c' has 1 level"):
+        (tmp_path / "games.csv").write_text("gain,c\n1,x\n2,x\n")
+        analyze('effects("gain", ["c"])', tmp_path / "games.csv")

@@ -33,6 +33,7 @@ from palaestra.evaluation import (
     trials,
 )
 from palaestra.evaluation.dominance import cost_per_success, frontier
+from palaestra.evaluation.factors import effects as factor_effects
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
@@ -158,6 +159,12 @@ def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> 
         )
 
     return answer
+
+
+@ANALYSES.register("effects")
+def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95) -> Analysis:
+    """What does each factor do, over all cells of a sparse design? GAMES with the columns `value` and `factors`."""
+    return lambda games: factor_effects(table(games, value, *factors), value, factors, cluster=cluster, level=level)
 
 
 @ANALYSES.register("exposure")

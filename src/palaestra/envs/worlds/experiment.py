@@ -1,11 +1,14 @@
 """`Experiment`: a scientist chooses experiments, then predicts (BoxingGym).
 
-The models and the oracle of what an experiment teaches are in `worlds.exact.design`. Left out: explanations to a
-novice (a workflow of two agents), and designs outside the grid.
+The models and the oracle of what an experiment teaches are in `worlds.exact.design`. Scripted play: `greedy`, `fitted`
+and `reader`. Left out: designs outside the grid.
 """
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +16,14 @@ import numpy as np
 
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
-from palaestra.envs.worlds.exact.design import MODELS, ParticleBelief, gains, prior
+from palaestra.envs.worlds.exact.design import (
+    MODELS,
+    DesignModel,
+    ParticleBelief,
+    gains,
+    prior,
+    standardise_error,
+)
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
@@ -26,6 +36,8 @@ class _ExperimentState:
     done: list[tuple[int | None, float]] = field(default_factory=list)  # None: no experiment was named
     answers: list[float | None] = field(default_factory=list)
     regret: list[float] = field(default_factory=list)
+    said: str | None = None  # the explanation, once it was given
+    standardised: list[float] = field(default_factory=list)
 
 
 @ENVS.register("native/experiment")
@@ -35,11 +47,15 @@ class Experiment(NativeEnv):
     That reward, log p(y | θ*) - log p(y | data), has the expected information gain as its mean. Questions then ask for
     the mean outcome of designs, in free text; a prediction pays minus its error in standard deviations of the prior's
     predictions. In the end info has `posterior_sd`, `regret` (per experiment: best gain minus the chosen one's, if
-    `regret`) and `errors` (of predictions, in the same unit).
+    `regret`), `errors` (of predictions, in the same unit) and `standardised`: the same errors in standard deviations of
+    what the best constant predictor gets wrong, above its mean.
+
+    With a `novice`, the scientist first explains what it found, in `words` words at most, and the novice answers the
+    questions from that explanation alone; the scientist earns what the novice does.
     """
 
     agents: tuple[str, ...] = ("scientist",)
-    facts = {"posterior_sd": list[float], "errors": list[float], "regret": list[float]}
+    facts = dict.fromkeys(("posterior_sd", "errors", "regret", "standardised"), list[float])
 
     def __init__(
         self,
@@ -49,6 +65,8 @@ class Experiment(NativeEnv):
         questions: int = 0,
         particles: int = 500,
         regret: bool = False,
+        novice: bool = False,
+        words: int = 300,
     ) -> None:
         """Set up the laboratory.
 
@@ -57,6 +75,7 @@ class Experiment(NativeEnv):
             experiments, questions: how many.
             particles: of the belief that rewards and regret are computed from.
             regret: also compute what the best design would have taught (exact or 300 x 200 draws per design).
+            novice: whether another agent answers the questions. words: of an explanation.
         """
         if model not in MODELS:
             raise InputError(f"Experiment: no model {model!r}{nearest(model, MODELS)}")
@@ -69,8 +88,11 @@ class Experiment(NativeEnv):
         self.experiments, self.questions, self.regret = experiments, questions, regret
         self.prior = prior(self.model, particles)
         self.moves = tuple("try " + " ".join(f"{x:g}" for x in design) for design in self.model.designs)
-        spread = [self.model.mean(self.prior.theta, design).std() for design in self.model.designs]
-        self.unit = float(max(np.mean(spread), 1e-9))
+        means = np.array([self.model.mean(self.prior.theta, design) for design in self.model.designs])
+        self.unit = float(max(means.std(axis=1).mean(), 1e-9))
+        self.null = np.abs(means - means.mean())
+        self.agents = ("scientist", "novice") if novice else ("scientist",)
+        self.words = words
 
     def begin(self) -> tuple[str, _ExperimentState]:
         """Draw the truth (one of the particles) and the questions."""
@@ -87,32 +109,40 @@ class Experiment(NativeEnv):
             mean = state.belief.weights @ state.belief.theta
             array = np.concatenate([[left], mean, state.belief.sd]).astype(np.float32)
             return {"scientist": Observation(f"{self.name} {left} left{past}", self.moves, array=array)}
+        answers = self.agents[-1]
+        if answers == "novice" and state.said is None:
+            return {"scientist": Observation(f"{self.name}{past}\nExplain it to a novice in {self.words} words.")}
+        past = past if answers == "scientist" else f" | {state.said}"
         if len(state.answers) < self.questions:
             move = self.moves[state.asked[len(state.answers)]]
             text = f"{self.name}{past}\nWhat is the mean outcome of `{move}`? Answer with a number."
-            return {"scientist": Observation(text)}
+            return {answers: Observation(text)}
         return {}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """An experiment (what is none teaches nothing), or a prediction."""
         state = self.state
-        action = chosen["scientist"]
+        ((agent, action),) = chosen.items()
         info: dict[str, Any] = {}
         if len(state.done) < self.experiments:
             reward = self._experiment(action)
+        elif agent == "scientist" and len(self.agents) > 1:
+            state.said, reward = " ".join(str(action).split()[: self.words]), 0.0
         else:
             answer = _number(action)
-            info["valid"] = {"scientist": answer is not None}
+            info["valid"] = {agent: answer is not None}
             design = self.model.designs[state.asked[len(state.answers)]]
             truth = float(self.model.mean(state.truth, design))
             guess = self.prior.predict(self.model, design) if answer is None else answer
             error = min(abs(guess - truth) / self.unit, 10.0)
             state.answers.append(error)
+            state.standardised.append(float(standardise_error(np.array(abs(guess - truth)), self.null)))
             reward = -error
         if not self.look():
             info |= {"posterior_sd": state.belief.sd.tolist(), "errors": list(state.answers)}
+            info["standardised"] = list(state.standardised)
             info |= {"regret": list(state.regret)} if self.regret else {}
-        return {"scientist": reward}, info
+        return dict.fromkeys(self.agents, reward), info
 
     def _experiment(self, action: int | None) -> float:
         state = self.state
@@ -138,3 +168,60 @@ def _number(action: str | None) -> float | None:
     except ValueError:
         return None
     return value if np.isfinite(value) else None
+
+
+def believed(model: DesignModel, name: str, text: str, particles: int) -> ParticleBelief:
+    """The belief after the experiments that an observation of `Experiment` tells of."""
+    belief = prior(model, particles)
+    for design, y in re.findall(r"\| try ([-\d. e]+): ([-\d.e+]+)", text.removeprefix(name)):
+        belief = belief.update(model, np.array(design.split(), float), float(y))
+    return belief
+
+
+def greedy(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
+    """Scripted play: the experiment from which the belief so far expects most; predictions by the belief's mean."""
+    world = MODELS[model]()
+
+    @functools.lru_cache(4096)
+    def best(text: str) -> int:
+        return int(gains(world, believed(world, model, text, particles)).argmax())
+
+    def play(request: Any) -> Any:
+        seen = request.observation
+        if seen.choices is not None:
+            return best(seen.text.partition(" left")[2])
+        return _answer(world, believed(world, model, seen.text, particles), seen.text)
+
+    return play
+
+
+def fitted(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
+    """Scripted play of a scientist with a novice: greedy experiments, then the fitted parameters as numbers."""
+    world, plain = MODELS[model](), greedy(model, particles)
+
+    def play(request: Any) -> Any:
+        seen = request.observation
+        if "Explain it" not in seen.text:
+            return plain(request)
+        belief = believed(world, model, seen.text, particles)
+        return " ".join(f"{x:.4g}" for x in belief.weights @ belief.theta)
+
+    return play
+
+
+def reader(model: str = "death_process", particles: int = 100) -> Callable[[Any], Any]:
+    """Scripted play of a novice: predictions by the parameters that it was told, else by the prior."""
+    world = MODELS[model]()
+
+    def play(request: Any) -> Any:
+        text = request.observation.text
+        told = re.findall(r"-?\d[\d.e+-]*", text.partition("\n")[0].partition(" | ")[2])
+        theta = np.array([told], float) if told else prior(world, particles).theta
+        return _answer(world, ParticleBelief(theta, np.full(len(theta), 1 / len(theta))), text)
+
+    return play
+
+
+def _answer(model: DesignModel, belief: ParticleBelief, text: str) -> str:
+    design = np.array(text.rpartition("`try ")[2].partition("`")[0].split(), float)
+    return f"{belief.predict(model, design):.6g}"

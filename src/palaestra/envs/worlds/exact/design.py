@@ -139,6 +139,15 @@ def gains(model: DesignModel, posterior: ParticleBelief, *, N: int = 300, M: int
     return np.array([eig(model, design, posterior, N, M, seed=seed).value for design in model.designs])
 
 
+def standardise_error(errors: np.ndarray, null: np.ndarray) -> np.ndarray:
+    """(errors - mean) / sd of the errors that a constant predictor makes; 0 is as bad as not knowing anything.
+
+    >>> standardise_error(np.array([1.0, 3.0]), np.array([2.0, 4.0])).tolist()
+    [-2.0, 0.0]
+    """
+    return np.asarray((np.asarray(errors, float) - np.mean(null)) / max(float(np.std(null)), 1e-9))
+
+
 # -- models -----------------------------------------------------------------------------------------------------------
 
 

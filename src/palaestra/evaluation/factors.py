@@ -1,0 +1,64 @@
+"""What each factor of a design does to an outcome, where not every combination was played (GLEE, arXiv 2410.05254).
+
+A linear model with interactions predicts every cell, so factors are compared over all cells alike and not over those
+that happen to be filled. Left out: mixed models; clusters enter by their sandwich.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+
+import numpy as np
+import polars as pl
+import scipy
+
+from palaestra.errors import InputError, need_columns
+
+
+def effects(
+    table: pl.DataFrame, value: str, factors: Sequence[str], *, cluster: str | None = None, level: float = 0.95
+) -> pl.DataFrame:
+    """`factor, level, against, effect, low, high, p`: mean of each level less that of the first, over all cells.
+
+    Least squares with all factors and their pairs; where the data cannot tell two terms apart, the shortest solution is
+    taken. The standard errors are robust, by `cluster` if there is one (a pair of players), with Student's t.
+
+    Raises:
+        InputError: a factor has one level.
+    """
+    need_columns("effects", table.columns, (value, *factors, *([cluster] if cluster else [])))
+    rows = table.drop_nulls([value, *factors])
+    levels = {name: rows[name].cast(pl.String).unique().sort().to_list() for name in factors}
+    for name, each in levels.items():
+        if len(each) < 2:
+            raise InputError(f"effects: factor {name!r} has {len(each)} level")
+    places = {n: np.array([levels[n].index(x) for x in rows[n].cast(pl.String)]) for n in factors}
+    x, y = _coded(places, levels), rows[value].cast(pl.Float64).to_numpy()
+    inverse = np.linalg.pinv(x.T @ x)
+    weights = inverse @ x.T @ y
+    unit = rows[cluster].rank("dense").to_numpy().astype(int) - 1 if cluster else np.arange(len(rows))
+    scores = np.zeros((int(unit.max()) + 1, x.shape[1]))
+    np.add.at(scores, unit, x * (y - x @ weights)[:, None])
+    clusters = len(scores)
+    covariance = clusters / max(clusters - 1, 1) * inverse @ scores.T @ scores @ inverse
+    cells = np.array(list(product(*(range(len(levels[name])) for name in factors))))
+    every = _coded(dict(zip(factors, cells.T, strict=True)), levels)
+    found = []
+    for number, name in enumerate(factors):
+        means = [every[cells[:, number] == place].mean(axis=0) for place in range(len(levels[name]))]
+        for place, mean in enumerate(means[1:], start=1):
+            contrast = mean - means[0]
+            effect, error = float(contrast @ weights), float(np.sqrt(max(contrast @ covariance @ contrast, 0.0)))
+            margin = scipy.stats.t.ppf((1 + level) / 2, max(clusters - 1, 1)) * error
+            p = 2 * scipy.stats.t.sf(abs(effect) / error, max(clusters - 1, 1)) if error > 0 else float("nan")
+            found.append((name, levels[name][place], levels[name][0], effect, effect - margin, effect + margin, p))
+    return pl.DataFrame(found, schema=["factor", "level", "against", "effect", "low", "high", "p"], orient="row")
+
+
+def _coded(places: dict[str, np.ndarray], levels: dict[str, list[str]]) -> np.ndarray:
+    """Columns of a constant, of each level after the first, and of their products by pairs of factors."""
+    own = {n: np.eye(len(levels[n]))[at][:, 1:] - 1 / len(levels[n]) for n, at in places.items()}
+    size = len(next(iter(places.values())))
+    pairs = [(own[a][:, :, None] * own[b][:, None, :]).reshape(size, -1) for a, b in combinations(own, 2)]
+    return np.concatenate([np.ones((size, 1)), *own.values(), *pairs], axis=1)
