@@ -245,7 +245,6 @@ def main(arguments: list[str] | None = None) -> None:
         code = _fail(error, str(error), error.exit_code, debug)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-        exec("")  # an interruption inside of exec, as in dataclasses, marks the process to die of it; this unmarks it
     except BrokenPipeError:
         code = _end_quietly()
     except Exception as error:
@@ -253,6 +252,7 @@ def main(arguments: list[str] | None = None) -> None:
         unexpected = f"{type(error).__name__}: {error} (run again with --debug for the traceback)"
         code = _fail(error, usage() if usage else unexpected, 2 if usage else 1, debug)
     if code == 130:  # also what typer returns for an interruption
+        exec("")  # an interruption inside of exec, as in dataclasses, marks the process to die of it; this unmarks it
         again = arguments[0] in ("compare", "judge", "fit-reward", "apply")
         resumes = "--resume" if arguments[0] == "train" else "the same command again" if again else ""
         hint(f"interrupted{f'; it goes on with {resumes}' if resumes else ''}")
