@@ -28,8 +28,11 @@ ILLEGAL = -1e9
 
 
 class DiscretePolicy(abc.ABC):
-    """A softmax over `actions` ids, illegal ones left out. Subclasses say where logits come from, and their `SETTINGS`:
-    attributes that `__init__` takes under the same names."""
+    """A softmax over `actions` ids, illegal ones left out.
+
+    Subclasses say where logits come from, and their `SETTINGS`:
+    attributes that `__init__` takes under the same names.
+    """
 
     KIND: ClassVar[str]
     SETTINGS: ClassVar[tuple[str, ...]]

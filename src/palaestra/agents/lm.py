@@ -128,8 +128,10 @@ class LMPolicy:
         dtype: str | torch.dtype = torch.float32,
         **options: Any,
     ) -> LMPolicy:
-        """A pretrained model by folder or hub id; only adapters learn if `lora` (peft's LoraConfig fields) is given, or
-        if the folder holds an adapter, which is then loaded on its base.
+        """A pretrained model by folder or hub id.
+
+        Only adapters learn if `lora` (peft's LoraConfig fields) is given, or if the folder holds an adapter, which is
+        then loaded on its base.
 
         dtype: of weights that do not learn, "bf16" for example. Weights that learn are float32, because small updates
         are lost in 16 bits; with bfloat16 the arithmetic on a GPU has 16 bits all the same, on a CPU if compute="bf16".

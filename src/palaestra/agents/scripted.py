@@ -1,6 +1,6 @@
-"""Policies that are functions:
+"""Policies that are functions: demonstrators, opponents and controls.
 
-demonstrators, opponents and controls. They learn nothing and report no log-probabilities.
+They learn nothing and report no log-probabilities.
 """
 
 from __future__ import annotations

@@ -108,8 +108,10 @@ class Team(Mapping[str, Policy]):
         return self.frozen(self.learnable)
 
     def twin(self) -> Team:
-        """A copy that acts as this one does to the last bit, which a frozen one need not: torch multiplies matrices in
-        another way if the weights do not learn."""
+        """A copy that acts as this one does to the last bit.
+
+        A frozen one need not: torch multiplies matrices in another way if the weights do not learn.
+        """
         learn = {policy.name for policy in self.trainable}
         copies = {
             name: getattr(policy, "twin", policy.frozen_copy)() if name in learn else policy.frozen_copy()

@@ -82,7 +82,7 @@ def _edge_row(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def on_last(x: SignalLike, *, over: Keys = ("episode", "agent")) -> Signal:
-    """x on each key's last row and 0 on its others: an outcome that is paid once. Missing where x is.
+    """X on each key's last row and 0 on its others: an outcome that is paid once. Missing where x is.
 
     An outcome that nobody scored is no 0: if the others were 0, the sum over the episode would be.
 

@@ -110,7 +110,7 @@ def _cuts_numbers(before: pl.Series, after: pl.Series) -> bool:
 
 
 def clean(text: str) -> str:
-    """The text without lone surrogates, halves of a sign, which no table could hold.
+    r"""The text without lone surrogates, halves of a sign, which no table could hold.
 
     >>> clean("half an emoji: \\ud83d")
     'half an emoji: ?'

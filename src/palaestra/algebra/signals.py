@@ -111,14 +111,14 @@ def where(condition: SignalLike, then: SignalLike, otherwise: SignalLike | None 
 
 @register()
 def clip(x: SignalLike, *, low: float | None = None, high: float | None = None) -> Signal:
-    """x limited to [low, high]; either end may be open."""
+    """X limited to [low, high]; either end may be open."""
     low, high = (None if end is None else float(end) for end in (low, high))
     return Signal("clip", as_signal(x), low=low, high=high)
 
 
 @register()
 def exp(x: SignalLike) -> Signal:
-    """e to the x."""
+    """E to the x."""
     return Signal("exp", as_signal(x))
 
 
@@ -154,7 +154,7 @@ def fill_missing(x: SignalLike, value: SignalLike) -> Signal:
 
 @register()
 def ratio(top: SignalLike, bottom: SignalLike, otherwise: SignalLike = 0.0) -> Signal:
-    """top / bottom, and `otherwise` on rows where bottom is 0; missing where one of the two is."""
+    """Top / bottom, and `otherwise` on rows where bottom is 0; missing where one of the two is."""
     return Signal("ratio", as_signal(top), as_signal(bottom), as_signal(otherwise))
 
 
@@ -277,7 +277,7 @@ def standardise(
 def centre(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """x - mean over each key."""
+    """X - mean over each key."""
     return _statistic("centre", x, over, unit, where, singleton=singleton)
 
 
@@ -285,7 +285,7 @@ def centre(
 def leave_one_out(
     x: SignalLike, *, over: Keys, unit: Unit = "row", where: SignalLike | None = None, singleton: Singleton = "zero"
 ) -> Signal:
-    """x - mean of the *other* samples of the key = n/(n-1) · (x - mean).
+    """X - mean of the *other* samples of the key = n/(n-1) · (x - mean).
 
     Rows outside `where` have all samples as others.
     """

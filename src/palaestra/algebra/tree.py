@@ -289,7 +289,7 @@ def col(name: str) -> Signal:
 
 @register()
 def is_in(name: str, values: str | Sequence[str]) -> Signal:
-    """Mask of the rows where a column of text holds one of these: is_in("agent", "solver"); missing where it is."""
+    """Mask of the rows where a column of text holds one of these values; missing where the column is."""
     given = (values,) if isinstance(values, str) else tuple(values)
     if not isinstance(name, str) or not all(isinstance(value, str) for value in given):
         raise ExpressionError(f"is_in({name!r}, {values!r}): give the name of a column and texts")

@@ -204,7 +204,7 @@ def mars(
     whiten_rewards: bool = False,
     limit: float | None = None,
 ) -> Signal:
-    """[28] MARS (arXiv 2510.15414), in the order of its released code:
+    """[28] MARS (arXiv 2510.15414), in the order of its released code.
 
     1. rewards, less `penalty` where the action was not `valid`, minus their mean per seat (`mean_std`: also divided by
     std + 1e-6, 0 where std <= 1e-6; `asym_clip`: that too, then cut to [-1, 3]);
@@ -238,8 +238,9 @@ def gigpo(
     singleton: Singleton = "raw",
     flavour: Literal["verl-agent"] | None = None,
 ) -> Signal:
-    """[62] GiGPO (arXiv 2505.10978): credit of the whole episode in its group + weight · credit of the step among the
-    steps that were taken from the same state (anchor) in the group.
+    """[62] GiGPO (arXiv 2505.10978): credit of the episode in its group + weight · credit of the step.
+
+    The step is compared with the steps that were taken from the same state (anchor) in the group.
 
     The episode's score is its total reward; a step's is its discounted return-to-go, every visit a sample; a state that
     was seen once has step credit 0. Anchors are equal states; for texts that are nearly equal, as in the released code,

@@ -35,7 +35,7 @@ from palaestra.errors import ExpressionError
 def rank_reward(
     score: SignalLike, *, over: Keys = "group", unit: Keys = "episode", best: float = 1.0, ties: Ties = "average"
 ) -> Signal:
-    """best · (1 - k/(n - 1)) for the k-th best of the n units in the key, k from 0: evenly from `best` down to 0.
+    """Best · (1 - k/(n - 1)) for the k-th best of the n units in the key, k from 0: evenly from `best` down to 0.
 
     A unit that is alone gets `best`.
 

@@ -90,8 +90,9 @@ def _spread(evaluation: Evaluation, node: Signal) -> Ragged:
 
 @register()
 def spo_chain(value: SignalLike = "value", *, score: SignalLike | None = None) -> Signal:
-    """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's; the last:
-    score - V. No normalisation; the sum over an episode is its score minus V at the start.
+    """[69] SPO-chain (arXiv 2505.23564): V at the start of the agent's next segment minus V at this one's.
+
+    The last segment: score - V. No normalisation; the sum over an episode is its score minus V at the start.
 
     A row is a segment. value: what fresh rollouts from its start earn from there on, filled by the stage `mc_values()`;
     what the agent had earned before is added to it. score: another end of the episode than the agent's return; then

@@ -1,5 +1,4 @@
-"""Sequential updates: turns, or agents, are updated one after the other, the last first, each minding what the later
-ones have become.
+"""Sequential updates: turns, or agents, one after the other, the last first, given what the later ones have become.
 
 `seeupo` is the advantage; `sequential_update` is the order of updates around any learner. Left out: the clipped ratio
 per turn, which is `ratio="sequence"` of the learner (a row is a turn).

@@ -180,7 +180,7 @@ def _games(name: str, values: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def coalition_values(value: CoalitionValue, agents: Sequence[str]) -> np.ndarray:
-    """v of each of the 2^n coalitions, float64[2^n], in the order that `shapley` reads. A dict's `get` is a value too.
+    """V of each of the 2^n coalitions, float64[2^n], in the order that `shapley` reads. A dict's `get` is a value too.
 
     Raises:
         InputError: a coalition has no finite value, or there are too many.

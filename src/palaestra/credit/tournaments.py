@@ -75,7 +75,7 @@ class _Floor:
         self.points: list[list[float]] = [[] for _ in items]
 
     def meet(self, i: int, j: int) -> float:
-        """i's points minus j's."""
+        """I's points minus j's."""
         one, other = self._ask(i, j), self._ask(j, i)
         mine, theirs = one[0] + other[1], one[1] + other[0]
         self.comparisons += 1

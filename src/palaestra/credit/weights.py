@@ -70,7 +70,7 @@ def _within(evaluation: Evaluation, node: Signal) -> Value:
 
 @register()
 def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
-    """weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal: a schedule, a column.
+    """Weight · first + (1 - weight) · second. The weight is a number in [0, 1] or a signal: a schedule, a column.
 
     Raises:
         ExpressionError: the weight is outside [0, 1]: a number at once, a signal when it is evaluated.
@@ -89,7 +89,7 @@ def mix(weight: SignalLike, first: SignalLike, second: SignalLike) -> Signal:
 def modulate(
     advantage: SignalLike, weight: SignalLike, *, where: SignalLike | None = None, renorm: bool = False
 ) -> Signal:
-    """advantage · weight on the rows that `where` holds for (default: all), unchanged on the others.
+    """Advantage · weight on the rows that `where` holds for (default: all), unchanged on the others.
 
     renorm: the weight is divided by its mean over these rows of the batch, so that it is 1 on average; rows without an
     advantage, which are not trained on, do not count.

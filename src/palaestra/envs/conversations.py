@@ -187,7 +187,7 @@ def opening(system: str, user: str) -> tuple[ChatMessage, ...]:
 
 
 def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """For models that know no system message: its text stands before that of the first user instead.
+    r"""For models that know no system message: its text stands before that of the first user instead.
 
     >>> without_system(opening("Be brief.", "Hi"))
     ({'role': 'user', 'content': 'Be brief.\\n\\nHi'},)

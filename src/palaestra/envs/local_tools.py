@@ -20,7 +20,7 @@ LARGEST = 2**20
 
 
 def python(limits: Limits = LIMITS) -> Tool:
-    """A tool that runs a program and says what it prints, the value of its last line included.
+    r"""A tool that runs a program and says what it prints, the value of its last line included.
 
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
     are run once per process: nothing in the sandbox tells the time or draws without a seed.

@@ -289,8 +289,11 @@ def _action_names(state: Any, player: int, count: int) -> tuple[str, ...]:
 
 @functools.lru_cache(LARGEST_MEMORY)
 def _names_here(legal: tuple[int, ...], called: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """For games that name their actions by the position: two legal ones that differ in case only (chess: `bxc4` and
-    `Bxc4`) get their id behind the name, and no other action shares a name with them."""
+    """Names of actions for games that name them by the position.
+
+    Two legal ones that differ in case only (chess: `bxc4` and `Bxc4`) get their id behind the name, and no other action
+    shares a name with them.
+    """
     often = Counter(name.casefold() for name in called)
     names = [f"#{action}" for action in range(count)]
     for action, name in zip(legal, called, strict=True):

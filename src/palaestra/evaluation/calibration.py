@@ -139,7 +139,7 @@ def _curve(c: np.ndarray, s: np.ndarray, bins: int, level: float) -> pl.DataFram
 
 
 def calibration_pvalue(confidence: Any, success: Any) -> float:
-    """p of "the confidence is the chance of success", against any shift: Spiegelhalter's z (1986), two-sided.
+    """P of "the confidence is the chance of success", against any shift: Spiegelhalter's z (1986), two-sided.
 
     z = Σ (s - c)(1 - 2c) / √Σ (1 - 2c)² c (1 - c); NaN if every confidence is 0, 1/2 or 1.
     """

@@ -255,7 +255,9 @@ def holm(pvalues: list[float]) -> list[float]:
 
 
 def verdict(row: SystemResult, *, alpha: float = ALPHA) -> str:
-    """One sentence: better, worse, or cannot tell. Better or worse needs the interval clear of 0 *and* p <= alpha, and
+    """One sentence: better, worse, or cannot tell.
+
+    Better or worse needs the interval clear of 0 *and* p <= alpha, and
     that the infrastructure took no more than `MOST_LOST` of either side's trials.
 
     Success is said in points (percentage points), a score in its own unit.

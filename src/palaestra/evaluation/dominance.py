@@ -156,8 +156,9 @@ def eum(points: Any, weights: Any, *, utility: Callable[[np.ndarray, np.ndarray]
 
 
 def cost_per_success(trials: pl.DataFrame, *, cost: str = "cost", level: float = 0.95) -> pl.DataFrame:
-    """Cost per solved trial, failures included: `system, cost_per_success, low, high, cost, successes, n, tasks,
-    unknown`.
+    """Cost per solved trial, failures included.
+
+    Columns: system, cost_per_success, low, high, cost, successes, n, tasks, unknown.
 
     Σ cost / Σ success over the trials where both are known. The interval is Student's t for the logarithm of the
     ratio, with the delta method over tasks, or clusters of them (trials of one task and of several runs stay together);

@@ -101,7 +101,7 @@ class Slope(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """saturating | independent | complex; "independent" also where nothing can be told."""
+        """Saturating | independent | complex; "independent" also where nothing can be told."""
         return "saturating" if self.high < 1 else "complex" if self.low > 1 else "independent"
 
 
@@ -138,8 +138,9 @@ def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:
 def binomial_regression(
     yes: np.ndarray, no: np.ndarray, x: np.ndarray, *, link: Literal["logit", "cloglog"] = "logit"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Maximum likelihood of yes of yes + no trials given x[rows, k], by reweighted least squares: (coefficients, their
-    standard errors from the expected information).
+    """Logistic regression by reweighted least squares: (coefficients, standard errors).
+
+    Maximum likelihood of yes of yes + no trials given x[rows, k]; the errors are from the expected information.
 
     >>> fitted, errors = binomial_regression(np.array([2.0, 5.0]), np.array([8.0, 5.0]), np.array([[1.0, 0], [1, 1]]))
     >>> fitted.round(3), errors.round(3)

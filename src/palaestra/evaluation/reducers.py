@@ -109,8 +109,9 @@ def k_estimate(
     missing: bool | None = False,
     level: float = 0.95,
 ) -> Estimate:
-    """Mean of `per_task` over cells, clustered by task and run: Wilson's interval as in `success_interval`, but
-    Student's t for "best_of", which is no share.
+    """Mean of `per_task` over cells, clustered by task and run.
+
+    Wilson's interval as in `success_interval`, but Student's t for "best_of", which is no share.
 
     Simulated (4 trials, k = 3): covers 94-96 %, also where t would cover 93 %; but where nearly all tasks give 1 there
     is little to see: with a truth of .9, 88 % at 30 tasks, 92.5 % at 40 and 94 % at 100 (t: 88, 91, 93).

@@ -101,7 +101,7 @@ def gated_score(
 def call_robustness(
     calls: pl.DataFrame, *, by: Sequence[str] = ("episode",), tool: str = "tool", status: str = "status"
 ) -> pl.DataFrame:
-    """`*by, robustness, calls, failed, recovered`: did a trial get over its failed calls? (arXiv 2604.06132)
+    """`*by, robustness, calls, failed, recovered`: did a trial get over its failed calls? (arXiv 2604.06132).
 
     calls: one row per call in order, `status` an HTTP-like number, 400 or more failed. 1 without a failed call; else
     max(recovered tools / tools that failed, min(share of calls that succeeded, 1/2)). A tool has recovered if some

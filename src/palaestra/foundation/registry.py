@@ -1,4 +1,4 @@
-"""One class for all names that recipes, commands and Python share: signals, stages, terms, envs, policies, readers …
+"""One class for all names that recipes, commands and Python share: signals, stages, terms, envs, policies, readers ….
 
 A name is registered by whoever defines it, also from outside the package: a module that a recipe imports, or one that
 an installed package names under the entry point group `palaestra.plugins`. Names load when somebody first asks for one,

@@ -12,8 +12,10 @@ _NUMBERS = {word: str(number) for number, word in enumerate(_WORDS)}
 
 
 def overlap(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """How a response stands to a right answer, float64[rows, 3]: whether the right answer's words are all in it, the
-    share of its words that are the right answer's, and log(1 + words). Numbers up to ten count as their digits.
+    """Features of a response beside a right answer, float64[rows, 3].
+
+    Whether the right answer's words are all in it, the share of its words that are the right answer's, and
+    log(1 + words). Numbers up to ten count as their digits.
 
     Raises:
         InputError: there is no reference.

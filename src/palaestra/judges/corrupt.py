@@ -117,8 +117,10 @@ def _copy(episode: pl.DataFrame, actions: list[str], kind: str, number: int) -> 
 
 
 def replayed(env: EnvFactory, *, right: Sequence[str] = ("success",)) -> Fails:
-    """The env's own check: the episode is played again from its seed by other actions, and fails unless it says that
-    one of `right` (entries of its `info`) is true. What is not over when the actions are fails.
+    """The env's own check: the episode is played again from its seed by other actions.
+
+    It fails unless the env says that one of `right` (entries of its `info`) is true. What is not over when the actions
+    are fails.
 
     Actions after the end of an episode are not played, so that steps too many fail only where the env counts them.
     """

@@ -236,8 +236,9 @@ def siblings(q: SignalLike = "q", *, state: Keys = "state", action: str = "actio
 
 @PAIRINGS.register()
 def verified_vs_corrupted(verified: SignalLike = "rule", corrupted: str = "corrupted", by: Keys = "group") -> Pairing:
-    """Cooper's pairs [10] (arXiv 2508.05613): of each key the first episode that a precise rule accepts against the
-    first that was corrupted, and is known to be wrong. A key without either has none.
+    """Cooper's pairs [10] (arXiv 2508.05613): an episode that a precise rule accepts against a corrupted one.
+
+    Of each key the first of both, the second known to be wrong. A key without either has none.
 
     What the rule refuses is nobody's negative: it may be right in words that the rule does not read.
     """

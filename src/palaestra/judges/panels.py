@@ -296,7 +296,7 @@ def single(judge: str | Any, how: How = "mode", ties: Ties = "first") -> Vote:
 
 @SCORERS.register("vote")
 def vote_of(judge: str | Any, n: int = 10, how: How = "mode", ties: Ties = "first") -> Vote:
-    """n answers of a judge, the most frequent one: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
+    """N answers of a judge, the most frequent one: `vote(judged("rubric.yaml", policy="judge"), n=5)`."""
     return Vote(_judge(judge), n, how=how, ties=ties)
 
 

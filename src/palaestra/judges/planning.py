@@ -36,8 +36,11 @@ class Around(Protocol):
 
 @dataclass(frozen=True)
 class Search:
-    """How a policy is asked. scorer: what chooses, None where the env's reward does. tries: it tries actions in the
-    env, which must be `foresight`'s."""
+    """How a policy is asked.
+
+    scorer: what chooses, None where the env's reward does. tries: it tries actions in the
+    env, which must be `foresight`'s.
+    """
 
     around: Around
     scorer: Scorer | None = None
@@ -130,7 +133,7 @@ class BestOf:
         self.waits = waits(policy)
 
     def act(self, requests: Sequence[Request]) -> list[Decision]:
-        """n answers to each request, and the best of them."""
+        """N answers to each request, and the best of them."""
         asked = [request for request in requests for _ in range(self.n)]
         said, before = self.policy.act(asked), self.meter.totals()
         texts = [text_of(each.action, request.observation) for each, request in zip(said, asked, strict=True)]

@@ -59,8 +59,11 @@ class RubricGame:
             )
 
     def run(self, rounds: int, rng: np.random.Generator) -> tuple[Rules, pl.DataFrame]:
-        """So many rounds: the judge's rules, and a row per round: missed, found, flipped (labels against the verdict),
-        accuracy on all labelled answers after it."""
+        """Play so many rounds: the judge's rules, and a row per round.
+
+        A row has missed, found, flipped (labels against the verdict), and the accuracy on all labelled answers after
+        it.
+        """
         for _ in range(rounds):
             self.round(rng)
         return self.judge, pl.DataFrame(self.history)

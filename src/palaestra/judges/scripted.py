@@ -57,8 +57,11 @@ def dense(turn, memory):
 
 
 def taught() -> Play:
-    """Writes [34]'s pair by what it is told: at first it reads a column that is not there, then it pays all turns the
-    same, then for coming nearer; and it punishes lava once it is told that failed episodes ended in it."""
+    """Writes [34]'s pair of programs by what it is told.
+
+    At first it reads a column that is not there, then it pays all turns the same, then for coming nearer; and it
+    punishes lava once it is told that failed episodes ended in it.
+    """
 
     def play(request: Request) -> str:
         text = request.observation.text

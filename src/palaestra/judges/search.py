@@ -39,8 +39,11 @@ def text_of(action: Any, seen: Observation) -> str:
 
 @dataclass(frozen=True)
 class FoundEpisode:
-    """An episode that a search found: its actions, their cumulative score, whether the env says that it succeeded, how
-    many candidates were scored, and what was seen before each action (`Observation.key`)."""
+    """An episode that a search found.
+
+    Its actions, their cumulative score, whether the env says that it succeeded, how many candidates were scored, and
+    what was seen before each action (`Observation.key`).
+    """
 
     actions: tuple[str, ...]
     score: float
@@ -71,8 +74,10 @@ def reward_beam(
     rng: np.random.Generator | None = None,
     limit: int = 100,
 ) -> FoundEpisode:
-    """UI-Genie's exploration [43] (arXiv 2505.21496): `candidates` actions of each of `width` partial episodes, of all
-    of them the `width` of the largest cumulative score go on; at the end the one of the largest. width=1 is greedy.
+    """UI-Genie's exploration [43] (arXiv 2505.21496): a beam of `width` partial episodes.
+
+    Of `candidates` actions of each, the `width` of the largest cumulative score go on; at the end the one of the
+    largest. width=1 is greedy.
 
     Equal candidates of one partial episode are one. An episode that ended keeps its place and its score.
 
@@ -98,8 +103,10 @@ def beam_from(
     limit: int,
     redraw: bool = False,
 ) -> FoundEpisode:
-    """As `reward_beam`, from where an env stands now, which is moved. redraw: chance that is to come is drawn anew, so
-    that it is not foreseen."""
+    """As `reward_beam`, from where an env stands now, which is moved.
+
+    redraw: chance that is to come is drawn anew, so that it is not foreseen.
+    """
     if min(width, candidates, limit) < 1:
         raise InputError(f"reward_beam: {width=}, {candidates=} and {limit=} must be at least 1")
     beam, scored = [_Partial(made.snapshot(), seen, agent)], 0

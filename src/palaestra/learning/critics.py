@@ -106,8 +106,9 @@ class NetworkCritic:
     def fit(
         self, replay: Replay, fresh: Fresh, rng: np.random.Generator, *, batches: int = 50, size: int = 256
     ) -> NetworkCritic:
-        """Learn Q from random batches of the replay, V from those of `fresh`; states and actions are float[n,
-        features].
+        """Learn Q from random batches of the replay, V from those of `fresh`.
+
+        States and actions are float[n, features].
 
         Raises:
             InputError: the replay, or what is fresh, is empty.

@@ -208,8 +208,10 @@ class PolicyGradient:
     def update(
         self, turns: Turns, *, advantage: str = "advantage", rng: np.random.Generator | None = None
     ) -> dict[str, Metrics]:
-        """`forward_backward` and `optim_step`; with epochs, minibatches or in sequence, several of both, undone if one
-        fails. Gradients that were there before are dropped.
+        """`forward_backward` and `optim_step`.
+
+        With epochs, minibatches or in sequence, several of both, undone if one fails. Gradients that were there before
+        are dropped.
 
         rng: draws the order of minibatches, and of parts if `order` is "random"; needed only then.
 
@@ -281,8 +283,9 @@ class PolicyGradient:
         return predicted(heads, self.policies, turns, self.chunk_tokens)
 
     def state(self) -> dict[str, Any]:
-        """Optimisers, memories and modules of terms, references, number of updates: what a resume needs beside the
-        policies' own states.
+        """State that a resume needs beside the policies' own.
+
+        Optimisers, memories and modules of terms, references, number of updates.
 
         Tensors are live, as in torch. What is spread over several devices is a `checkpoints.Folder`, into which every
         rank writes its part when it is saved.

@@ -81,7 +81,7 @@ class Sequential:
 
 
 def log_ratios(turns: Turns, policies: Iterable[Learnable], chunk_tokens: int) -> np.ndarray:
-    """log π_now - log π_then of every turn, summed over its tokens, float64[rows]; 0 for turns of other policies."""
+    """Log π_now - log π_then of every turn, summed over its tokens, float64[rows]; 0 for turns of other policies."""
     result = np.zeros(len(turns))
     frame = turns.frame.with_row_index("_row")
     for policy in policies:

@@ -272,8 +272,9 @@ class Trainer:
         return plan, turns, waited
 
     def _rewarded(self, turns: Turns, plan: Plan) -> tuple[Turns, Turns, Turns, list[str]]:
-        """Rows that may train and the rest, with the reward of the recipe, and all of them; and, of the first batch,
-        what is wrong with that reward: loops and repetition that pay.
+        """Rows that may train and the rest, with the reward of the recipe, and all of them.
+
+        Of the first batch also what is wrong with that reward: loops and repetition that pay.
 
         Without a stage before it the reward is that of all episodes; with one, of those that the stages saw.
         """

@@ -195,8 +195,11 @@ class WorkerPool:
 
 
 def _fair_share(left: int, workers: int) -> int:
-    """How many shards a worker is given at once: three quarters of its part of what is left, the rest is for who is
-    ready sooner (factoring of loops, Hummel and others 1992, who take one half)."""
+    """How many shards a worker is given at once.
+
+    Three quarters of its part of what is left; the rest is for who is ready sooner (factoring of loops, Hummel and
+    others 1992, who take one half).
+    """
     return math.ceil(left * 0.75 / workers)
 
 

@@ -81,7 +81,7 @@ def clip_and_delta(
 
 @register()
 def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
-    """size · sgn(x): only the sign counts, so whoever writes the reward cannot choose its scale.
+    """Size · sgn(x): only the sign counts, so whoever writes the reward cannot choose its scale.
 
     [34] Auto MC-Reward (arXiv 2312.09238): sign_scale(sparse) + sign_scale(dense, size=0.1), which is 0, ±0.1, ±0.9, ±1
     or ±1.1.
@@ -91,7 +91,7 @@ def sign_scale(x: SignalLike, *, size: float = 1.0) -> Signal:
 
 @register()
 def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
-    """x where it is not 0 for the first time in the episode, 0 afterwards; with a key, once for each of its values.
+    """X where it is not 0 for the first time in the episode, 0 afterwards; with a key, once for each of its values.
 
     >>> from palaestra.algebra.turns import Turns
     >>> turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "room": [1, 2, 1, 2], "reward": [0.0, 1.0, 1.0, 1.0]})
@@ -104,7 +104,7 @@ def once(x: SignalLike, *, key: Keys = (), over: Keys = AGENT) -> Signal:
 
 @register()
 def cap(x: SignalLike, *, limit: float, over: Keys = AGENT) -> Signal:
-    """x until its running sum reaches the limit, then what keeps it there: the sum is min(Σ x, limit) at every turn.
+    """X until its running sum reaches the limit, then what keeps it there: the sum is min(Σ x, limit) at every turn.
 
     What was earned beyond the limit is a cushion for later losses. A missing x adds nothing. With a key of several
     agents those that act at once fill it in the order of names.

@@ -171,7 +171,7 @@ def _elliptical(evaluation: Evaluation, node: Signal) -> np.ndarray:
 
 @register()
 def scaled(bonus: SignalLike, scale: SignalLike | None = None, *, coefficient: float = 1.0) -> Signal:
-    """coefficient · bonus / scale, 0 where that is 0. scale: default the batch's deviation, or `RunningScale`'s."""
+    """Coefficient · bonus / scale, 0 where that is 0. scale: default the batch's deviation, or `RunningScale`'s."""
     deviation = std(bonus, over=(), ddof=0) if scale is None else as_signal(scale)
     return coefficient * ratio(bonus, deviation)
 

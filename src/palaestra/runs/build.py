@@ -177,7 +177,7 @@ def _team(
 
 
 def seats(names: Mapping[str, str], made: Mapping[str, Policy], agents: Iterable[str]) -> dict[str, Policy]:
-    """agent -> policy, with `*` for every agent that is not named."""
+    """Agent -> policy, with `*` for every agent that is not named."""
     agents = list(agents)
     for agent in names:
         if agent != "*" and agent not in agents:
@@ -230,8 +230,9 @@ def scripted_play(setup: Setup, executor: Executor, seed: int, *, groups: int = 
 
 
 def _learner(part: LearnPart, iterations: int, team: Team) -> Learner:
-    """One of your own is called with the team, those fields of `learn` that it takes, `updates` if it takes that, and
-    `learn.options`.
+    """Makes a learner of one's own.
+
+    It is called with the team, those fields of `learn` that it takes, `updates` if it takes that, and `learn.options`.
 
     Raises:
         RecipeError: there is no such learner, or it does not take what the recipe says.

@@ -274,8 +274,10 @@ def _or_text(schema: dict[str, Any]) -> None:
 
 
 class ControlPart(Section):
-    """A system that the trained team is compared with: other policies in the same seats, a training of its own, or the
-    trained team itself, searching when it acts."""
+    """A system that the trained team is compared with.
+
+    Other policies in the same seats, a training of its own, or the trained team itself, searching when it acts.
+    """
 
     policies: dict[str, PolicyPart] | None = Field(None, description="other policies under names of `policies`")
     script: str | None = Field(None, description="scripted play in every seat, as in warm_start")

@@ -103,7 +103,7 @@ def named(name: str) -> str:
 
 
 def measure(name: str, game: str, tables: Sequence[Table]) -> float:
-    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 …
+    """A measure of the last of `tables`, or, with the prefix `average_`, of their average with weights 1, 2, 3 ….
 
     Raises:
         RecipeError: there is no measure of that name.

@@ -172,8 +172,11 @@ def script(made: Making) -> Policy:
 
 
 class Takes(NamedTuple):
-    """Consumer of a kind's options: a function, how many arguments and which options it gets otherwise, and to what
-    it passes its options on. `module:name` each, because some need torch."""
+    """Consumer of a kind's options.
+
+    A function, how many arguments and which options it gets otherwise, and to what it passes its options on.
+    `module:name` each, because some need torch.
+    """
 
     function: str
     fixed: int = 0

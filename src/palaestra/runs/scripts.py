@@ -79,8 +79,10 @@ def parameters(
     fixed: int = 0,
     accepts: Sequence[Callable[..., Any]] = (),
 ) -> dict[str, inspect.Parameter]:
-    """Parameters of a function, and of those to which it passes its options on: without the first `fixed` arguments
-    and those that are given otherwise."""
+    """Parameters of a function, and of those to which it passes its options on.
+
+    Without the first `fixed` arguments and those that are given otherwise.
+    """
     own = list(inspect.signature(function).parameters.values())[fixed:]
     others = [p for each in accepts for p in inspect.signature(each).parameters.values() if p.kind is p.KEYWORD_ONLY]
     found = [p for p in (*own, *others) if p.name not in given]
@@ -208,8 +210,11 @@ def convention(clarity: float = 0.6, seed: int = 0) -> Play:
 
 @script("nim")
 def nim(skill: float = 0.0) -> Play:
-    """Nim from the short text (`3 4 5`, whoever takes the last object wins): with probability `skill` the winning move
-    (Bouton 1901: make the exclusive or of the piles 0) if there is one, else a random legal move."""
+    """Plays Nim from the short text (`3 4 5`, whoever takes the last object wins).
+
+    With probability `skill` the winning move (Bouton 1901: make the exclusive or of the piles 0) if there is one, else
+    a random legal move.
+    """
 
     def play(request: Request) -> Action:
         legal = request.observation.legal

@@ -26,7 +26,7 @@ Message = Mapping[str, Any]
 
 
 def digest(messages: Sequence[Message]) -> str:
-    """Digest of messages, a line of at most 80 characters each.
+    r"""Digest of messages, a line of at most 80 characters each.
 
     >>> digest([{"role": "tool", "content": "The red mill\\nkeeps 37 sacks."}])
     'tool: The red mill keeps 37 sacks.'

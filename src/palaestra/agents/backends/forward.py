@@ -132,7 +132,7 @@ class KeyValueCache:
 
 
 def joined(parts: Sequence[Tensor], lengths: Sequence[int], moves: Sequence[tuple[int, int]], room: int) -> Tensor:
-    """Keys or values of rows that go on together, lined up by `KeyValueCache.beside`:
+    """Keys or values of rows that go on together, lined up by `KeyValueCache.beside`.
 
     [rows, heads, places, size] of each.
     """

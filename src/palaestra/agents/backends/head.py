@@ -231,7 +231,7 @@ def _logits(head: Head, inputs: Any, weights: list[Tensor], bias: Tensor | None,
 
 
 def _add(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += leftᵀ · right, without a copy where the types allow it."""
+    """Total += leftᵀ · right, without a copy where the types allow it."""
     if total.dtype == left.dtype:
         total.addmm_(left.T, right)
     else:

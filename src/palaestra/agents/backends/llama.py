@@ -66,8 +66,11 @@ class Llama:
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """One of `KINDS` in float32, with rotary positions that stay as they are, attention to all that was, and no
-        adapters but LoRA on linear layers."""
+        """Whether the model is one of `KINDS` in float32 that this walk computes exactly.
+
+        Its rotary positions stay as they are, it attends to all that was, and has no adapters but LoRA on linear
+        layers.
+        """
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         if type(inner).__name__ not in KINDS:
             return False
@@ -176,7 +179,7 @@ class Llama:
         return x, new_k, new_v
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """q [rows, tokens, heads, size] over k, v [rows, key heads, places, size]: [rows, tokens, heads · size]."""
+        """Q [rows, tokens, heads, size] over k, v [rows, key heads, places, size]: [rows, tokens, heads · size]."""
         rows, tokens, heads, _ = q.shape
         places = k.shape[2]
         if rows * heads * tokens * places > LARGE:

@@ -45,7 +45,7 @@ class ScreenFinding:
 
 
 def screen(source: str, function: str, *, parameters: int | None = None) -> list[ScreenFinding]:
-    """Findings in a program's source; empty if it may be run.
+    r"""Findings in a program's source; empty if it may be run.
 
     Args:
         source: the program. function: the one that is called. parameters: how many arguments it is called with.

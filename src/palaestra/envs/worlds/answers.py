@@ -95,8 +95,10 @@ class Answers(NativeEnv):
 def suggestible(
     *, tasks: int = 8, answers: int = 8, wordings: int = 2, draw: int = 0, right: float = 0.35, suggested: float = 0.45
 ) -> Callable[[Any], str]:
-    """Scripted answers to an env of these options: with a chance of `right` the right one, with one of `suggested` the
-    wrong one that this wording of the task suggests, else any.
+    """Scripted answers to an env of these options.
+
+    With a chance of `right` the right one, with one of `suggested` the wrong one that this wording of the task
+    suggests, else any.
     """
     truth = Answers(tasks=tasks, answers=answers, draw=draw).right.argmax(axis=1)
     wrong = (truth[:, None] + np.random.default_rng(draw).integers(1, answers, (tasks, wordings))) % answers
@@ -137,8 +139,9 @@ def corrector(
 
 
 class Arbiter:
-    """A scorer of pairs of answers to an env of these options: it prefers the right one with chance `right`, and either
-    of two that are both right or both wrong equally often.
+    """A scorer of pairs of answers to an env of these options.
+
+    It prefers the right one with chance `right`, and either of two that are both right or both wrong equally often.
     """
 
     name = "arbiter"

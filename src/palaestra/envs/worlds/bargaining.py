@@ -129,8 +129,11 @@ class Bargaining(NativeEnv):
 
 
 def equilibrium() -> Callable[[Any], str]:
-    """Scripted play by backward induction, for games with known discounts and no talk: offer the other one step of the
-    grid more than refusing is worth to it (all, where that is all), and accept what is worth at least as much."""
+    """Scripted play by backward induction, for games with known discounts and no talk.
+
+    Offers the other one step of the grid more than refusing is worth to it (all, where that is all), and accepts what
+    is worth at least as much.
+    """
     facts = re.compile(r"(\w+) round (\d+)/(\d+) discounts ([\d.]+) other ([\d.]+)(?:.*keep ([\d.]+)$)?")
 
     def play(request: Any) -> str:

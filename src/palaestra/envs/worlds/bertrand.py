@@ -1,4 +1,4 @@
-"""`Bertrand`: sellers of one good set prices round after round; can they keep them high without a word? (RiskLab)
+"""`Bertrand`: sellers of one good set prices round after round; can they keep them high without a word? (RiskLab).
 
 References: `worlds.exact.economics`, the static Nash price and the price of one seller who owns all shops. High
 prices alone prove no agreement: compare with `memory=False`, and probe with `worlds.forced`.

@@ -1,6 +1,6 @@
-"""`CodesEnv`:
+"""`CodesEnv`: a new code in every episode, shown sign by sign; copying it leads to its end.
 
-a new code in every episode, shown sign by sign; copying it leads to its end. Nothing is paid on the way.
+Nothing is paid on the way.
 """
 
 from __future__ import annotations

@@ -140,8 +140,9 @@ class Craft(NativeEnv):
             mind.memory.add(Entry(key, cell, time=float(time)), goal=kind, long_term="a diamond")
 
     def target(self, agent: str, kind: str) -> Cell:
-        """Cell to which an agent is on its way: the nearest find of a kind that, as it knows, nobody else goes for, or
-        the nearest cell that nobody looked at.
+        """Cell to which an agent is on its way.
+
+        The nearest find of a kind that, as it knows, nobody else goes for, or the nearest cell that nobody looked at.
         """
         mind = self.state.minds[agent]
         taken = {cell for other, cell in mind.claims.items() if other != agent}

@@ -23,7 +23,9 @@ class _DilemmaState:
 
 @ENVS.register("native/dilemma")
 class Dilemma(NativeEnv):
-    """Two players, `rounds` rounds, both move at once. payoffs: own, by what both did: both cooperate, own alone, the
+    """Repeated dilemma: two players, `rounds` rounds, both move at once.
+
+    payoffs: own, by what both did: both cooperate, own alone, the
     other alone, both defect; divided by `scale`. An illegal move is defection. A player succeeds if both cooperated in
     the last round.
     """

@@ -38,8 +38,9 @@ class _ErrandsState:
 
 @ENVS.register("native/errands")
 class Errands(NativeEnv):
-    """`manager` keeps or replans, `router` sends the sub-goal to an expert. Reward for both: 1 for all in time, less
-    `price` for each plan after the first.
+    """`manager` keeps or replans, `router` sends the sub-goal to an expert.
+
+    Reward for both: 1 for all in time, less `price` for each plan after the first.
 
     facts: plans, so far; kind; failed, the sub-goal. Success: all in time. The manager reads how many are done and
     whether the last one failed or was done; a stale plan is not seen.

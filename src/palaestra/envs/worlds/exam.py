@@ -65,8 +65,10 @@ class Exam(NativeEnv):
 
 
 def pupil(*, right: float = 0.4, word: float = 0.3, lists: float = 0.2, largest: int = 3) -> Callable[[Any], str]:
-    """Scripted answers: all digits one after the other with a chance of `lists`, else one number, which is right with a
-    chance of `right`, and written as a word with one of `word`."""
+    """Scripted answers: all digits in a row with a chance of `lists`, else one number.
+
+    It is right with a chance of `right`, and written as a word with one of `word`.
+    """
 
     def play(request: Any) -> str:
         luck, kind, other = request.rng.random(3)

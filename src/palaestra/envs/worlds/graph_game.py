@@ -159,7 +159,7 @@ class GraphGame(NativeEnv):
         return dict.fromkeys(self.agents, paid), {"success": solved, "score": value}
 
     def _messages(self, agent: int, action: int | str | None) -> dict[int, str] | None:
-        """neighbour -> text; None if the action cannot be read."""
+        """Neighbour -> text; None if the action cannot be read."""
         neighbours = [int(other) for other in np.flatnonzero(self.state.adjacent[agent])]
         if self.words is not None:
             return None if action is None else dict.fromkeys(neighbours, str(action))

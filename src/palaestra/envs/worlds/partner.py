@@ -98,8 +98,9 @@ class _PartnerState:
 
 @ENVS.register("native/partner")
 class Partner(NativeEnv):
-    """`rounds` rounds; in each `cook` and a partner of a type that is not told take a job. Reward 1 / rounds for two
-    different ones.
+    """In each of `rounds` rounds `cook` and a partner of a type that is not told take a job.
+
+    Reward 1 / rounds for two different ones.
 
     The cook reads what it may expect of the partner, or what it did last, or nothing (`shows`). A job may be
     `blocked` for the cook: taken all the same it is refused with the reason and asked for again, `retries` times in a

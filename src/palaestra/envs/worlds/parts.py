@@ -1,6 +1,8 @@
-"""Answers that are said part by part, each part without a look at the ones before: where a whole answer is rarely right
-and a part often is. `PickCall`: a tool and its values ([215]); `Pointing`: a place on a screen ([193]); `Hops`: a
-document at each hop, then an answer ([203]); `PlanDetails`: a slot, and whether each fact is looked up ([191]).
+"""Answers that are said part by part, each part without a look at the ones before.
+
+A whole answer is rarely right and a part often is. `PickCall`: a tool and its values ([215]); `Pointing`: a place on a
+screen ([193]); `Hops`: a document at each hop, then an answer ([203]); `PlanDetails`: a slot, and whether each fact is
+looked up ([191]).
 """
 
 from __future__ import annotations

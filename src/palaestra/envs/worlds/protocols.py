@@ -59,8 +59,11 @@ def flood(problem: str) -> Play:
 
 
 def local(problem: str) -> Play:
-    """Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or
-    random handshakes (matching: two agents who ask each other in one round are a pair)."""
+    """Classic protocol of a network task.
+
+    Flood-max (consensus, leader), greedy by name (colouring, cover: neighbours of greater name decide first), or random
+    handshakes (matching: two agents who ask each other in one round are a pair).
+    """
     rules: Mapping[str, Callable[[str], Play]] = {"matching": _handshake}
     return rules.get(problem, _flood_max if problem in ("consensus", "leader") else _greedy)(problem)
 

@@ -11,7 +11,7 @@ from palaestra.envs.replies import read_reply
 
 
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
-    """The id of the move (None if it is none of them), and what was said before it.
+    r"""The id of the move (None if it is none of them), and what was said before it.
 
     >>> spoken("I have no time.\\nKeep 60", ["keep 60", "accept"])
     (0, 'I have no time.')

@@ -25,8 +25,9 @@ class _StakeholderState:
 
 @ENVS.register("native/stakeholder")
 class Stakeholder(NativeEnv):
-    """The manager picks `asked` of `qualities` criteria; of `outputs` random outputs the one with the highest utility
-    by these is handed in, and its true utility is the reward.
+    """The manager picks `asked` of `qualities` criteria, by which one of `outputs` random outputs is chosen.
+
+    The one with the highest utility by these is handed in, and its true utility is the reward.
 
     price: what every question costs; if it is given, the manager may also stop asking, and `asked` is the most.
 

@@ -57,7 +57,7 @@ class Instance:
 
 
 def suite(templates: Sequence[TaskTemplate], n: int, seed: int = 30) -> list[Instance]:
-    """n instances of each template; an instance stays the same whatever else is in the suite."""
+    """N instances of each template; an instance stays the same whatever else is in the suite."""
     return [Instance(t, i, seed_of(seed, t.name, i)) for t in templates for i in range(n)]
 
 

@@ -1,4 +1,4 @@
-"""`Verdict`: a text was found, a cue says how likely it is of use; accept it or not. From which odds on? ([180])"""
+"""`Verdict`: a text was found, a cue says how likely it is of use; accept it or not. From which odds on? ([180])."""
 
 from __future__ import annotations
 

@@ -67,8 +67,10 @@ class Walk(NativeEnv):
 
 
 def towards(rows: pl.DataFrame, reference: pl.DataFrame | None, condition: pl.DataFrame | None) -> np.ndarray:
-    """How the cell that was `reached` lies to that of the condition's `criterion`, float64[rows, 4]: |Δx|, |Δy|,
-    |Δx|² + |Δy|², and whether they are the same."""
+    """Features of the cell that was `reached` beside that of the condition's `criterion`, float64[rows, 4].
+
+    They are |Δx|, |Δy|, |Δx|² + |Δy|², and whether both cells are the same.
+    """
     if condition is None:
         raise InputError("towards: needs a condition, a cell as `criterion` for each row")
 

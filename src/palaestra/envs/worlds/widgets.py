@@ -1,5 +1,6 @@
-"""`Widgets`: a request that has parts of its own, answered part by part; what is learned of the parts should carry over
-to requests that were never made ([173]).
+"""`Widgets`: requests that are answered part by part ([173]).
+
+What is learned of the parts should carry over to requests that were never made.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def read(found: Documents, rows: Rows) -> None:
 
 
 def _scores(views: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    """ "metric,filter" -> value of one document."""
+    """Value of one document by "metric,filter"."""
     scores: dict[str, Any] = {}
     for _, view in views:
         filter = text(view.get("filter", "none"))
@@ -109,7 +109,7 @@ def _scores(views: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _pair(value: Any) -> bool:
-    """log p, and how many words or bytes it is about."""
+    """Log p, and how many words or bytes it is about."""
     return (
         isinstance(value, list)
         and len(value) == 2

@@ -1,5 +1,6 @@
-"""verifiers' rollouts: `traces.jsonl` (0.2 and later, prime-rl too), an episode of agents a line, and the older
-`results.jsonl` of `vf-eval`, a rollout a line.
+"""verifiers' rollouts: `traces.jsonl` and the older `results.jsonl`.
+
+The first (0.2 and later, prime-rl too) has an episode of agents a line, the second (`vf-eval`) a rollout a line.
 
 Of a trace whose messages fork (compaction, sub-agents) the last branch is read, and that others are left out is said.
 A trace's rewards, each times its weight, are its agent's reward; metrics stand in `score.NAME`. Where our own plugin

@@ -17,7 +17,7 @@ _KNOWN = {"input", "output", "score", "step"}
 
 @READERS.register("verl")
 def verl() -> LogReader:
-    """verl's rollouts."""
+    """Verl's rollouts."""
     return LogReader(read, fits=fits)
 
 

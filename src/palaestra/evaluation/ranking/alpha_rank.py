@@ -100,7 +100,7 @@ def _one_population(
 
 
 def _log_step(gain: np.ndarray, alpha: float, population: int, epsilon: float) -> np.ndarray:
-    """log of the chance that a deviation with this gain fixates."""
+    """Log of the chance that a deviation with this gain fixates."""
     if math.isinf(alpha):
         better = np.where(gain > 0, math.log1p(-epsilon), math.log(epsilon))
         return np.where(np.abs(gain) <= _TIE, math.log(0.5), better)

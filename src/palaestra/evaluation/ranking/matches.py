@@ -70,8 +70,10 @@ class Matches:
         return np.asarray(scipy.sparse.csgraph.connected_components(met, directed=False)[1])
 
     def with_upsets(self) -> Matches:
-        """The same, and an imaginary match for every step of the order that no result contradicts, with the result
-        turned around; if all matches were drawn, one is won each way.
+        """These matches, and imaginary ones that keep a maximum finite.
+
+        One for every step of the order that no result contradicts, with the result turned around; if all matches were
+        drawn, one is won each way.
 
         For draws of a bootstrap: three wins in three matches, drawn again, would always be three wins, as if they
         proved an order. A step: from one set of systems who took points from each other in a circle to the next set

@@ -62,7 +62,7 @@ def _value(payoffs: np.ndarray) -> float:
 
 
 def _largest_entropy(a: np.ndarray) -> np.ndarray:
-    """argmax of the entropy over {x >= 0, Σx = 1, a x <= 0}.
+    """Argmax of the entropy over {x >= 0, Σx = 1, a x <= 0}.
 
     One linear program finds which x can be positive and which rows can be slack (Goldman & Tucker: a sum of solutions
     keeps what any of them has); on that face the dual, min over λ of log Σ exp(-aᵀλ), is smooth and has a minimum.

@@ -131,7 +131,7 @@ def _nash(shares: np.ndarray) -> np.ndarray:
 
 
 def ranks(score: np.ndarray) -> np.ndarray:
-    """1 for the largest; equals share the better rank. int[n]
+    """1 for the largest; equals share the better rank. int[n].
 
     >>> ranks(np.array([0.5, 2.0, 0.5])).tolist()
     [2, 1, 2]

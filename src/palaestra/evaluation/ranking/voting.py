@@ -74,7 +74,7 @@ def ranked_pairs(preferred: np.ndarray) -> np.ndarray:
 
 
 def kemeny(preferred: np.ndarray) -> np.ndarray:
-    """n - 1 for the first … 0 for the last of an order that agrees with most preferences; exact, at most 16 systems."""
+    """N - 1 for the first … 0 for the last of an order that agrees with most preferences; exact, at most 16 systems."""
     n = len(preferred)
     if n > _MOST:
         raise InputError(f"kemeny: {n} systems, but the exact order is found for at most {_MOST}; use ranked_pairs")

@@ -122,7 +122,7 @@ def contrast(memory: Archive, embedding: np.ndarray, agent: str, k: int = 8) -> 
 
 
 def _features(bids: pl.DataFrame, jury: float | Sequence[float]) -> np.ndarray:
-    """price · tokens, -entropy, -weighted marks, float64[bids, 3]."""
+    """Price · tokens, -entropy, -weighted marks, float64[bids, 3]."""
     marks = bids["jury"]
     if marks.dtype == pl.List:
         counts = set(marks.list.len().drop_nulls().to_list())

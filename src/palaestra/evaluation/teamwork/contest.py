@@ -28,7 +28,7 @@ def factor_reward(ratings: np.ndarray, changes: np.ndarray, *, limit: float = 0.
 
 
 def recent_scores(rewards: np.ndarray, *, window: int = 5, least: float = 0.01, days: int = 2) -> np.ndarray:
-    """mean / max(deviation, least) of the `window` days before each, float64[..., days, agents]; NaN: too few days.
+    """Mean / max(deviation, least) of the `window` days before each, float64[..., days, agents]; NaN: too few days.
 
     rewards: float64[..., days, agents], in order. What is missing or beyond ±0.4 does not count as earned or lost: it
     is the median of the window's other days, and a score needs `days` of those.

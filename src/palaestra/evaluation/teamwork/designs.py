@@ -20,8 +20,11 @@ Slots = Mapping[str, Sequence[Any]]
 
 
 class Surrogate:
-    """Ridge regression on options and pairs of options, by its kernel: two designs with m equal slots share
-    m + m(m - 1)/2 features. noise: variance of a score, beside a variance of 1 of the weights' prior."""
+    """Ridge regression on options and pairs of options, by its kernel.
+
+    Two designs with m equal slots share m + m(m - 1)/2 features. noise: variance of a score, beside a variance of 1 of
+    the weights' prior.
+    """
 
     def __init__(self, noise: float = 0.3) -> None:
         self.noise = noise

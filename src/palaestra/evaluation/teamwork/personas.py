@@ -40,7 +40,7 @@ class Transcript(NamedTuple):
 
 
 def transcript(text: str, *, leader: str = LEADER) -> Transcript:
-    """Who said what in one completion.
+    r"""Who said what in one completion.
 
     >>> found = transcript("Participants: AI Assistant (you); Chef\\nChef: Salt.\\nFinal answer: soup")
     >>> found.participants, found.said, found.answer, found.unparsed

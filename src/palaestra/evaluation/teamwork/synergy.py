@@ -18,7 +18,9 @@ from palaestra.errors import InputError
 
 
 class Synergy(NamedTuple):
-    """alpha: what one level makes of a weak signal; at most 1 it dies. exponent: log_b alpha; a team helps where it is
+    """Branching constants of a team's tree.
+
+    alpha: what one level makes of a weak signal; at most 1 it dies. exponent: log_b alpha; a team helps where it is
     above the exponent of a single agent's own compute. fixed_point: the signal of an endless tree, 0 where it dies.
     """
 
@@ -48,7 +50,7 @@ def tree_signal(signal: float, *, branch: int, depth: int, fidelity: float = 1.0
 
 
 def synergy(branch: int, fidelity: float = 1.0, correlation: float = 0.0) -> Synergy:
-    """alpha = γ [ρ + (1 - ρ) f'(0)], log_b of it, and the signal to which an endless tree comes.
+    """Alpha = γ [ρ + (1 - ρ) f'(0)], log_b of it, and the signal to which an endless tree comes.
 
     Raises:
         InputError: branch is not odd and at least 3, or a share is none.

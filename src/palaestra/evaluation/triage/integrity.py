@@ -1,4 +1,4 @@
-"""[76] Integrity of a run: was the grader edited, is a metric typed in, can the score be had again? (arXiv 2602.15112)
+"""[76] Integrity of a run: was the grader edited, is a metric typed in, can the score be had again? (arXiv 2602.15112).
 
 Three rules that need no judge. A run with a critical violation keeps its score and is left out of claims.
 """

@@ -67,7 +67,7 @@ def run_of_system(columns: Collection[str]) -> pl.Expr:
 
 
 def score(detections: pl.DataFrame, weights: Mapping[str, float] | None = None) -> pl.Series:
-    """confidence × weight of each detection.
+    """Confidence × weight of each detection.
 
     Raises:
         InputError: a weight is negative or not finite.
@@ -128,7 +128,7 @@ def rate(turns: Turns, detections: pl.DataFrame, weights: Mapping[str, float] | 
 
 
 def pick(rated: pl.DataFrame, budget: int, random: float, seed: int, outcomes: bool = True) -> pl.DataFrame:
-    """The rows of the `budget` episodes most worth reading, best first; see `triage`. episode_code: 0, 1, 2 …"""
+    """The rows of the `budget` episodes most worth reading, best first; see `triage`. episode_code: 0, 1, 2 …."""
     rng = np.random.default_rng(seed)
     outcome = outcome_of(rated)
     table = rated.with_columns(outcome=outcome, _first=outcome.replace_strict(FIRST, default=1) if outcomes else 0)

@@ -14,7 +14,7 @@ PERCENT = "\u00a0%"
 
 
 def number(value: Any, *, percent: bool = False, signed: bool = False) -> str:
-    """Three significant digits, or a percentage with one decimal; a true minus sign; a dash for what is not a number.
+    r"""Three significant digits, or a percentage with one decimal; a true minus sign; a dash for what is not a number.
 
     >>> number(0.5234), number(0.5234, percent=True), number(-0.02, signed=True), number(12345)
     ('0.523', '52.3\xa0%', '−0.02', '12,345')
@@ -77,7 +77,7 @@ def p_value(value: Any) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence in the style of the numbers: true minus signs and crosses, `95 %` with a space that does not break.
+    r"""A sentence in the style of the numbers: true minus signs and crosses, `95 %` with a space that does not break.
 
     >>> prose("worse by -3.5 points (95 % interval -5 to -2, 30 tasks x 4 trials), not half-baked gpt-4")
     'worse by −3.5 points (95\xa0% interval −5 to −2, 30 tasks × 4 trials), not half-baked gpt-4'

@@ -76,8 +76,8 @@ def fit(
     if offset is not None:  # its gradient is 0 but for rounding, which Adam would scale up to whole steps
         offset.requires_grad_(False)
     learned = [each for each in module.parameters() if each is not offset]
-    # Where both sides of a pair move a weight alike, its gradient is rounding, some 1e-9, which an eps of 1e-8 would scale
-    # up to whole steps, others on each CPU.
+    # Where both sides of a pair move a weight alike, its gradient is rounding, some 1e-9, which an eps of 1e-8 would
+    # scale up to whole steps, others on each CPU.
     optimiser = torch.optim.AdamW(learned, lr=options.lr, weight_decay=options.weight_decay, eps=1e-6)
     batches = -(-len(objective.index) // options.batch)
     total, done, seen = batches * options.epochs, 0, np.zeros(2, np.int64)

@@ -119,7 +119,7 @@ class PairwiseTokenReward(NetworkReward):
         ]
 
     def forward(self, inputs: Inputs, index: np.ndarray) -> Tensor:
-        """logit yes - logit no, [rows]."""
+        """Logit yes - logit no, [rows]."""
         module: Any = self.ready()
         ids, mask = inputs.padded(index)
         device = next(module.parameters()).device

@@ -26,7 +26,9 @@ def keys_of(turns: Turns, over: Sequence[str]) -> pl.Series:
 
 
 class Cells:
-    """Running means by key. In each update a cell moves to the mean of its new values by m/(n + m), n and m the
+    """Running means by key.
+
+    In each update a cell moves to the mean of its new values by m/(n + m), n and m the
     numbers of old and new ones, but at least by `rate`: rate = 0 is the mean of all that was ever seen, 1 that of the
     last time.
 

@@ -72,8 +72,11 @@ class process_reward(Stage):
     def _learn(
         self, name: str, rows: pl.DataFrame, outcome: np.ndarray, episode: np.ndarray, group: np.ndarray
     ) -> float:
-        """One step, and the loss before it. The slope of the loss in each episode's score is exact, so chunks can be
-        differentiated apart."""
+        """One step, and the loss before it.
+
+        The slope of the loss in each episode's score is exact, so chunks can be
+        differentiated apart.
+        """
         import torch
 
         model, optimiser = self.models[name], self.optimisers[name]

@@ -24,7 +24,9 @@ LARGEST = 2000
 
 @stage
 class progress(Stage):
-    """`progress` of each turn, fitted so that the turns of an episode add up to its return. Learned from all episodes
+    """`progress` of each turn, fitted so that the turns of an episode add up to its return.
+
+    Learned from all episodes
     so far, these included, as SPA [49] and LaRe [51] do; its credit is `spa()`, or any on `col("progress")`.
 
     model: "table", a number for each (agent, state, action), by ridge regression; "network", one hidden layer on what

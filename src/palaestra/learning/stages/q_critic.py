@@ -1,5 +1,4 @@
-"""Critics of actions, learned from replayed turns: ArCHer's two Q and two V [89], and COMA's values of other
-actions."""
+"""Critics of actions, learned from replayed turns: ArCHer's two Q and two V [89], COMA's values of other actions."""
 
 from __future__ import annotations
 

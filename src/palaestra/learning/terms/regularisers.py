@@ -32,7 +32,7 @@ def kl(
     constant: float | None = None,
     corrected: bool = False,
 ) -> Term:
-    """weight · KL(π ‖ π_start), the pull to the policy as it was when the learner was made.
+    """Weight · KL(π ‖ π_start), the pull to the policy as it was when the learner was made.
 
     estimator: "exact" sums over the vocabulary; k1, k2, k3, abs and verl's k1+, k3+, abs+ need only the sampled token;
     see `losses.kl_estimate`. corrected: times the ratio r (DeepSeek-V3.2 2512.02556).

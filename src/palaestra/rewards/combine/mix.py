@@ -114,8 +114,9 @@ def gate(condition: SignalLike, reward: SignalLike, otherwise: SignalLike = 0.0)
 def cascade(
     first: tuple[SignalLike, SignalLike], *others: tuple[SignalLike, SignalLike], otherwise: SignalLike = 0.0
 ) -> Signal:
-    """The value of the first case whose condition holds: cascade((error, 0), (correct, 1), otherwise=0.3 * partial).
+    """The value of the first case whose condition holds.
 
+    For example `cascade((error, 0), (correct, 1), otherwise=0.3 * partial)`.
     A condition that is missing leaves the result missing, unless an earlier one holds.
 
     Raises:

@@ -65,8 +65,9 @@ def value_label(value: SignalLike = "value", success: SignalLike = "success") ->
 
 @register()
 def hard_negatives(score: SignalLike, label: SignalLike, *, above: float = 0.5) -> Signal:
-    """Mask of what is wrong and scored `above` all the same ([43]): what a next reward model should see. Missing labels
-    or scores are no negatives.
+    """Mask of what is wrong and scored `above` all the same ([43]): what a next reward model should see.
+
+    Missing labels or scores are no negatives.
 
     >>> from palaestra.algebra.turns import Turns
     >>> hard_negatives("p", "label").evaluate(Turns({"p": [0.9, 0.9, 0.2], "label": [0.0, 1.0, 0.0]}))

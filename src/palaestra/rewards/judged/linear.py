@@ -27,7 +27,7 @@ def fit_differences(
     tolerance: float = 1e-10,
     steps: int = 200,
 ) -> np.ndarray:
-    """w that minimises Σ weight · -log σ(w·gap - margin) / Σ weight + ridge/2 · |w|²: float64[columns].
+    """W that minimises Σ weight · -log σ(w·gap - margin) / Σ weight + ridge/2 · |w|²: float64[columns].
 
     Args:
         gap: float32 or float64[pairs, columns], features of the chosen side less those of the rejected one.

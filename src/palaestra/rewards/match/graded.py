@@ -86,7 +86,7 @@ def block_share(answer: np.ndarray, target: np.ndarray, block: tuple[int, int] =
 
 @register()
 def milestones(log: str = "metadata", *, patterns: tuple[str, ...], value: float = 0.1) -> Signal:
-    """value times how many of the regular expressions the text of a column matches: how far a program came.
+    """Value times how many of the regular expressions the text of a column matches: how far a program came.
 
     Raises:
         ExpressionError: there is no pattern.

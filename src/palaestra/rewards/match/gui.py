@@ -139,13 +139,13 @@ def ui_venus_navigation(
 def stepwise_point(
     point: SignalLike, gold: SignalLike, *, near: float = 10.0, far: float = 40.0, value: float = 1.0
 ) -> Signal:
-    """value within `near` of the gold point, half of it within `far`, else 0: a slope where a box gives a cliff."""
+    """Value within `near` of the gold point, half of it within `far`, else 0: a slope where a box gives a cliff."""
     return value * tier(distance(point, gold), edges=(near, far), levels=(1.0, 0.5))
 
 
 @register()
 def content_reward(text: str, gold: str, *, threshold: float = 0.5, value: float = 1.0) -> Signal:
-    """value if the F1 of the words is at least `threshold`, else 0."""
+    """Value if the F1 of the words is at least `threshold`, else 0."""
     return value * (token_f1(text, gold) >= threshold)
 
 

@@ -80,7 +80,7 @@ def text_of(name: SignalLike) -> pl.Expr:
 
 
 def texts(evaluation: Evaluation, node: Signal) -> pl.DataFrame:
-    """The columns of a node as text, named "0", "1" …
+    """The columns of a node as text, named "0", "1" ….
 
     Raises:
         ExpressionError: one holds something else.

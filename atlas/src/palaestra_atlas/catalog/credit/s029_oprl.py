@@ -64,8 +64,10 @@ def pair_loss() -> None:
 
 @exact
 def who_won() -> None:
-    """In the step where a success and a failure differ, the success's action is rewarded; and so in later iterations,
-    of states that the first did not have."""
+    """The action of a success is rewarded in the step where it differs from a failure.
+
+    Later iterations do so in states that the first did not have.
+    """
     stage = process_reward(lr=0.1, epochs=10)
     for iteration in (1, 2):
         keys = {"group": [0] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "agent": ["a"] * 4}

@@ -48,8 +48,10 @@ def forced_turns() -> None:
 
 @exact
 def branches() -> None:
-    """One success of four without a hint, three with one: each branch by its own mean and deviation; what succeeds
-    without and what fails despite a hint counts 1 + (.75 - .25) times."""
+    """Each branch is normalised by its own mean and deviation: one success of four without a hint, three with one.
+
+    What succeeds without a hint and what fails despite one counts 1 + (.75 - .25) times.
+    """
     credit = np.asarray(adhint(entropy="entropy").evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 0])))[1::2]
     np.testing.assert_allclose(credit, [2.25, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -2.25], atol=1e-4)
 

@@ -31,8 +31,10 @@ def worked() -> tuple[Turns, np.ndarray]:
 
 
 def gradient_difference(turns: Turns) -> float:
-    """Largest difference, with and without, of a sum of credit over a state and an action: all that a policy of the
-    state learns from. Every visit counts (`unit="row"`): an episode that repeats a step would else weigh less there.
+    """Largest difference, with and without, of a sum of credit over a state and an action.
+
+    That sum is all that a policy of the state learns from. Every visit counts (`unit="row"`): an episode that repeats a
+    step would else weigh less there.
     """
     plain, shared = (np.asarray(signal.evaluate(turns)) for signal in (grpo(), salt(unit="row")))
     cells = turns.codes("state", "action")

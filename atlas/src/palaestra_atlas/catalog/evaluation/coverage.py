@@ -73,9 +73,12 @@ def shares(one: Study, rng: Rng, draws: int) -> dict[str, float]:
 
 
 def misses(found: Mapping[str, float], slack: float = 0.0) -> list[str]:
-    """Names that break the criterion: 93-97 % held (at least 93 % if conservative), type I error at most 6.5 %,
-    power more than half; heavy tails have their own limits (`SHORT`, `HEAVY_TYPE1`). What is `blind` or `cautioned` is
-    only reported. slack: by how much less strict, for few draws."""
+    """Names that break the criterion.
+
+    93-97 % held (at least 93 % if conservative), type I error at most 6.5 %, power more than half; heavy tails have
+    their own limits (`SHORT`, `HEAVY_TYPE1`). What is `blind` or `cautioned` is only reported. slack: by how much less
+    strict, for few draws.
+    """
     broken = {
         "heavy": lambda name, x: (
             x > HEAVY_TYPE1 + slack

@@ -22,7 +22,7 @@ DIMENSIONS = ("method", "code", "data", "completeness")
 
 
 def oscillator(sign: float = 1.0) -> np.ndarray:
-    """x'' = -2·.2·x' - 4x from x = 1; sign -1: the friction drives."""
+    """X'' = -2·.2·x' - 4x from x = 1; sign -1: the friction drives."""
     path = solve_ivp(lambda t, y: [y[1], -sign * 0.4 * y[1] - 4 * y[0]], (0, 10), [1.0, 0.0], t_eval=TIMES, rtol=1e-8)
     return np.asarray(path.y[0])
 

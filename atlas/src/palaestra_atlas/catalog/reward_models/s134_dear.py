@@ -31,7 +31,7 @@ def worked_error() -> float:
 
 
 def quality(alpha: float, seed: int) -> float:
-    """nDCG of a student's order of unseen queries."""
+    """NDCG of a student's order of unseen queries."""
     rng = np.random.default_rng([134, seed])
     truth = rng.normal(size=FEATURES)
 

@@ -157,8 +157,7 @@ def memory() -> None:
 
 @exact
 def designed() -> None:
-    """A program that is trained with is told what came of it; the loop ends with the best of its rounds. From a file
-    as well."""
+    """A program that is trained with is told what came of it; the loop ends with its best round, also from a file."""
     table = few_turns()
     told: list[str] = []
 

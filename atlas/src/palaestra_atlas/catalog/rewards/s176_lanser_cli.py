@@ -1,5 +1,4 @@
-"""[176] Lanser-CLI (report of 24 October 2025): the formula as published pays for breaking and fixing; its potential
-does not.
+"""[176] Lanser-CLI (report of 24 October 2025): the published formula pays for breaking and fixing, its potential not.
 
 A toy repository of twelve modules, some broken. A fixer repairs one a turn and is done; an oscillator breaks three and
 repairs them, for ever; a breaker breaks. As published, safety is paid again every turn: who never ends wins. (A fixer

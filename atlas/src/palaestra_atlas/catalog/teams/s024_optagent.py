@@ -128,7 +128,7 @@ FIRST = {"debater-1": "0", "debater-2": "1", "debater-3": "2", "debater-4": "1"}
 
 @exact
 def kept_scores() -> None:
-    """w ← w + η(q - w): an edge of a right sender has .6 in the next round, one of a wrong sender .4, others .5."""
+    """W ← w + η(q - w): an edge of a right sender has .6 in the next round, one of a wrong sender .4, others .5."""
     frame = played(FIRST, rounds=3, eta=0.2)
     last = frame.filter(pl.col("round") == 2)
     before = frame.filter(pl.col("round") == 1)

@@ -38,7 +38,7 @@ def alike(n: int, cosine: float) -> np.ndarray:
 
 
 def table(vectors: np.ndarray, scores: Sequence[float] | None = None) -> Turns:
-    """One question, answered by agents named a, b, c, …"""
+    """One question, answered by agents named a, b, c, …."""
     columns = {"group": [0] * len(vectors), "episode": [0] * len(vectors), "turn": [0] * len(vectors)}
     frame = pl.DataFrame(columns | {"agent": list("abcdefgh")[: len(vectors)], "embedding": vectors.tolist()})
     return Turns(frame if scores is None else frame.with_columns(score=pl.Series(scores)))

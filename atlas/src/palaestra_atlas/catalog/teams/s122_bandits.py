@@ -32,7 +32,7 @@ def taught(policy: BanditPolicy, won: Sequence[int], plays: Sequence[int], **tol
 
 @exact
 def upper_bounds() -> None:
-    """r + √(2 ln t / n): .6 + .31 against .5 + .97; an arm never taken is first; one that failed comes again."""
+    """R + √(2 ln t / n): .6 + .31 against .5 + .97; an arm never taken is first; one that failed comes again."""
     np.testing.assert_allclose(np.sqrt(2 * np.log(110) / np.array([100, 10])), [0.3066, 0.9696], atol=1e-4)
     assert taught(BanditPolicy(2, index="ucb1"), [60, 5], [100, 10]).chances().tolist() == [0.0, 1.0]
     assert taught(BanditPolicy(3, index="ucb1"), [9, 0, 0], [10, 1, 0]).chances().tolist() == [0.0, 0.0, 1.0]

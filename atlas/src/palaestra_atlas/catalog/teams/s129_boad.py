@@ -87,7 +87,7 @@ def judged_members() -> None:
 
 @exact
 def upper_bound_staffs() -> None:
-    """r + √(2 ln rounds / n): of five rounds, .5 + .30 of 36 instances is ahead of .3 + .37 and .52 + .13."""
+    """R + √(2 ln rounds / n): of five rounds, .5 + .30 of 36 instances is ahead of .3 + .37 and .52 + .13."""
     policy = BanditPolicy(3, index="ucb1", clock="updates")
     for _ in range(5):
         policy.update(np.arange(3), np.array([0.5, 0.3, 0.52]), weights=np.array([36, 24, 200]) / 5)

@@ -35,7 +35,7 @@ class DesignModel(Protocol):
         """One outcome per row of theta."""
 
     def loglik(self, y: np.ndarray, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
-        """log p(y | theta, design); y broadcasts against theta[..., 0]."""
+        """Log p(y | theta, design); y broadcasts against theta[..., 0]."""
 
     def mean(self, theta: np.ndarray, design: np.ndarray) -> np.ndarray:
         """E[y | theta, design]."""

@@ -49,7 +49,7 @@ def incident(alerts: int, entities: int, rng: np.random.Generator) -> dict[str, 
 
 
 def questions(graph: Mapping[str, Sequence[str]], m: int, rng: np.random.Generator) -> list[Question]:
-    """m questions about a graph alert -> entities, of all ordered pairs of connected alerts (or all there are).
+    """M questions about a graph alert -> entities, of all ordered pairs of connected alerts (or all there are).
 
     Told are up to ten entities of the first alert that are farthest from the second; asked is one of the second's
     farthest from the first (no host or process if it has others). The path is a random shortest one. Paths are chosen

@@ -21,8 +21,10 @@ valid answer."""
 
 
 def network(family: str, n: int, seed: int) -> np.ndarray:
-    """A connected graph as bool[n, n]: AgentsNet's small world (k=4, p=0.4), preferential attachment (m=2), Delaunay
-    triangulation of uniform points, or a ring.
+    """A connected graph of a kind, bool[n, n].
+
+    AgentsNet's small world (k=4, p=0.4), preferential attachment (m=2), Delaunay triangulation of uniform points, or a
+    ring.
 
     Raises:
         InputError: an unknown family, or too few agents for it.

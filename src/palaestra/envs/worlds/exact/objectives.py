@@ -50,7 +50,7 @@ def ser(returns: np.ndarray, utility: Utility, weights: np.ndarray) -> float:
 
 
 def beach_capacity(consumption: np.ndarray, psi: float) -> np.ndarray:
-    """x e^(-x/ψ): what a section of the beach is worth with x people on it; greatest at x = ψ.
+    """X e^(-x/ψ): what a section of the beach is worth with x people on it; greatest at x = ψ.
 
     >>> float(beach_capacity(np.array(7), 7).round(3))
     2.575
