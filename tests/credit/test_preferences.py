@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
 from palaestra.credit import (
+    average_mixture,
     minimax_winner,
     pairwise,
     preference_exploitability,
@@ -17,7 +18,7 @@ from palaestra.credit import (
     win_rate,
     win_rates,
 )
-from palaestra.errors import ExpressionError, InputError
+from palaestra.errors import ExpressionError, InputError, MissingColumnError
 
 CYCLE = ((0.5, 0.9, 0.2), (0.1, 0.5, 0.8), (0.8, 0.2, 0.5))
 
@@ -66,3 +67,10 @@ def test_a_matrix_must_fit() -> None:
         win_rate("item", preference=((0.5, 2.0), (0.5, 0.5)))
     with pytest.raises(InputError, match="not a row of the preference, 0 to 2"):
         win_rate("item", preference=CYCLE).evaluate(group([0, 3]))
+
+
+def test_the_average_mixture_counts_all_iterations() -> None:
+    turns = Turns({"iteration": [1, 1, 2, 2], "answer": [0, 2, 2, None]})
+    np.testing.assert_allclose(average_mixture(turns, "answer", 4), [1 / 3, 0, 2 / 3, 0])
+    with pytest.raises(MissingColumnError, match="average_mixture"):
+        average_mixture(turns, "item", 3)

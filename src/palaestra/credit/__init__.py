@@ -64,6 +64,7 @@ from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mar
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.preferences import (
+    average_mixture,
     minimax_winner,
     pairwise,
     preference_exploitability,
@@ -135,6 +136,7 @@ __all__ = [
     "answer_potential",
     "archer",
     "arena_rl",
+    "average_mixture",
     "batch_score",
     "by_group",
     "calls",

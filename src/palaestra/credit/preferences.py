@@ -1,7 +1,8 @@
 """Preferences: the reward of an episode is how often it is preferred to others of the same policy.
 
 No model of rewards is learned, so preferences may be cyclic. `win_rate` is a signal where preferences are known as
-numbers or as a matrix; for a judge there are `pairwise` and `win_rates`, to be used with `by_group`.
+numbers or as a matrix; for a judge there are `pairwise` and `win_rates`, to be used with `by_group`. The
+solution is the average of what was played, `average_mixture`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import is_first, joined, rank_among, turn_values
 from palaestra.algebra.returns import agent_return
 from palaestra.algebra.signals import Keys, Signal, SignalLike, as_signal, highest, mean, ratio, register
+from palaestra.algebra.turns import Turns
 from palaestra.credit.grouped import dr_grpo
 from palaestra.errors import ExpressionError, InputError
 
@@ -132,6 +134,22 @@ def minimax_winner(preference: np.ndarray) -> np.ndarray:
     if not solved.success:
         raise InputError(f"minimax_winner: P[i, j] + P[j, i] must be 1 ({solved.message})")
     return np.asarray(solved.x)
+
+
+def average_mixture(turns: Turns, item: str, number: int) -> np.ndarray:
+    """Share of each of the items 0 to number - 1 in all that was played, float64[number]: the average of the iterates.
+
+    Under `self_play_preference` it tends to the minimax winner, while the last policy may go round in circles.
+
+    Raises:
+        MissingColumnError: the table lacks the column of items.
+
+    >>> average_mixture(Turns({"iteration": [1, 1, 2, 2], "answer": [0, 0, 0, 1]}), "answer", 3)
+    array([0.75, 0.25, 0.  ])
+    """
+    turns._require(item, "average_mixture: ")
+    counts = np.bincount(turns[item].drop_nulls().to_numpy(), minlength=number)
+    return np.asarray(counts / max(counts.sum(), 1))
 
 
 def preference_exploitability(mixture: np.ndarray, preference: np.ndarray) -> float:

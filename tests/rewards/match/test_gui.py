@@ -41,6 +41,8 @@ def test_points_scrolls_words() -> None:
     np.testing.assert_array_equal(values(stepwise_point("p", "aim"), turns), [1, 0.5, 0.5, 0, np.nan])
     far = Turns({"p": [[3.0, 4.0]], "aim": [[0.0, 0.0]]})
     assert values(distance("p", "aim"), far)[0] == 5
+    boxed = Turns({"p": [[3.0, 4.0]] * 2, "aim": [[0.0, 0.0]] * 2, "box": [[-3.0, -2.0, 3.0, 2.0], [0.0] * 4]})
+    np.testing.assert_allclose(values(distance("p", "aim", box="box"), boxed), [5**0.5, np.nan])
     scrolls = Turns({"s": [1, 1, 0, 0], "e": [1, 0, 0, 1], "d": [1, 1, 1, 0]})
     np.testing.assert_array_equal(values(scroll_reward("s", "e", "d", value=2.0), scrolls), [3, 2, 1, 0])
     texts = Turns({"a": ["buy two red apples", "no"], "b": ["two red apples", "yes"]})

@@ -33,15 +33,24 @@ def same_text(one: str, other: str) -> Signal:
 
 
 @register()
-def distance(point: SignalLike, gold: SignalLike) -> Signal:
-    """Euclidean distance of two points, list columns (x, y); missing without one."""
-    return Signal("distance", as_signal(point), as_signal(gold))
+def distance(point: SignalLike, gold: SignalLike, *, box: SignalLike | None = None) -> Signal:
+    """Euclidean distance of two points, list columns (x, y); missing without one.
+
+    box: of a target, (left, top, right, bottom); then half its width and half its height are the units.
+    """
+    inputs = (point, gold) if box is None else (point, gold, box)
+    return Signal("distance", *map(as_signal, inputs))
 
 
 @kernel("distance", range="row")
 def _distance(evaluation: Evaluation, node: Signal) -> np.ndarray:
-    one, other = (matrix(evaluation, child, 2, node) for child in node.inputs)
-    return np.asarray(np.hypot(*(one - other).T))
+    one, other = (matrix(evaluation, child, 2, node) for child in node.inputs[:2])
+    apart = one - other
+    if len(node.inputs) == 3:
+        box = matrix(evaluation, node.inputs[2], 4, node)
+        size = (box[:, 2:] - box[:, :2]) / 2
+        apart /= np.where(size > 0, size, np.nan)
+    return np.asarray(np.hypot(*apart.T))
 
 
 @register()

@@ -8,15 +8,19 @@ reconstruction. Left out: what members say; they are scripted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import mas_host
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.envs.worlds.team_builder import NEEDED, ROLES, TeamBuilder
+from palaestra.play.rollout import rollout
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -28,11 +32,47 @@ SETTING = {
 }
 
 
-def worked_error() -> float:
-    """Four teams, the third with a duplicate role, worked out by hand."""
+@exact
+def worked() -> None:
+    """Four teams, the third with a duplicate role: GRPO of the teams, and -.2 for that decision alone."""
     table = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["builder"] * 4, "reward": [1, 0, 1, 1]}
     credit = mas_host().evaluate(Turns(table | {"action_reward": [0.0, 0.0, -0.2, 0.0]}))
-    return float(np.abs(np.asarray(credit) - [0.5, -1.5, 0.3, 0.5]).max())
+    np.testing.assert_allclose(np.asarray(credit), [0.5, -1.5, 0.3, 0.5], atol=5e-5)
+
+
+def built(decide: Callable[[int, int], str]) -> pl.DataFrame:
+    """The last turns of 24 episodes of a builder who decides by the query that it reads and the number of the turn."""
+
+    def act(request: Any) -> str:
+        query = int(re.findall(r"query (\d)", request.observation.text)[0])
+        return decide(query, 0 if "nobody" in request.observation.text else request.observation.text.count(","))
+
+    team = Team(builder=ScriptedPolicy(act, name="builder"))
+    return rollout(TeamBuilder, team, groups=24, group_size=1).frame.group_by("group").agg(pl.all().last())
+
+
+@exact
+def right_builder() -> None:
+    """Who adds the first needed role, then the second with an edge to it, and stops, solves each query with two."""
+
+    def decide(query: int, members: int) -> str:
+        first, second = (ROLES[role] for role in NEEDED[query])
+        return (f"add {first}", f"add {second} to {first}", "stop")[members]
+
+    last = built(decide)
+    assert last["task"].n_unique() == len(NEEDED)
+    np.testing.assert_array_equal(last["success"], np.ones(24, bool))
+    np.testing.assert_array_equal(last["members"], np.full(24, 2))
+
+
+@exact
+def own_stop() -> None:
+    """A builder stops when it says so, after one member here, or two; each of them costs .05."""
+    last = built(lambda query, members: f"add {ROLES[members]}" if members <= query % 2 else "stop")
+    sizes = 1 + last["task"].str.extract(r"(\d)").cast(int).to_numpy() % 2
+    np.testing.assert_array_equal(last["members"], sizes)
+    np.testing.assert_array_equal(last["turn"], sizes)
+    np.testing.assert_allclose(last["reward"], -0.05 * sizes)
 
 
 def looked_at(learned: TrainingResult) -> dict[str, float]:
@@ -47,13 +87,13 @@ def looked_at(learned: TrainingResult) -> dict[str, float]:
     claim="Group credit for the finished team plus an absolute reward for each decision learns faster which teams "
     "solve a query than group credit alone.",
     baseline="the same without the reward for decisions (GRPO); its teams end no larger",
-    criterion="worked numbers to 4 decimals; at the end >= 0.95 solved with at most 2.5 members (2 are needed); mean "
+    criterion="at the end >= 0.95 solved with at most 2.5 members (2 are needed); mean "
     "of the learning curve higher by > 2 standard errors (paired by seed); should hold in 9 of 10 blocks",
     seeds=(0, 1, 2, 3),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers; then trained as by `palaestra train world env.make=native/team_builder credit="mas_host()"`."""
+    """Trained as by `palaestra train world env.make=native/team_builder credit="mas_host()"`."""
     arms = train_arms(
         "world",
         {name: SETTING | {"credit": f"{name}()"} for name in ("mas_host", "grpo")},
@@ -62,5 +102,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
     )
     gain, error = arms.gain("mas_host", "grpo", "curve")
     good = arms.mean("mas_host", "solved") >= 0.95 and arms.mean("mas_host", "members") <= 2.5
-    measured = {"worked_error": worked_error(), "gain": gain, "standard_error": error} | arms.measured()
-    return Outcome(measured, measured["worked_error"] <= 1e-4 and good and gain > 2 * error)
+    measured = {"gain": gain, "standard_error": error} | arms.measured()
+    return Outcome(measured, good and gain > 2 * error)

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import igpo
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.envs.worlds.inquiry import Inquiry
+from palaestra.learning.stages import Context
+from palaestra.learning.stages.probe import probe
+from palaestra.play.executors import Local
+from palaestra.play.rollout import rollout
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 SETTING = {
     "env": {"make": "native/inquiry", "options": {"bits": 4, "questions": 30, "turns": 4, "early": False}},
@@ -22,15 +28,53 @@ SETTING = {
 }
 
 
-def worked_error() -> float:
-    """Three episodes of two questions and an answer, worked out by hand: gains and outcomes are standardised apart."""
+@exact
+def worked() -> None:
+    """Three episodes of two questions and an answer: gains and outcomes standardised apart, summed to the end."""
     gains, outcome = [[0.5, 0.2], [0.1, -0.2], [0.3, 0.6]], [1.0, 0.0, 1.0]
     gold = np.cumsum(np.hstack([np.zeros((3, 1)), gains]), axis=1)
     episode, turn = (axis.ravel() for axis in np.indices((3, 3)))
     keys = {"group": episode * 0, "episode": episode, "turn": turn, "agent": ["a"] * 9, "gold_logprob": gold.ravel()}
     turns = Turns(keys | {"reward": np.where(turn == 2, np.repeat(outcome, 3), 0.0)})
     expected = [1.2716, 0.4038, 0.5773, -3.2373, -2.7167, -1.1547, 1.9658, 1.7922, 0.5773]
-    return float(np.abs(np.asarray(igpo().evaluate(turns)) - expected).max())
+    np.testing.assert_allclose(np.asarray(igpo().evaluate(turns)), expected, atol=1e-4)
+
+
+@exact
+def gains_of_logprobs() -> None:
+    """Log-probabilities -3, -2, -2.2, -.5 of the true answer: gains 1, -.2, 1.7, standardised; the outcome is even."""
+    turns = Turns(
+        {
+            "group": [0] * 5,
+            "episode": [0, 0, 0, 0, 1],
+            "turn": [0, 1, 2, 3, 0],
+            "agent": ["a"] * 5,
+            "gold_logprob": [-3.0, -2.0, -2.2, -0.5, -1.0],
+            "reward": [0.0, 0.0, 0.0, 1.0, 1.0],
+        }
+    )
+    gains = np.array([1.0, -0.2, 1.7])
+    informed = (gains - gains.mean()) / gains.std(ddof=1)
+    to_go = [informed[k:].sum() for k in range(3)]
+    np.testing.assert_allclose(np.asarray(igpo().evaluate(turns)), [*to_go, 0, 0], atol=1e-5)
+
+
+@exact
+def current_policy() -> None:
+    """The stage asks today's policy: what it has learned since the last iteration shows in the log-probabilities."""
+    team = Team(seeker=TabularPolicy(7, name="seeker"))
+    policy = team.policies["seeker"]
+    env = lambda: Inquiry(bits=1, questions=5, turns=1, early=False)  # noqa: E731
+    turns = rollout(env, team, groups=8, group_size=1)
+    stage, context = probe(), Context(np.random.default_rng(0), 1, env, team, Local())
+    first = stage(turns, context)["gold_logprob"].to_numpy()
+    before = turns["known"].to_numpy() == 0
+    np.testing.assert_allclose(first[before], np.log(1 / 2), atol=1e-5)
+    policy.meet(turns.frame)  # type: ignore[attr-defined]
+    policy.module.get_parameter("logits").data[:, 5] = np.log(3)  # type: ignore[attr-defined]
+    second = stage(turns, context)["gold_logprob"].to_numpy()
+    said = np.where(turns["gold"].to_numpy() == 5, np.log(3 / 4), np.log(1 / 4))
+    np.testing.assert_allclose(second[before], said[before], atol=1e-5)
 
 
 @reproduction(
@@ -38,13 +82,13 @@ def worked_error() -> float:
     claim="Rewarding each turn with the gain in the policy's log-probability of the true answer teaches which "
     "questions to ask.",
     baseline="GRPO on the outcome alone, same episodes and learning rate",
-    criterion="worked numbers to 3 decimals; chance of a right answer at the end >= 0.9 and at least 0.2 above GRPO, "
+    criterion="chance of a right answer at the end >= 0.9 and at least 0.2 above GRPO, "
     "means over the seeds; should hold in 9 of 10 blocks of three fresh seeds",
     seeds=(10, 11, 12),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers; then trained as by `palaestra train world stages="probe()" credit="igpo()"`."""
+    """Trained as by `palaestra train world stages="probe()" credit="igpo()"`."""
     arms = train_arms(
         "world",
         {
@@ -55,6 +99,6 @@ def measure(seeds: Sequence[int]) -> Outcome:
         seeds,
         lambda learned: {"right": np.mean(learned.curve()[-8:])},
     )
-    error, gain = worked_error(), arms.gain("igpo", "grpo", "right")[0]
-    holds = error <= 1e-3 and arms.mean("igpo", "right") >= 0.9 and gain >= 0.2
-    return Outcome({"worked_error": error} | arms.measured(), holds)
+    gain = arms.gain("igpo", "grpo", "right")[0]
+    holds = arms.mean("igpo", "right") >= 0.9 and gain >= 0.2
+    return Outcome(arms.measured(), holds)
