@@ -6,17 +6,19 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import palaestra as pa
-from palaestra.agents.policy import Decision
+from palaestra.agents import ScriptedPolicy
+from palaestra.agents.policy import Decision, Request
 from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds import Dilemma, Lock
 from palaestra.envs.worlds.native import NativeEnv
 from palaestra.errors import EnvError, InputError
 from palaestra.judges.metering import Meter
-from palaestra.judges.planning import BestOf, Searching, beam, best_of, foresight, tree
+from palaestra.judges.planning import SEARCHES, BestOf, Searching, beam, best_of, foresight, tree
 from palaestra.play.executors import Local, Plan
 
 LOCK = functools.partial(Lock, steps=4, numbers=3, shown=True)
@@ -182,3 +184,22 @@ def test_weights_are_those_of_the_team_that_searches() -> None:
     searching = Searching(team, {"opener": best_of(Named(opens))})  # type: ignore[arg-type]
     assert searching.learnable == {"opener": learns}
     assert searching.trainable[0] is learns
+
+
+def test_a_critic_rewrites_what_the_policy_thought() -> None:
+    """Three answers of growing thoughts; without a scorer the last counts, and the cost is that of all."""
+
+    def answers(request: Any) -> str:
+        thought = request.observation.text.partition("\n")[2] or "0"
+        return f"{thought}</think>said {thought}"
+
+    search = SEARCHES.build(f"refined('{__name__}:deeper', rounds=3)")
+    policy = search.around(ScriptedPolicy(answers, name="thinker"), Meter())
+    request = Request(Observation("how many?"), "thinker", np.random.default_rng(0))
+    assert [each.action for each in policy.act([request, request])] == ["2</think>said 2"] * 2
+    with pytest.raises(InputError, match="rounds"):
+        SEARCHES.build(f"refined('{__name__}:deeper', rounds=0)")
+
+
+def deeper(question: str, thought: str, said: str) -> str:
+    return str(int(thought) + 1)

@@ -19,12 +19,16 @@ from palaestra.agents import Team
 from palaestra.agents.policy import Decision, Learnable, Policy, Request
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError, PolicyError
-from palaestra.foundation.registry import Registry
+from palaestra.foundation.registry import Registry, load_object
 from palaestra.judges.metering import Meter
 from palaestra.judges.protocol import Scorer
+from palaestra.judges.refine import refine
 from palaestra.judges.scorers import build
 from palaestra.judges.search import TreeSearch, beam_from, scores, text_of
 from palaestra.play.monte_carlo import Restartable
+
+Critic = Callable[[str, str, str], str]
+"""(question, thinking, answer) to a new thinking."""
 
 
 class Around(Protocol):
@@ -111,6 +115,20 @@ def tree(
     return Search(functools.partial(_Planner, search, f"tree of {rollouts}"), made, tries=True)
 
 
+@SEARCHES.register()
+def refined(critic: str | Critic, scorer: str | Scorer | None = None, rounds: int = 3) -> Search:
+    """An answer whose thinking a critic rewrites, `rounds` times; the best by a scorer, without one the last ([105]).
+
+    critic: (question, thinking, answer) to a new thinking, or `module:function`, which the policy reads below the
+    question. Thinking is what stands before the last `</think>`, else the whole answer.
+    """
+    if rounds < 1:
+        raise InputError(f"refined: rounds={rounds} must be at least 1")
+    made = None if scorer is None else build(scorer)
+    rewrite = load_object(critic, "critic") if isinstance(critic, str) else critic
+    return Search(lambda policy, meter: Refining(policy, rewrite, made, rounds, meter), made)
+
+
 # -- policies ----------------------------------------------------------------------------------------------------------
 
 
@@ -145,6 +163,37 @@ class BestOf:
             _taking(said[row * self.n + at], said[row * self.n : (row + 1) * self.n], judged[row])
             for row, at in enumerate(best.tolist())
         ]
+
+
+class Refining:
+    """A policy that answers, lets a critic rewrite its thinking, and answers again: `judges.refine` ([105])."""
+
+    def __init__(self, policy: Policy, critic: Critic, scorer: Scorer | None, rounds: int, meter: Meter) -> None:
+        self.policy, self.critic, self.scorer, self.rounds, self.meter = policy, critic, scorer, rounds, meter
+        self.name, self.waits = f"{policy.name} refined", waits(policy)
+
+    def act(self, requests: Sequence[Request]) -> list[Decision]:
+        """All rounds of each request."""
+        return [self._one(request) for request in requests]
+
+    def _one(self, request: Request) -> Decision:
+        said: list[Decision] = []
+        before = self.meter.totals()
+
+        def answer(question: str, thinking: str | None) -> tuple[str, str]:
+            text = question if thinking is None else f"{question}\n{thinking}"
+            seen = replace(request.observation, text=text)
+            said.append(self.policy.act([Request(seen, request.agent, request.rng)])[0])
+            found = text_of(said[-1].action, seen)
+            return found.rpartition("</think>")[0] or found, found
+
+        def best_by(question: str, found: str) -> float:
+            return float(scores(self.scorer, [question], [found])[0])  # type: ignore[arg-type]
+
+        judged = None if self.scorer is None else best_by
+        found = refine(answer, self.critic, request.observation.text, rounds=self.rounds, best_by=judged)
+        at = len(said) - 1 if judged is None else found.answers.index(found.answer)
+        return _taking(said[at], said, _shared(before, self.meter.totals(), 1)[0])
 
 
 class _Planner:

@@ -1,11 +1,12 @@
 """The same questions by name, to files."""
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
 
-from palaestra.errors import InputError
+from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.analyses import analyze
 
 
@@ -51,3 +52,23 @@ def test_agreement_confusion_and_correlation_by_name(tmp_path):
     scorers = tmp_path / "scorers.csv"
     pl.DataFrame({"metric": [1, 2, 3, 4, 5], "downstream": [2, 1, 4, 3, 6]}).write_csv(scorers)
     assert analyze("predicts", scorers)["mean"].item() == pytest.approx(0.8)
+
+
+def test_each_scorer_has_a_row_of_its_own(tmp_path: Path) -> None:
+    rows = {"scorer": ["a"] * 2 + ["b"] * 2, "group": [0] * 4, "score": [3, 3, 2, 1], "correct": [True, False] * 2}
+    path = tmp_path / "scores.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    assert analyze('best_of_k(each="scorer")', path).select("scorer", "mean").rows() == [("a", 0.5), ("b", 1.0)]
+    with pytest.raises(MissingColumnError, match="column 'judge'"):
+        analyze('best_of_k(each="judge")', path)
+
+
+def test_windows_over_candidates_bring_the_best_to_the_front(tmp_path: Path) -> None:
+    path = tmp_path / "candidates.parquet"
+    worth = [float(number) for number in range(6)]
+    table = {"query": [7] * 6 + [8], "score": [-each for each in worth] + [0.0], "worth": [*worth, 1.0]}
+    pl.DataFrame(table).write_parquet(path)
+    found = analyze("""rerank("verifier(\\"col('worth')\\")", window=4, step=2)""", path)
+    assert found["place"].to_list() == [3, 4, 5, 2, 1, 0, 0]
+    same = analyze("""rerank("verifier(\\"col('worth')\\")", window=1, step=1)""", path)
+    assert same["place"].to_list() == [0, 1, 2, 3, 4, 5, 0]

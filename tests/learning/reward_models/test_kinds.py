@@ -384,3 +384,27 @@ def test_the_offset_moves_only_where_the_loss_depends_on_it(loss: str, options: 
     made.fit(data, loss=loss, epochs=1, **options)
     assert bool((made.offset() != before).any()) is moves
     assert made.offset().requires_grad
+
+
+def test_a_person_is_routed_by_a_file_of_pairs(tmp_path: Path) -> None:
+    one, other = np.array([[1.0, 0.0]] * 9), np.array([[0.0, 0.0]] * 9)
+    model = MixtureReward("x", heads=2)
+    model.fit(Preferences(lists_of(one), lists_of(other)), epochs=1)
+    assert model.module is not None
+    model.module.mean.zero_()
+    model.module.spread.fill_(1.0)
+    model.module.rewards.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])  # two opposite tastes
+    model.save(tmp_path / "rm")
+    pl.DataFrame({"chosen_x": one.tolist(), "rejected_x": other.tolist()}).write_parquet(tmp_path / "mine.parquet")
+    mine = SCORERS.build(f'routed("{tmp_path}/rm", "{tmp_path}/mine.parquet", features="x")')
+    found = mine.score(lists_of(np.array([[1.0, 0.0], [0.0, 0.0]])))
+    assert found[0] > found[1]
+    better = mine.score(lists_of(one[:1]), reference=lists_of(other[:1]))
+    assert 0.5 < better[0] < 1
+    pl.DataFrame({"x": one.tolist(), "y": [1.0] * 9}).write_parquet(tmp_path / "labels.parquet")
+    with pytest.raises(InputError, match="chosen_x"):
+        SCORERS.build(f'routed("{tmp_path}/rm", "{tmp_path}/labels.parquet", features="x")')
+
+
+def lists_of(x: np.ndarray) -> pl.DataFrame:
+    return pl.DataFrame({"x": pl.Series(x.tolist(), dtype=pl.List(pl.Float64))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError, need_columns
@@ -17,6 +18,8 @@ from palaestra.evaluation.scorers.groups import reciprocal_rank as ranked
 from palaestra.evaluation.scorers.rewardbench import domain_scores
 from palaestra.evaluation.scorers.verdict_table import Correlation, rank_correlation
 from palaestra.evaluation.scorers.verdict_table import confusion as confused
+from palaestra.judges.scorers import build
+from palaestra.judges.search import listwise
 
 
 def _scores(path: Path, steps: Steps = "min") -> pl.DataFrame:
@@ -121,6 +124,33 @@ def confusion(action: str = "action", accepted: str = "accepted", *, action_null
         )
         counts = {name: getattr(found, name) for name in ("tp", "fp", "tn", "fn", "missing")}
         return found.table().with_columns(**{name: pl.lit(n) for name, n in counts.items()})
+
+    return answer
+
+
+@ANALYSES.register("rerank")
+def rerank(
+    scorer: str, *, score: str = "score", by: str = "query", window: int = 20, step: int = 10, cover_head: bool = True
+) -> Analysis:
+    """CANDIDATES (a query and a first score) ordered anew by a scorer that sees a window of them at a time: `place`.
+
+    DeAR's second stage [134] (arXiv 2508.16998). The scorer may be a judge that compares what it is shown.
+    """
+    made = build(scorer)
+
+    def answer(candidates: Path) -> pl.DataFrame:
+        rows = table(candidates, by, score)
+        place = np.zeros(len(rows), np.int64)
+        for _, part in rows.with_row_index("row").group_by(by, maintain_order=True):
+            first = part.sort(score, descending=True, nulls_last=True, maintain_order=True)["row"].to_list()
+
+            def ranked(shown: list[int]) -> list[int]:
+                value = made.score(rows[shown]).cast(pl.Float64).fill_null(-np.inf).to_numpy()
+                return [shown[at] for at in np.argsort(-value, kind="stable")]
+
+            order = listwise(first, ranked, window, step, cover_head=cover_head)
+            place[order] = np.arange(len(order))
+        return rows.with_columns(place=pl.Series(place))
 
     return answer
 

@@ -39,6 +39,7 @@ def fit_reward(
         str | None, typer.Option(metavar="COLUMN", help="held out together [default: group, prompt]")
     ] = None,
     centre: Annotated[float, typer.Option(help="weight of (r_chosen + r_rejected)²")] = 0.0,
+    alpha: Annotated[float | None, typer.Option(help="of distill: share of the teacher's soft order")] = None,
     epochs: Annotated[int | None, typer.Option(min=1)] = None,
     lr: Annotated[float | None, typer.Option(help="learning rate, which falls to 0")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="pairs, rows or groups of a step")] = None,
@@ -62,7 +63,7 @@ def fit_reward(
     with naming([pairs, *([rows] if rows else [])]):
         found = work(
             pairs, out, model, features=features, rows=rows, pairing=pairing, target=target or (), loss=loss,
-            margin=margin, weight=weight, key=key, centre=centre, epochs=epochs, lr=lr, batch=batch,
+            margin=margin, weight=weight, key=key, centre=centre, alpha=alpha, epochs=epochs, lr=lr, batch=batch,
             weight_decay=weight_decay, held_out=held_out, every=every, seed=seed, progress=True,
         )  # fmt: skip
     if as_json:

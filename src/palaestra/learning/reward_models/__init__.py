@@ -72,6 +72,14 @@ def reward_model(path: str | Path) -> Scorer:
     return load(path)
 
 
+@SCORERS.register("routed")
+def routed_reward(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Scorer:
+    """A mixture for the person of a file of pairs: `routed("rm", "mine.parquet", features="x")`, MiCRo [30]."""
+    from palaestra.learning.reward_models.mixture import routed
+
+    return routed(path, pairs, features=features, eta=eta)
+
+
 @SCORERS.register()
 def implicit_reward(policy: str, reference: str, *, beta: float = 0.1) -> Scorer:
     """DPO's implicit reward, β·(log π - log π_ref), of two folders of causal models."""

@@ -158,3 +158,33 @@ class MixtureReward(FeatureReward):
 
     def _context(self, condition: pl.DataFrame | None, count: int) -> np.ndarray:
         return np.ones((count, 1)) if condition is None else matrix(condition, "features", f"{self.name} (condition)")
+
+
+class Routed:
+    """A mixture as the reward of one person, whose own pairs say how much each head counts: Σ w_k·r_k, see `hedge`."""
+
+    def __init__(self, model: MixtureReward, pairs: Preferences, *, eta: float = 1.0, name: str = "routed") -> None:
+        found = model.route(pairs, np.zeros(len(pairs)), eta=eta)
+        self.model, self.name, self.weights = model, name, np.array(found["weights"][0])
+
+    def score(
+        self, rows: pl.DataFrame, *, reference: pl.DataFrame | None = None, condition: pl.DataFrame | None = None
+    ) -> pl.Series:
+        """See the class; with a reference P(row over reference). The condition is not looked at."""
+        given = pl.DataFrame({"weights": [self.weights.tolist()] * len(rows)}, {"weights": pl.List(pl.Float64)})
+        return self.model.score(rows, reference=reference, condition=given)
+
+
+def routed(path: str, pairs: str, *, features: str | None = None, eta: float = 1.0) -> Routed:
+    """The mixture that `palaestra fit-reward` wrote, for the person of a file of pairs: `routed("rm", "mine.parquet")`.
+
+    Raises:
+        InputError: the folder holds another kind of model, or the file labels.
+    """
+    from palaestra.learning.reward_models.files import read
+    from palaestra.learning.reward_models.reward_model import load
+
+    model, data = load(path), read(pairs, features=features)
+    if not isinstance(model, MixtureReward) or not isinstance(data, Preferences):
+        raise InputError(f"routed: {path} must hold a mixture, and {pairs} pairs")
+    return Routed(model, data, eta=eta)

@@ -28,7 +28,8 @@ class alternate(Stage):
     """`model_reward`: what a reward model says that is refitted on pairs of each iteration (Cooper [10], 2508.05613).
 
     Every `every` iterations the model's `fit` is given the pairs of the last `refresh` of them; then all turns are
-    scored, so that credit rests on the model of now, and the policy's step follows. every=0: a frozen model. Its
+    scored, so that credit rests on the model of now, and the policy's step follows. after: they are scored first, as
+    Cooper does, whose model learns after the policy's step; one without weights is fitted first. every=0: a frozen model. Its
     metrics hold `model_reward` beside `truth`, the means over the turns of what the model says and of the env's
     success: where they part, the model is being hacked. A page draws both.
 
@@ -63,6 +64,7 @@ class alternate(Stage):
         squash: bool = True,
         margins: bool = False,
         end: bool = False,
+        after: bool = False,
     ) -> None:
         if every < 0 or refresh < 1:
             raise InputError(f"alternate: every={every} must not be negative, refresh={refresh} at least 1")
@@ -74,7 +76,7 @@ class alternate(Stage):
         self.model = made
         self.reference, self.condition, self.verified = reference, condition, verified
         self.corrupted, self.every, self.refresh, self.squash = tuple(corrupted), every, refresh, squash
-        self.end, self.margins, self.past = end, margins, cast("list[pl.DataFrame]", [])
+        self.after, self.end, self.margins, self.past = after, end, margins, cast("list[pl.DataFrame]", [])
         self.fitted = getattr(made, "weights", None) is not None or kind not in REWARD_MODELS
         self.needs = {"group", "episode", "observation", "action"} | {
             name for name in (reference, condition, verified if self.corrupted else None) if name
@@ -85,10 +87,15 @@ class alternate(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with `model_reward`; null where the model cannot say."""
-        if self.every and (context.iteration - 1) % self.every == 0:
+        refit = bool(self.every) and (context.iteration - 1) % self.every == 0
+        first = refit and not (self.after and self.fitted)
+        if first:
             self._collect(turns, context)
             self._fit(context)
         score = self._score(turns.frame).to_numpy().astype(float)
+        if refit and not first:
+            self._collect(turns, context)
+            self._fit(context)
         said = 1 / (1 + np.exp(-np.clip(score, -700, 700))) if self.squash else score
         scored = _last(turns) == np.arange(len(turns)) if self.end else np.ones(len(turns), bool)
         if scored.any() and not np.isnan(said[scored]).all():

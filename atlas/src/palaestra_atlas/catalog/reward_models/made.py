@@ -76,3 +76,14 @@ def small_judge(question: str, words: list[str]) -> PairwiseTokenReward:
     judge.module, judge.tokenizer = build([*words, "yes no"], hidden=16, layers=1, heads=2, vocabulary=280)
     judge._answers()
     return judge
+
+
+class Ahead:
+    """Likes way 0 at first, and what lies behind way 1 much more."""
+
+    name = "ahead"
+
+    def score(self, rows: pl.DataFrame, *, reference: object = None, condition: object = None) -> pl.Series:
+        """A row per way at a place."""
+        way = rows["prompt"].str.extract(r"\[(\d?)", 1).fill_null("")
+        return way.replace_strict({"": 0.0, "0": 0.0, "1": 3.0}) + rows["response"].replace_strict({"0": 1.0, "1": 0.0})

@@ -7,27 +7,94 @@ heads (weight 0 in the code), language models.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+import torch
 
-from palaestra.learning.reward_models import LinearReward, MixtureReward, Preferences
-from palaestra_atlas.catalog.reward_models.made import decided
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.judges import SCORERS
+from palaestra.learning.reward_models import LinearReward, MixtureReward, Preferences, hedge, load
+from palaestra.learning.reward_models.losses import mixture_bt_loss
+from palaestra.learning.reward_models.mixture import routed
+from palaestra.learning.reward_models.trained import fit_reward
+from palaestra_atlas.catalog.reward_models.made import decided, written
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 
-def people(count: int, rng: np.random.Generator, *, only: int | None = None) -> Preferences:
-    """Pairs of either group, or of one."""
+def people(count: int, rng: np.random.Generator, *, only: int | None = None, sharp: float = 1) -> Preferences:
+    """Pairs of either group, or of one; sharp: the better side wins for sure."""
     group = rng.choice([1.0, -1.0], count) if only is None else np.full(count, float(only))
     x = rng.normal(size=(count, 2, 4))
     context = np.where(rng.random(count) < 0.85, group, -group)
-    return decided(x, 2 * group[:, None] * x[..., 0] + x[..., 1], rng, condition=context[:, None])
+    return decided(x, sharp * (2 * group[:, None] * x[..., 0] + x[..., 1]), rng, condition=context[:, None])
 
 
 def loss(p: np.ndarray) -> float:
     """Mean -log of the chance that was given to what happened."""
     return float(-np.log(np.clip(p, 1e-12, 1)).mean())
+
+
+@exact
+def of_probabilities() -> None:
+    """-log Σ π·σ(Δ) of one pair, and with the entropy of the gate beside it."""
+    delta, gate = (torch.tensor([each], dtype=torch.double) for each in ((2.0, -2.0), (0.8, 0.2)))
+    expected = -np.log(0.8 / (1 + np.exp(-2)) + 0.2 / (1 + np.exp(2)))
+    np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log())), expected, atol=1e-9)
+    entropy = 0.5 * (0.8 * np.log(0.8) + 0.2 * np.log(0.2))
+    np.testing.assert_allclose(float(mixture_bt_loss(delta, gate.log(), entropy=0.5)), expected + entropy, atol=1e-9)
+
+
+@exact
+def weights_of_a_person() -> None:
+    """One pair with leads of 2 and -2: Bayes' rule on two heads."""
+    np.testing.assert_allclose(hedge(np.array([[2.0, -2.0]])), [0.881, 0.119], atol=5e-4)
+
+
+@exact
+def heads_gate_and_route() -> None:
+    """By the command: two groups are two heads, contexts tell them apart, and a person's pairs choose the head."""
+    with tempfile.TemporaryDirectory() as folder:
+        file(0, Path(folder), count=1500)
+        fit_reward(f"{folder}/people.parquet", f"{folder}/rm", "mixture(heads=2)", features="x", epochs=6, lr=0.05)
+        model = load(f"{folder}/rm")
+        mine = SCORERS.build(f'routed("{folder}/rm", "{folder}/mine.parquet", features="x")')
+    assert isinstance(model, MixtureReward)
+    rng = np.random.default_rng(30)
+    other, person = named(people(1000, rng)), named(people(1000, rng, only=1, sharp=20))
+    p = model.score(other.chosen, reference=other.rejected, condition=other.condition).to_numpy()
+    assert loss(p) < 0.6, loss(p)
+    lead = mine.score(person.chosen).to_numpy() - mine.score(person.rejected).to_numpy()
+    assert (lead > 0).mean() > 0.9, (lead > 0).mean()
+
+
+def named(pairs: Preferences) -> Preferences:
+    """The same with features in the column x."""
+    chosen, rejected = (each.rename({"features": "x"}) for each in (pairs.chosen, pairs.rejected))
+    return Preferences(chosen, rejected, condition=pairs.condition)
+
+
+def file(seed: int, folder: Path, count: int = 4000) -> None:
+    """Pairs of people of both groups, and twenty of one person whose context is not known."""
+    rng = np.random.default_rng([30, seed])
+    written(people(count, rng), folder / "people.parquet")
+    shown = people(20, rng, only=1)
+    written(Preferences(shown.chosen, shown.rejected), folder / "mine.parquet")
+
+
+def right_for_one() -> Measure:
+    """Accuracy for a person by the fitted heads, weighted by twenty of that person's pairs."""
+
+    def measured(left: Left) -> list[float]:
+        mine = routed(str(left.directory / "rm"), str(left.directory / "mine.parquet"), features="x")
+        person = named(people(2000, np.random.default_rng(30), only=1, sharp=20))
+        lead = mine.score(person.chosen).to_numpy() - mine.score(person.rejected).to_numpy()
+        return [float((lead > 0).mean())]
+
+    return measured
 
 
 def one(seed: int) -> dict[str, float]:

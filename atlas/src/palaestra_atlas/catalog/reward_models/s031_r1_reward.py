@@ -59,7 +59,7 @@ def advantages() -> None:
 def rewards() -> None:
     """Right and consistent 2, right alone 1.5, wrong but consistent .5, right and consistent without the form 1.5."""
     rows = Turns({"result": [1, 1, 0, 1], "consistent": [1, 0, 1, 1], "formatted": [1, 1, 1, 0]})
-    np.testing.assert_allclose(r1_reward().evaluate(rows), [2.0, 1.5, 0.5, 1.5], atol=1e-12)
+    np.testing.assert_allclose(np.asarray(r1_reward().evaluate(rows)), [2.0, 1.5, 0.5, 1.5], atol=1e-12)
 
 
 @exact

@@ -6,6 +6,7 @@ N(0, 1)). Left out: models that see screens, and the three generations of both m
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import zlib
 from collections.abc import Sequence
@@ -15,11 +16,16 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
+from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Lock
 from palaestra.judges.corrupt import corrupt, replayed
 from palaestra.judges.search import reward_beam
+from palaestra.learning.stages.alternate import alternate
+from palaestra.learning.stages.mc_values import mc_values
 from palaestra.play.executors import Local, Plan
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.rewards import hard_negatives, potential_label
+from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 STEPS, NUMBERS = 6, 3
 LABELLED: dict[str, Any] = {
@@ -27,8 +33,8 @@ LABELLED: dict[str, Any] = {
     "credit": 'standardise(potential_label(), over=("group", "turn"))',
 }
 WORLD: dict[str, Any] = {
-    "env": {"options": {"steps": 4, "actions": 3, "decisive": 4}},
-    "train": {"iterations": 40, "group_size": 16},
+    "env": {"options": {"steps": 5, "actions": 3, "decisive": 5}},
+    "train": {"iterations": 40, "group_size": 24},
 }
 
 
@@ -57,22 +63,91 @@ def anything(request: Any) -> str:
     return str(request.observation.legal[int(request.rng.integers(NUMBERS))])
 
 
-def corrupted_fail(seed: int) -> float:
-    """Share of corrupted copies of scripted successes that the env itself finds failed."""
-    env = functools.partial(Lock, steps=STEPS, numbers=NUMBERS)
+def opened(env: Any, seed: int) -> Turns:
+    """Scripted successes."""
     world = env()
 
     def opens(request: Any) -> str:
         return str(world.choices[world.right[0][int(request.observation.text.split()[-1])]])
 
-    played = Local().play(
-        env, Team(opener=ScriptedPolicy(opens, name="opens")), Plan(groups=8, group_size=2, seed=seed)
-    )
+    team = Team(opener=ScriptedPolicy(opens, name="opens"))
+    return Local().play(env, team, Plan(groups=8, group_size=2, seed=seed))
+
+
+def corrupted_fail(seed: int) -> float:
+    """Share of corrupted copies of scripted successes that the env itself finds failed."""
+    env = functools.partial(Lock, steps=STEPS, numbers=NUMBERS)
+    played = opened(env, seed)
     made = corrupt(played, seed=seed, attempts=5, fails=replayed(env))
     check, failed = replayed(env), []
     for _, episode in made.frame.group_by("group", "episode"):
         failed.append(check(episode.row(0, named=True), episode.sort("turn")["action"].to_list()))
     return float(np.mean(failed)) if len(failed) > 4 else 0.0
+
+
+@exact
+def beam() -> None:
+    """A way that begins badly and ends best is found by keeping several by their score so far."""
+    found = reward_beam(lambda: Fork([0.0, 0.0, 1.0, 0.0]), ScriptedPolicy(anyway, name="anyway"), Ahead(), width=4)
+    assert found.success is None
+    assert (found.actions, found.score) == (("1", "0"), 4.0), found
+
+
+def anyway(request: Any) -> str:
+    """Either way."""
+    return str(request.rng.integers(2))
+
+
+@exact
+def labels_of_steps() -> None:
+    """In a failure a step is positive if a continuation of what followed succeeds, its last one never; success: all."""
+    keys = {"episode": [0, 0, 0, 1, 1], "turn": [0, 1, 2, 0, 1], "agent": ["a"] * 5}
+    turns = Turns(keys | {"value": [0.4, 0.2, 0.0, 0.2, 0.2], "success": [False] * 3 + [True] * 2})
+    assert np.asarray(potential_label().evaluate(turns)).tolist() == [1.0, 0.0, 0.0, 1.0, 1.0]
+
+
+@exact
+def continuations() -> None:
+    """The lock's state after a right step can still end well, that after a wrong one cannot; of five, by the stage."""
+    env = functools.partial(Lock, steps=2, numbers=2)
+    team = Team(opener=ScriptedPolicy(lambda request: str(request.observation.legal[0]), name="first"))
+    turns = Local().play(env, team, Plan(groups=1, group_size=1, seed=0))
+    coin = Team(opener=ScriptedPolicy(lambda request: str(request.rng.choice(request.observation.legal)), name="coin"))
+    context = stage_context(env=env)
+    valued = mc_values(k=20)(turns, dataclasses.replace(context, team=coin))
+    assert 0.05 < valued["value"][0] < 0.6, valued["value"]
+
+
+@exact
+def plausible_wrong_ones() -> None:
+    """Of wrong actions only those that the first model scores positive are hard; right and unlabelled ones are not."""
+    rows = Turns({"p": [0.9, 0.2, 0.9, 0.9], "label": [0.0, 0.0, 1.0, None]})
+    assert np.asarray(hard_negatives("p", "label").evaluate(rows)).tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@exact
+def corrupted_and_refitted() -> None:
+    """Successes become negatives by corruption, all of which the env finds failed; each iteration refits on its own."""
+    assert corrupted_fail(43) == 1.0
+    env = functools.partial(Lock, steps=STEPS, numbers=NUMBERS)
+    played, weights = opened(env, 43), []
+    stage = alternate(
+        'verified_vs_corrupted("success")', corrupted=("truncate", "splice"), verified="success", end=True,
+        model=f'online_linear("{__name__}:answered", inertia=1.0)',
+    )  # fmt: skip
+    for iteration in (1, 2):
+        context = stage_context(iteration, env=env)
+        stage(played, context)
+        assert context.metrics.get("pairs", 0.0) >= 4, context.metrics
+        weights.append(np.array(stage.model.weights))  # type: ignore[attr-defined]
+    assert np.abs(weights[0]).max() > 0.01, weights
+    assert np.abs(weights[1] - weights[0]).max() > 0.01, weights
+
+
+def answered(rows: pl.DataFrame, reference: Any, condition: Any) -> np.ndarray:
+    """How far an episode came, and what it did there, float64[rows, 2]."""
+    came = rows["turn"].cast(pl.Float64)
+    return np.stack([came.to_numpy(), rows["response"].str.len_chars().cast(pl.Float64).to_numpy()], 1)
 
 
 @reproduction(

@@ -21,7 +21,7 @@ from palaestra.judges.search import reward_beam
 from palaestra.learning.reward_models import Against, AgainstBest, LinearReward, Preferences
 from palaestra.learning.stages.score import score
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.catalog.reward_models.made import Fork, rows, small_judge, stage_context
+from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, rows, small_judge, stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 WORTH = "5 * (col('helpful') + col('offset'))"
@@ -74,8 +74,9 @@ def opposed(count: int, seed: int) -> Preferences:
     rng = np.random.default_rng([47, seed])
     wants = rng.integers(2, size=count)
     said = pl.Series(["no", "so"])
-    frames = [pl.DataFrame({"prompt": ["?"] * count, "response": said.gather(each)}) for each in (wants, 1 - wants)]
-    return Preferences(*frames, condition=pl.DataFrame({"criterion": pl.Series(["N", "S"]).gather(wants)}))
+    sides = (wants, 1 - wants)
+    chosen, rejected = (pl.DataFrame({"prompt": ["?"] * count, "response": said.gather(each)}) for each in sides)
+    return Preferences(chosen, rejected, condition=pl.DataFrame({"criterion": pl.Series(["N", "S"]).gather(wants)}))
 
 
 @exact
@@ -91,17 +92,6 @@ def learned_tokens() -> None:
 @exact
 def beam() -> None:
     """Of several paths that are kept by their score so far, one begins badly and ends best."""
-
-    class Ahead:
-        name = "ahead"
-
-        def score(self, rows: pl.DataFrame, *, reference: object = None, condition: object = None) -> pl.Series:
-            """A row per way at a place."""
-            way = rows["prompt"].str.extract(r"\[(\d?)", 1).fill_null("")
-            return way.replace_strict({"": 0.0, "0": 0.0, "1": 3.0}) + rows["response"].replace_strict(
-                {"0": 1.0, "1": 0.0}
-            )
-
     policy = ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything")
     found = reward_beam(lambda: Fork([0.0, 0.0, 1.0, 0.0]), policy, Ahead(), width=4)
     assert found.actions == ("1", "0"), found

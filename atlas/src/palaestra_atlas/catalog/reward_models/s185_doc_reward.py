@@ -43,8 +43,8 @@ def right_on_style(model: LinearReward, rng: np.random.Generator) -> float:
     """Accuracy on what style alone says of pairs of unlike content."""
     x = rng.normal(size=(2, 2000, 2))
     better = (x[0, :, 0] > x[1, :, 0])[:, None]
-    pairs = Preferences(rows(np.where(better, *x), model.features), rows(np.where(better, *x[::-1]), model.features))
-    return float(model.agrees(pairs).mean())
+    chosen, rejected = np.where(better, x[0], x[1]), np.where(better, x[1], x[0])
+    return float(model.agrees(Preferences(rows(chosen, model.features), rows(rejected, model.features))).mean())
 
 
 def one(seed: int, pairing: str) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,7 +27,7 @@ from palaestra_atlas.verification.measures import Left, Measure
 PRINCIPLES = 4
 
 
-ALL = {"stop": 1e-9, "flip": 0.0, "passes": 1}
+ALL: dict[str, Any] = {"stop": 1e-9, "flip": 0.0, "passes": 1}
 """Every principle counts, and no label is turned."""
 
 
@@ -113,8 +114,8 @@ def follow(model: LinearReward, rng: np.random.Generator) -> float:
     a, b = rng.normal(size=(2, 2000, PRINCIPLES))
     one = np.eye(PRINCIPLES)[rng.integers(PRINCIPLES, size=2000)] * rng.choice([-1.0, 1.0], 2000)[:, None]
     ahead = (((a - b) * one).sum(1) > 0)[:, None]
-    sides = (rows(np.where(ahead, *each), model.features) for each in ((a, b), (b, a)))
-    return float(model.agrees(Preferences(*sides, condition=rows(sentences(one)))).mean())
+    chosen, rejected = (rows(np.where(ahead, *each), model.features) for each in ((a, b), (b, a)))
+    return float(model.agrees(Preferences(chosen, rejected, condition=rows(sentences(one)))).mean())
 
 
 def sentences(condition: np.ndarray) -> np.ndarray:
@@ -128,8 +129,8 @@ def right(seed: int, *, negate: float) -> float:
     turns, _ = judged(1500, rng)
     found = PAIRINGS.build(f"principle_pairs(negate={negate}, seed={seed})")(turns)
     model = LinearReward("x", standardise=False)
-    sides = (turns.frame[found[name]] for name in ("chosen", "rejected"))
-    model.fit(Preferences(*sides, condition=found.select(features="condition")))
+    chosen, rejected = (turns.frame[found[name]] for name in ("chosen", "rejected"))
+    model.fit(Preferences(chosen, rejected, condition=found.select(features="condition")))
     return follow(model, rng)
 
 

@@ -116,7 +116,7 @@ def file(seed: int, folder: Path) -> None:
     rng = np.random.default_rng([212, seed])
     for name, count in (("learned", 60), ("unseen", 30)):
         who, x = voices(count, 6, rng)
-        table = pl.DataFrame({"policy": who, "group": [0] * len(who), **rows(x, "x").to_dict()})
+        table = pl.DataFrame({"policy": who.astype(str), "group": [0] * len(who), **rows(x, "x").to_dict()})
         table.write_parquet(folder / f"{name}.parquet")
 
 
@@ -127,8 +127,8 @@ def unseen_right() -> Measure:
         model, table = load(left.directory / "rm"), pl.read_parquet(left.directory / "unseen.parquet")
         assert isinstance(model, ReferenceReward)
         found = policy_pairs(table, passes=3)
-        sides = (table[found[name]] for name in ("chosen", "rejected"))
-        return [float(model.agrees(Preferences(*sides, reference=table[found["reference"]])).mean())]
+        chosen, rejected, reference = (table[found[name]] for name in ("chosen", "rejected", "reference"))
+        return [float(model.agrees(Preferences(chosen, rejected, reference=reference)).mean())]
 
     return measured
 
