@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup, escape
 
+from palaestra.errors import missing_extra
 from palaestra.interface.report.formatting import PERCENT, number, points
 from palaestra.interface.report.load import Interval
 
@@ -223,9 +224,16 @@ def _style() -> Any:
 
 @contextmanager
 def _figure(height: float) -> Iterator[tuple[Figure, Axes]]:
-    """An empty picture in the house style; the style holds inside the `with` only."""
-    import matplotlib
-    from matplotlib.figure import Figure
+    """An empty picture in the house style; the style holds inside the `with` only.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise missing_extra("matplotlib", "report") from error
 
     with matplotlib.rc_context(_style()):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
