@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import importlib
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -195,3 +198,42 @@ def expanded(extras: dict[str, list[str]], name: str) -> list[str]:
         own = requirement.name == "palaestra"
         found += [part for extra in requirement.extras for part in expanded(extras, extra)] if own else [each]
     return found
+
+
+def imported(name: str, path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    """Modules that a module imports at its top or inside functions; what only a type checker reads does not count."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ImportFrom):
+            found = [f"{node.module}.{each.name}" for each in node.names]
+            yield from (each if each in modules else str(node.module) for each in found)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def test_no_module_imports_itself_through_others_not_even_inside_functions() -> None:
+    root = Path(palaestra.__file__).parent
+    modules = {".".join(path.relative_to(root.parent).with_suffix("").parts): path for path in root.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    graph = {name: {*imported(name, path, modules)} & modules.keys() - {name} for name, path in modules.items()}
+    done: dict[str, bool] = {}
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " -> ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for each in sorted(graph[name]):
+                visit(each, (*way, name))
+            done[name] = True
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_modules_of_the_glossary_are_there() -> None:
+    named = set(re.findall(r"`(palaestra(?:_atlas)?\.[a-z_.]+)`", (ROOT / "docs" / "glossary.md").read_text()))
+    assert len(named) > 30
+    for name in named:
+        importlib.import_module(name)

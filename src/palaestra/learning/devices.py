@@ -23,6 +23,7 @@ from torch.nn.utils import get_total_norm
 from palaestra.agents.policy import Learnable
 from palaestra.errors import LearnerError, PalaestraError, RankError
 from palaestra.learning.batch import pieces
+from palaestra.learning.local_parts import is_sharded, local
 from palaestra.learning.ranks import Ranks, world
 from palaestra.learning.steps import Place, summed
 
@@ -36,18 +37,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 BUCKET = 2**23
 """Numbers that are added up over the ranks at once."""
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether only a part of it is here (a `DTensor`, whose module is slow to import)."""
-    return hasattr(tensor, "to_local")
-
-
-def local(tensor: Tensor | None) -> Tensor:
-    """The part of it that is here."""
-    assert tensor is not None
-    part: Tensor = getattr(tensor, "to_local", lambda: tensor)()
-    return part
 
 
 def spread(kind: Kind, timeout: float) -> Devices:

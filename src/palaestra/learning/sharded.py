@@ -29,7 +29,7 @@ from palaestra.agents.backends.sampling import evaluate
 from palaestra.agents.policy import Learnable, Scored
 from palaestra.errors import InputError, LearnerError, StorageError
 from palaestra.learning.checkpoints import Folder
-from palaestra.learning.devices import local
+from palaestra.learning.local_parts import local
 
 if TYPE_CHECKING:
     from palaestra.learning.learner import PolicyGradient

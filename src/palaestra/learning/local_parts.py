@@ -1,0 +1,17 @@
+"""Parts of sharded tensors (`DTensor`) that are on this rank."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether only a part of the tensor is here (a `DTensor`, whose module is slow to import)."""
+    return hasattr(tensor, "to_local")
+
+
+def local(tensor: Tensor | None) -> Tensor:
+    """The part of a tensor that is here: all of it, if it is not sharded."""
+    assert tensor is not None
+    part: Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return part
