@@ -16,6 +16,7 @@ from palaestra.runs.config import (
     PolicyPart,
     ScorerPart,
     TrainPart,
+    TunePart,
     WarmStartPart,
 )
 from palaestra.runs.field_docs import meanings, schema
@@ -29,7 +30,7 @@ SCHEMA = ROOT / "src" / "palaestra" / "runs" / "recipes" / "recipe.schema.json"
 PARTS = {
     "": Recipe, "env": EnvPart, "policies.NAME": PolicyPart, "warm_start": WarmStartPart, "learn": LearnPart,
     "train": TrainPart, "play": PlayPart, "evaluation": EvaluationPart, "evaluation.controls.NAME": ControlPart,
-    "evaluation.scorers.NAME": ScorerPart,
+    "evaluation.scorers.NAME": ScorerPart, "tune": TunePart,
 }  # fmt: skip
 
 HEAD = """# Recipes

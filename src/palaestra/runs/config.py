@@ -288,7 +288,17 @@ class ControlPart(Section):
         description="the trained team, choosing by a scorer: best_of(\"reward_model('rm')\", n=4), beam(…) or tree(…) "
         "for all that learn, or one for each policy by name",
     )
+    tune: dict[str, str] = Field(
+        {}, description="of `train`: what is searched for beside `tune.space` of the recipe; a field -> its space"
+    )
     note: str = Field("", description="what the report says of it")
+
+    @field_validator("tune")
+    @classmethod
+    def _are_spaces(cls, value: dict[str, str]) -> dict[str, str]:
+        for text in value.values():
+            checked(search_space, text)
+        return value
 
     @field_validator("search")
     @classmethod
@@ -303,9 +313,53 @@ class ControlPart(Section):
     def _is_one_thing(self, info: ValidationInfo) -> ControlPart:
         if sum(part is not None for part in (self.policies, self.script, self.train, self.search)) != 1:
             raise ValueError("give one of policies, script, train and search")
+        if self.tune and self.train is None:
+            raise ValueError("tune: only what is trained can be tuned; give train, or leave tune out")
         if self.script is not None and not is_only_read(info):
             checked(lambda name: check_script(name, self.options, ".script"), self.script)
         return self
+
+
+def search_space(text: str) -> tuple[str, list[Any]]:
+    """Kind and values of a field's search space: log(1e-4, 3e-3), uniform(0, 1), int(1, 8), choice('grpo()', 'rloo()').
+
+    Raises:
+        InputError: the text is none of these.
+    """
+    kind, given, options = read_call(text, "log(1e-4, 3e-3), uniform(0, 1), int(1, 8), choice('a', 'b')")
+    values = list(given)
+    numbers = len(values) == 2 and all(isinstance(value, int | float) for value in values) and values[0] < values[1]
+    whole = all(isinstance(value, int) for value in values)
+    fits = {
+        "log": numbers and values[0] > 0, "uniform": numbers, "int": numbers and whole, "choice": len(values) > 0,
+    }  # fmt: skip
+    if options or not fits.get(kind):
+        raise InputError(
+            f"{text!r} is no search space: write log(low, high) with 0 < low, uniform(low, high), int(low, high) or "
+            "choice(a, b, …)"
+        )
+    return kind, values
+
+
+class TunePart(Section):
+    """Search for settings before training, for the team and alike for every control that is trained."""
+
+    space: dict[str, str] = Field(
+        description="field of the recipe -> log(1e-4, 3e-3), uniform(0, 1), int(1, 8) or choice('grpo()', 'rloo()')"
+    )
+    trials: int = Field(16, ge=1, description="settings that are tried for each side; the first are those written here")
+    seeds: int = Field(1, ge=1, description="trainings per trial, on seeds and held-out tasks of the search alone")
+    iterations: int | None = Field(None, ge=1, description="of each trial; null: those of the recipe")
+    prune: bool = Field(True, description="end a trial that is worse than the median of the finished ones at a look")
+
+    @field_validator("space")
+    @classmethod
+    def _are_spaces(cls, value: dict[str, str]) -> dict[str, str]:
+        if not value:
+            raise ValueError("no fields to search; name one, learn.lr: log(1e-4, 3e-3)")
+        for text in value.values():
+            checked(search_space, text)
+        return value
 
 
 class ScorerPart(Section):

@@ -20,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palaestra.errors import PalaestraError, RecipeError, StorageError
+from palaestra.errors import InputError, PalaestraError, RecipeError, StorageError
 from palaestra.evaluation import trials
 from palaestra.foundation.checksums import signed
 from palaestra.foundation.files import plain, read_object, write_json, write_text
@@ -83,6 +83,7 @@ def train(
         forkserver.prepare(*_imports([recipe]))
     _check(recipe)
     with locked(directory):
+        recipe, searched = _tuned(recipe, directory, resume=resume, jobs=jobs, console=console)
         resume = admit(recipe, directory, resume=resume)
         _open(recipe, directory)
         clock = Clock(directory / "clock.json", resume=resume)
@@ -99,7 +100,7 @@ def train(
             clock = Clock(directory / "clock.json", resume=True)
         say = Bars(console).say
         seconds = clock.before.get("wall_seconds", sum(result["wall_seconds"] for result in results))
-        summary = _summary(recipe, directory, results, seconds)
+        summary = _summary(recipe, directory, results, seconds, searched)
         if summary["n_tasks"] > 1 and summary["met_in_training"]:  # a game that always starts alike has one
             say(
                 f"{summary['met_in_training']} of the {summary['n_tasks']} held-out tasks were trained on as well: "
@@ -107,6 +108,23 @@ def train(
                 "yellow",
             )
         return summary
+
+
+def _tuned(
+    recipe: Recipe, directory: Path, *, resume: bool, jobs: int | None, console: Console | None
+) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe with settings that were searched for, if it asks for a search, and what was found of each side."""
+    if recipe.tune is None:
+        return recipe, {}
+    from palaestra.runs import tuning  # brings Optuna
+
+    done = (directory / tuning.RESULT).exists()
+    if not done and (directory / "recipe.yaml").exists():
+        admit(recipe, directory, resume=resume)
+    if not (done or resume) and any((directory / "tuning").glob("*.jsonl")):
+        raise InputError(f"{directory} holds a search already: go on with --resume, or choose another --out")
+    pool = functools.partial(_pool, jobs or os.cpu_count() or 1, _imports([recipe]))
+    return tuning.tuned(recipe, directory, pool, Bars(console))
 
 
 def _keep_environment(directory: Path) -> str:
@@ -138,10 +156,17 @@ def _open(recipe: Recipe, directory: Path) -> None:
     write_text(directory / "recipe.yaml", recipe.dump())
 
 
-def _summary(recipe: Recipe, directory: Path, results: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+def _summary(
+    recipe: Recipe,
+    directory: Path,
+    results: list[dict[str, Any]],
+    seconds: float,
+    searched: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     versions = results[-1]["versions"]
     write_json(directory / "environment.json", versions)
     found = summarise(recipe, directory, results) | {"wall_seconds": seconds, "versions": versions}
+    found["tuning"] = dict(searched or {})
     summary = signed(plain(found))
     write_json(directory / "summary.json", summary)
     return summary
@@ -365,6 +390,13 @@ def _compare(
     jobs: int | None,
     console: Console | None,
 ) -> dict[str, Any]:
+    searched: dict[str, dict[str, Any]] = {}
+    tuned = {}
+    for value, recipe in recipes.items():
+        tuned[value], searched[value] = _tuned(
+            recipe, directory / folders[value], resume=True, jobs=jobs, console=console
+        )
+    recipes = tuned
     for value, recipe in recipes.items():
         admit(recipe, directory / folders[value], resume=True)
     for value, recipe in recipes.items():
@@ -381,7 +413,9 @@ def _compare(
     }
     for value, recipe in recipes.items():
         own = results[value]
-        _summary(recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own))
+        _summary(
+            recipe, directory / folders[value], own, sum(result["wall_seconds"] for result in own), searched[value]
+        )
     first = next(iter(recipes.values()))
     comparison = {
         "recipe": first.name,

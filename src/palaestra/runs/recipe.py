@@ -41,6 +41,7 @@ from palaestra.runs.config import (
     Seeds,
     Texts,
     TrainPart,
+    TunePart,
     WarmStartPart,
     calls,
     checked,
@@ -74,6 +75,9 @@ class Recipe(Section):
     train: TrainPart = Field(TrainPart(), description="how much is played, and how often the team is evaluated")
     play: PlayPart = Field(PlayPart(), description="how play is spread")
     evaluation: EvaluationPart = Field(EvaluationPart(), description="how the difference is proved")
+    tune: TunePart | None = Field(
+        None, description="search for settings before training, for the team and every trained control alike"
+    )
     track: Texts = Field(
         (), description="who else is told the metrics: tensorboard, wandb(project='x'), mlflow, module:name(…)"
     )

@@ -26,10 +26,25 @@ class RunResult:
     difference: Interval | None
     controls: dict[str, Interval]
     claims: list[Claim]
+    tuning: list[Tuned]
     rows: list[ComparisonRow]
     per_seed: list[tuple[str, Interval | None, Interval | None, Interval | None]]
     games: dict[str, list[tuple[str, float, float]]]
     scores: dict[str, dict[str, Interval]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Search for the settings of one side: who, what was found, its values on tasks of the search, and what it cost."""
+
+    side: str
+    settings: str
+    value: float | None
+    as_written: float | None
+    trials: int
+    pruned: int
+    tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,20 @@ def result(run: Run) -> RunResult | None:
             Claim(name, str(value["verdict"]), str(value.get("note") or ""))
             for name, value in controls.items()
             if isinstance(value, Mapping) and value.get("verdict")
+        ],
+        tuning=[
+            Tuned(
+                "the team" if name == "after" else name,
+                ", ".join(f"{field} = {_short(setting)}" for field, setting in dict(side.get("found") or {}).items()),
+                side.get("value"),
+                side.get("as_written"),
+                int(side.get("trials") or 0),
+                int(side.get("pruned") or 0),
+                int(side.get("tokens") or 0),
+                float(side.get("cpu_seconds") or 0.0),
+            )
+            for name, side in _object(summary, "tuning", where).items()
+            if isinstance(side, Mapping)
         ],
         rows=[row_of(row, f"{where}: table[{i}]") for i, row in enumerate(table)],
         per_seed=[
@@ -329,3 +358,7 @@ def alarms(seeds: Sequence[SeedRun]) -> list[Alarm]:
         )
         for at in raised.values()
     ]
+
+
+def _short(setting: Any) -> str:
+    return f"{setting:.3g}" if isinstance(setting, float) else str(setting)
