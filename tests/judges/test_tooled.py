@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from palaestra.errors import InputError
 from palaestra.judges import SCORERS, Cascade, Scorer, StubJudge, ToolScorer
+from palaestra.judges.scorers import build
 
 
 class Reads:
@@ -92,3 +96,13 @@ def test_a_cascade_asks_the_dear_one_last() -> None:
     assert SCORERS.build('cascade(["stub(right=1.0)"])').score(rows).to_list() == [1, 1, 0, 0]
     with pytest.raises(InputError, match="a scorer at least"):
         Cascade([])
+
+
+def test_a_tool_by_name_and_scorers_by_text() -> None:
+    scorer = build(f"tooled('stub(right=1)', 'stub(right=1)', '{__name__}:silent', cost=0.5)")
+    assert scorer.score(pl.DataFrame({"truth": [1, 0]})).to_list() == [1.0, 0.0]
+    assert scorer.calls.select("ok", "cost").rows() == [(False, 0.5)] * 2
+
+
+def silent(row: Mapping[str, Any]) -> str | None:
+    return None

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from palaestra.errors import InputError
+from palaestra.foundation.registry import load_object
 from palaestra.judges.protocol import SCORERS, Scorer
 
 Tool = Callable[[Mapping[str, Any]], str | None]
@@ -136,6 +137,17 @@ class Cascade:
 def cascade(members: Sequence[str | Any]) -> Cascade:
     """The first of these scorers that has a value for a row: rules first, a judge for the rest."""
     return Cascade([SCORERS.build(each) if isinstance(each, str) else each for each in members])
+
+
+@SCORERS.register()
+def tooled(informed: str | Any, plain: str | Any, tool: str | Tool, *, cost: float = 0.0) -> ToolScorer:
+    """A scorer that reads what a tool says of a row, `module:function`, and another one where the tool fails.
+
+    informed, plain: scorers or their texts; the first one finds what the tool said in the column `observation`.
+    """
+    called = load_object(tool, "tool") if isinstance(tool, str) else tool
+    made = (SCORERS.build(each) if isinstance(each, str) else each for each in (informed, plain))
+    return ToolScorer(*made, called, cost=cost)
 
 
 def _at(table: pl.DataFrame | None, at: pl.Series) -> pl.DataFrame | None:

@@ -2,7 +2,7 @@
 
 from palaestra.algebra.fold import fold, fold_kernel, milestone_bonus, pressure, recurrence, running_max
 from palaestra.algebra.schedules import cosine, linear, two_phase
-from palaestra.rewards.combine.attribute import attribute, sotopia_reward
+from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
 from palaestra.rewards.combine.basic import penalty_invalid, success_reward
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.rewards.combine.mix import (
@@ -217,6 +217,7 @@ __all__ = [
     "semi_join",
     "shape",
     "sign_scale",
+    "single_utterance",
     "smart_snap_reward",
     "sotopia_reward",
     "step_advantage",

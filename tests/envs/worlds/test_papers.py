@@ -49,3 +49,15 @@ def test_fitness_is_that_of_the_definition():
     assert env.fitness(bits) == pytest.approx(np.mean(parts))
     with pytest.raises(InputError, match="did you mean 'shared'"):
         Papers(sharing="share")  # type: ignore[arg-type]
+
+
+def test_a_search_finds_the_most_similar_and_tells_them_shortly():
+    env = Papers(labs=2, found="similar", hits="summaries", top=2)
+    assert all(" | " not in each.text for each in env.reset(0).values())
+    for _ in range(3):
+        env.step({"lab-1": 1, "lab-2": 1})
+    own = max((each for each in env.state.archive.entries if each.owner == "lab-1"), key=lambda each: each.score)
+    assert env.visible("lab-1")[0] is own
+    assert len(env.look()["lab-1"].text.split(" | ")) == 3
+    with pytest.raises(InputError, match="hits"):
+        Papers(hits="all")  # type: ignore[arg-type]

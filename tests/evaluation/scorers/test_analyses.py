@@ -69,6 +69,6 @@ def test_windows_over_candidates_bring_the_best_to_the_front(tmp_path: Path) -> 
     table = {"query": [7] * 6 + [8], "score": [-each for each in worth] + [0.0], "worth": [*worth, 1.0]}
     pl.DataFrame(table).write_parquet(path)
     found = analyze("""rerank("verifier(\\"col('worth')\\")", window=4, step=2)""", path)
-    assert found["place"].to_list() == [3, 4, 5, 2, 1, 0, 0]
+    assert found["place"].to_list() == [3, 2, 5, 4, 1, 0, 0]
     same = analyze("""rerank("verifier(\\"col('worth')\\")", window=1, step=1)""", path)
     assert same["place"].to_list() == [0, 1, 2, 3, 4, 5, 0]

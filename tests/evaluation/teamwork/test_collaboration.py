@@ -9,7 +9,7 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.analyses import analyze
-from palaestra.evaluation.teamwork import collaboration_gap
+from palaestra.evaluation.teamwork import collaboration_gap, order_effect
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "pairs.csv"
 
@@ -39,3 +39,13 @@ def test_a_score_that_is_nan_is_a_run_that_is_missing():
     rows = {"pair": ["p"] * 4, "task": ["a", "a", "b", "b"], "condition": ["solo", "joint"] * 2}
     found = collaboration_gap(pl.DataFrame({**rows, "success": [1.0, 0.0, float("nan"), 0.0]})).row(0, named=True)
     assert (found["gap"], found["tasks"]) == (1.0, 1)
+
+
+def test_who_begins_matters_or_not() -> None:
+    rows = [
+        ("p", f"{task}", order, task < n) for order, n in (("strong_first", 9), ("weak_first", 5)) for task in range(10)
+    ]
+    frame = pl.DataFrame(rows, schema=["pair", "task", "order", "success"], orient="row")
+    assert order_effect(frame)["effect"].to_list() == pytest.approx([0.4])
+    with pytest.raises(InputError, match="strong_first"):
+        order_effect(frame.with_columns(order=pl.lit("strong")))

@@ -11,7 +11,7 @@ import pytest
 
 from palaestra.errors import InputError, MissingColumnError
 from palaestra.evaluation.analyses import analyze
-from palaestra.evaluation.teamwork import Surrogate, guided_search, propose
+from palaestra.evaluation.teamwork import Surrogate, climb, guided_search, propose, training_designs
 
 DATA = Path(__file__).parents[2] / "atlas" / "data" / "designs.csv"
 
@@ -140,3 +140,22 @@ def test_a_score_that_is_nan_is_no_evaluation():
     tried = pl.DataFrame({"a": ["x", "y", "y"], "b": ["u", "v", "u"], "score": [1.0, 0.0, float("nan")]})
     assert propose(tried).select("a", "b").sort("a").rows() == [("x", "v"), ("y", "u")]
     assert propose(tried)["predicted"].is_finite().all()
+
+
+def test_training_designs_cover_all_pairs_and_then_take_the_best_and_the_worst_in_turn() -> None:
+    slots = {name: list(range(3)) for name in "abc"}
+    rng = np.random.default_rng(0)
+    table = training_designs(slots, lambda design: float(sum(design.values())), number=20, rng=rng)
+    assert all(table.select(one, other).unique().height == 9 for one, other in combinations("abc", 2))
+    assert table.select("a", "b", "c").is_unique().all()
+    found = guided_search(slots, lambda design: 0.0, budget=6, start=2, rng=rng, trained=table)
+    assert len(found) == 6
+    with pytest.raises(InputError, match="training_designs"):
+        training_designs(slots, lambda design: 0.0, number=28, rng=rng)
+
+
+def test_a_climb_changes_one_slot_of_the_best_one() -> None:
+    slots = {name: list(range(3)) for name in "abc"}
+    rows = climb(slots, lambda design: float(sum(design.values())), budget=30, rng=np.random.default_rng(0)).to_dicts()
+    assert len(rows) == 30
+    assert all(sum(row[n] != rows[row["parent"] - 1][n] for n in "abc") <= 1 for row in rows if row["parent"])

@@ -33,6 +33,14 @@ RUNS: dict[str, tuple[str, ...]] = {
         "policies.guide={kind: script, options: {script: 'palaestra.envs.worlds.film:demonstrator'}}",
         "stages=hops('guide')", "reward=robo_dopamine(hop_progress('hop.forward', mode='forward'), gamma=0.95)",
     ),
+    "scene": (
+        "kitchen", "policies.reader={kind: script, options: {script: 'palaestra.envs.worlds.kitchen:reader'}}",
+        "stages=scene()", "reward=goal_score('scene', 'scene.wanted')",
+    ),
+    "utterances": (
+        "talk", "stages=judge('fits', question='Right?', level='turn'), utterance_reward('judge.fits')",
+        "reward=col('utterance')",
+    ),
     "rnd": ("maze", *LINE, "stages=embed('observation', size=8), rnd('embedding')", "reward=col('novelty')"),
     "program": (
         "maze", "env.options={map: lava, horizon: 6}", WRITER,

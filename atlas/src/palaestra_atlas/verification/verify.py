@@ -223,8 +223,9 @@ def names_of_use(row: System) -> list[str]:
     for place, text in _texts(command, words):
         unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "", text)
         names = re.findall(r"[A-Za-z_][\w./-]*+(?!=)" if place in NAMING else r"[A-Za-z_]\w*(?=\()", unquoted)
+        first = FIRST.get(place) or FIRST.get(command, ())
         for name in names:
-            for kind, registry in sorted(REGISTRIES.items(), key=lambda each: each[0] not in FIRST.get(command, ())):
+            for kind, registry in sorted(REGISTRIES.items(), key=lambda each: each[0] not in first):
                 if kind not in ("reader", "chart", "tracker", "measure") and name in registry:
                     found.append(_dotted(registry[name]))
                     break
@@ -234,8 +235,16 @@ def names_of_use(row: System) -> list[str]:
 NAMING = {"credit", "reward", "stages", "learn.terms", "learn.kind", "env.make", "env.workflow", "play.executor", ""}
 """Fields of a recipe whose text names things; elsewhere only what is called counts. Empty: an argument of a command."""
 
-FIRST = {"fit-reward": ("reward_model", "pairing")}
-"""Registries that a command's names are looked up in before all others: `linear` is also a schedule."""
+FIRST = {
+    "fit-reward": ("reward_model", "pairing"),
+    "stages": ("stage",),
+    "credit": ("signal",),
+    "reward": ("signal",),
+    "learn.terms": ("term",),
+    "env.make": ("env",),
+}
+"""Registries in which the names of a command or of a recipe's field are looked up before all others: `linear` is also
+a schedule, `debate` a panel."""
 
 
 def _texts(command: str, words: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,11 +1,12 @@
 """`Halves`: a maze of which each of two agents sees the half that the other does not; a move counts if both make it.
 
 The collaborative maze of [60] (arXiv 2511.02687), and the conditions that it is compared with: one agent with the whole
-map, or with both halves. Left out: a model that reads the path off a free conversation; moves are the first word.
+map, or with both halves. Left out: a model that reads the path off a free conversation; words are read instead.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -46,14 +47,27 @@ def distances(rows: list[str], goal: Cell) -> dict[Cell, int]:
     return far
 
 
+def _read(action: str) -> tuple[str, str]:
+    """Move and speech: the first word and the rest, or of free wording the move that is named last and all of it.
+
+    >>> _read("up wall on my left"), _read("Not left, let us go up!")
+    (('up', 'wall on my left'), ('up', 'Not left, let us go up!'))
+    """
+    word, _, text = action.partition(" ")
+    if word in MOVES:
+        return word, text
+    named = [each for each in re.findall(r"[a-z]+", action.lower()) if each in MOVES]
+    return (named[-1] if named else ""), action
+
+
 @ENVS.register("native/halves")
 class Halves(NativeEnv):
     """`a` and `b` walk together from a start to a goal; into a wall, or too long, and they fail.
 
-    An action is a move (up, down, left, right, wait) and, after a space, what is said to the other; without `talk` it
-    is a choice of moves. Moves that differ are not made. Read: where they are, the goal, one's map (? is hidden) and
-    what was said last. facts: agreed; distance, steps to the goal after the move. Success: the
-    goal, which pays everybody 1.
+    An action is a move (up, down, left, right, wait) and, after a space, what is said to the other; or free wording, in
+    which the move that is named last counts, and all of it is said. Without `talk` it is a choice of moves. Moves that
+    differ are not made. Read: where they are, the goal, one's map (? is hidden) and what was said last. facts: agreed;
+    distance, steps to the goal after the move. Success: the goal, which pays everybody 1.
 
     Args:
         n: rows and columns. density: share of walls. least: steps that the shortest path has at least.
@@ -130,7 +144,7 @@ class Halves(NativeEnv):
         """Make the move if all want it."""
         state, moves, valid = self.state, {}, {}
         for agent, action in chosen.items():
-            word, _, text = (tuple(MOVES)[action] if isinstance(action, int) else action or "").partition(" ")
+            word, text = _read(tuple(MOVES)[action] if isinstance(action, int) else action or "")
             valid[agent] = word in MOVES
             moves[agent] = word if word in MOVES else "wait"
             if text.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,25 @@ class Kitchen(NativeEnv):
         if done or state.steps >= self.horizon:
             info["success"] = done
         return ({"cook": 1.0} if done else {}), info
+
+
+def reader() -> Callable[[Any], str]:
+    """Scripted policy that reads what the kitchen's sentences say, as a model would for the stage `scene`."""
+
+    def play(request: Any) -> str:
+        told = [line for line in request.observation.text.splitlines() if "; wanted: " in line][-1]
+        parts = dict(zip(("NOW", "WANTED"), told.split("; wanted: "), strict=True))
+        return "\n".join(f"{name}: {_objects(_things(text))}" for name, text in parts.items())
+
+    return play
+
+
+def _things(text: str) -> Things:
+    found: Things = {}
+    for piece in text.split(", "):
+        thing, *place, look = piece.split()
+        found[thing] = {"place": " ".join(place), "look": look}
+    return found
 
 
 def _words(things: Things) -> str:

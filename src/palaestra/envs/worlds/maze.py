@@ -6,7 +6,9 @@ Maps are text, one sign a cell. Left out: other walkers, chance (only sub-goals 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from palaestra.envs.protocol import Action, Observation, StepResult
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.registry import load_object
 from palaestra.rewards.shaping.mdp import Model
 
 MAPS = {
@@ -39,6 +42,24 @@ class _MazeState:
     beacons: tuple[Cell, ...] = ()
 
 
+@functools.lru_cache
+def listed(teacher: str, *rows: str) -> tuple[Cell, ...]:
+    """Sub-goals that a teacher lists for a map, in its order, without those that are no floor of it."""
+    ask: Callable[[str], str] = load_object(teacher, "Maze: teacher")
+    found = [(int(row), int(column)) for row, column in re.findall(r"\((\d+), *(\d+)\)", ask("\n".join(rows)))]
+    return tuple((r, c) for r, c in found if r < len(rows) and c < len(rows[0]) and rows[r][c] != "#")
+
+
+def key_then_door(text: str) -> str:
+    r"""Teacher without a model: the key, the door, and a cell that is not there.
+
+    >>> key_then_door("S.D.G\nK####")
+    'First (1, 0), then (0, 2), then (9, 9).'
+    """
+    cells = {sign: (r, c) for r, row in enumerate(text.splitlines()) for c, sign in enumerate(row)}
+    return f"First {cells['K']}, then {cells['D']}, then (9, 9)."
+
+
 @ENVS.register("native/maze")
 class Maze(NativeEnv):
     """One walker; the goal pays `pays` and ends the episode, lava ends it, so does `horizon`, which truncates it.
@@ -46,7 +67,8 @@ class Maze(NativeEnv):
     map: a name in `MAPS`, or rows. A map of one row has the moves left and right only. A step into a wall, or a door
     without the key, stays. beacons: signs whose cells are sub-goals, in order; the next one is shown, and each is wrong
     with a chance of 1 - accuracy. bonus: what an arrival at a sign tells as the fact `bonus`; it is not paid. messages:
-    what is read there; by default at `m` that one sees something useful.
+    what is read there; by default at `m` that one sees something useful. teacher: `module:name` of who lists sub-goals
+    instead of `beacons`, a function of the map's text whose answer has cells like (3, 1); asked once for each map.
 
     facts: place and arrived, cells by number; before and distance, steps to the goal from both, lava and doors or not;
     progress before the step, 1 at the goal; goal, lava, key; message, if the step ended on one; milestone, the number
@@ -69,6 +91,7 @@ class Maze(NativeEnv):
         accuracy: float = 1.0,
         bonus: Mapping[str, float] | None = None,
         messages: Mapping[str, str] | None = None,
+        teacher: str | None = None,
     ) -> None:
         self.rows = MAPS.get(map, map).split("/")
         self.height, self.width = len(self.rows), len(self.rows[0])
@@ -81,7 +104,7 @@ class Maze(NativeEnv):
         self.horizon, self.pays, self.accuracy, self.bonus = horizon, float(pays), accuracy, dict(bonus or {})
         self.messages = dict({"m": "you see something useful"} if messages is None else messages)
         self.start = self._find("S")
-        self.beacons = tuple(self._find(sign) for sign in beacons)
+        self.beacons = tuple(self._find(sign) for sign in beacons) if teacher is None else listed(teacher, *self.rows)
         self.moves = tuple(STEPS) if self.height > 1 else ("left", "right")
         self.far = self._distances()
 

@@ -18,6 +18,8 @@ from palaestra.errors import InputError, nearest
 from palaestra.foundation.archive import Archive, Entry
 
 Sharing = Literal["shared", "own", "none"]
+Found = Literal["best", "similar"]
+Hits = Literal["none", "summaries"]
 CHOICES = ("build", "fresh")
 
 
@@ -39,6 +41,8 @@ class Papers(NativeEnv):
 
     Args:
         labs, papers: how many, and of each how many. bits, links: N and K of the landscape. top: how many are seen.
+        found: the best papers, or those most similar to the lab's best one, by the cosine of bits. hits: "summaries",
+            and a lab reads the id and the result of each paper that it sees; the bits are for who builds on it.
 
     Raises:
         InputError: an option is out of range.
@@ -56,11 +60,16 @@ class Papers(NativeEnv):
         top: int = 5,
         sharing: Sharing = "shared",
         goal: float = 0.7,
+        found: Found = "best",
+        hits: Hits = "none",
     ) -> None:
         if labs < 1 or papers < 1 or not 1 <= links < bits <= 60 or top < 1:
             raise InputError(f"Papers: {labs=}, {papers=}, {top=} of at least 1, 1 <= {links=} < {bits=} <= 60")
         if sharing not in get_args(Sharing):
             raise InputError(f"Papers: {sharing=}{nearest(str(sharing), get_args(Sharing))}")
+        if found not in get_args(Found) or hits not in get_args(Hits):
+            raise InputError(f"Papers: {found=} of {get_args(Found)}, {hits=} of {get_args(Hits)}")
+        self.found, self.hits = found, hits
         self.papers, self.bits, self.links, self.top, self.sharing, self.goal = papers, bits, links, top, sharing, goal
         self.agents = tuple(f"lab-{number}" for number in range(1, labs + 1))
 
@@ -75,9 +84,15 @@ class Papers(NativeEnv):
         if state.round >= self.papers:
             return {}
         return {
-            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}", CHOICES)
+            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}{self._told(lab)}", CHOICES)
             for lab in self.agents
         }
+
+    def _told(self, lab: str) -> str:
+        """What a search tells: id and result of each hit."""
+        if self.hits == "none":
+            return ""
+        return "".join(f" | {entry.key} {entry.score:.3f}" for entry in self.visible(lab))
 
     def fitness(self, bits: np.ndarray) -> float:
         """Mean over bits of a number that depends on it and the `links` after it."""
@@ -86,11 +101,15 @@ class Papers(NativeEnv):
         return float(self.state.tables[np.arange(self.bits), index].mean())
 
     def visible(self, lab: str) -> list[Entry]:
-        """The best papers that a lab sees."""
+        """The papers that a lab sees, in the archive as it is now."""
         if self.sharing == "none":
             return []
         archive: Archive = self.state.archive
-        return archive.best(self.top, None if self.sharing == "shared" else lambda each: each.owner == lab)
+        where = None if self.sharing == "shared" else lambda each: each.owner == lab
+        if self.found == "best":
+            return archive.best(self.top, where)
+        own = archive.best(1, lambda each: each.owner == lab)
+        return archive.top(2.0 * np.array(own[0].content) - 1, self.top, where) if own else []
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """All write, then all publish."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +25,20 @@ class _TalkState:
 class Talk(NativeEnv):
     """`turns` turns; in turn k the k-th of six sayings is right. Reward: the share that was, at the end.
 
-    facts: fits, whether the turn's saying was right. Success: all were.
+    manners: every saying can also be said with a please, which is as right. facts: fits, whether the turn's saying was
+    right; with manners also kind, whether it was polite. Success: all were right.
     """
 
     agents: tuple[str, ...] = ("clerk",)
     facts = {"fits": bool}
 
-    def __init__(self, *, turns: int = 4) -> None:
+    def __init__(self, *, turns: int = 4, manners: bool = False) -> None:
         if not 1 <= turns <= len(SAYINGS):
             raise InputError(f"Talk: {turns=} from 1 to {len(SAYINGS)}")
-        self.turns = turns
+        self.turns, self.manners = turns, manners
+        self.choices = (*SAYINGS, *(f"{each}, please" for each in SAYINGS)) if manners else SAYINGS
+        if manners:
+            self.facts = {"fits": bool, "kind": bool}
 
     def begin(self) -> tuple[str, _TalkState]:
         """From the beginning."""
@@ -43,14 +49,28 @@ class Talk(NativeEnv):
         if self.state.steps >= self.turns:
             return {}
         return {
-            "clerk": Observation(f"turn {self.state.steps + 1}: time to {SAYINGS[self.state.steps]}", choices=SAYINGS)
+            "clerk": Observation(
+                f"turn {self.state.steps + 1}: time to {SAYINGS[self.state.steps]}", choices=self.choices
+            )
         }
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
         """Say it."""
         state = self.state
-        fits = chosen["clerk"] == state.steps
+        said = chosen["clerk"]
+        fits = said is not None and said % len(SAYINGS) == state.steps
+        told = {"fits": fits} | ({"kind": said is not None and said >= len(SAYINGS)} if self.manners else {})
         state.steps, state.right = state.steps + 1, state.right + fits
         if state.steps < self.turns:
-            return {}, {"fits": fits}
-        return {"clerk": state.right / self.turns}, {"fits": fits, "success": state.right == self.turns}
+            return {}, told
+        return {"clerk": state.right / self.turns}, told | {"success": state.right == self.turns}
+
+
+def polite() -> Callable[[Any], str]:
+    """Scripted judge of transcripts: yes if the last thing that was said has a please."""
+
+    def play(request: Any) -> str:
+        said = re.findall(r"action: (.*)", request.observation.text)
+        return f"VERDICT: {'yes' if said and 'please' in said[-1] else 'no'}"
+
+    return play

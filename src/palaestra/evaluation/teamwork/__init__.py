@@ -3,7 +3,7 @@
 from palaestra.agents.allocation import allocate
 from palaestra.evaluation.teamwork.attribution import cosine_contribution, hindsight_credit, importance_flow
 from palaestra.evaluation.teamwork.auctions import Weights, award, contrast, fit_weights
-from palaestra.evaluation.teamwork.collaboration import collaboration_gap
+from palaestra.evaluation.teamwork.collaboration import collaboration_gap, order_effect
 from palaestra.evaluation.teamwork.composition import (
     competitive_ratio,
     compose,
@@ -15,7 +15,7 @@ from palaestra.evaluation.teamwork.composition import (
 from palaestra.evaluation.teamwork.contest import contest, factor_reward, recent_scores
 from palaestra.evaluation.teamwork.coordination import coordination, flips, turn_law
 from palaestra.evaluation.teamwork.decisions import action_quality, decision_quality
-from palaestra.evaluation.teamwork.designs import Surrogate, guided_search, propose
+from palaestra.evaluation.teamwork.designs import Surrogate, climb, guided_search, propose, training_designs
 from palaestra.evaluation.teamwork.diversity import (
     added_channels,
     channels,
@@ -77,6 +77,7 @@ __all__ = [
     "best_tree",
     "channels",
     "cheapest",
+    "climb",
     "coalition_table",
     "collaboration_gap",
     "competitive_ratio",
@@ -103,6 +104,7 @@ __all__ = [
     "module_utility",
     "module_values",
     "offline",
+    "order_effect",
     "persona_turns",
     "propose",
     "recent_scores",
@@ -114,6 +116,7 @@ __all__ = [
     "synergy",
     "threshold",
     "threshold_knapsack",
+    "training_designs",
     "transcript",
     "tree_signal",
     "tree_step",

@@ -6,10 +6,12 @@ TURNS are what a run or a rollout wrote (Parquet), or a table of somebody else's
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from palaestra.agents.allocation import Allocation
@@ -20,6 +22,7 @@ from palaestra.evaluation import teamwork
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.teamwork.diversity import vote_accuracy
 from palaestra.evaluation.teamwork.synergy import best_team
+from palaestra.foundation.registry import load_object
 from palaestra.foundation.search import Candidate, confidence_uct, search
 
 
@@ -290,6 +293,12 @@ def gap(by: str = "pair") -> Analysis:
     return lambda runs: teamwork.collaboration_gap(table(runs, by, "task", "condition", "success"), by=by)
 
 
+@ANALYSES.register("order")
+def order(by: str = "pair") -> Analysis:
+    """Who should begin in an unequal pair? RUNS: `by`, task, order (strong_first, weak_first), success."""
+    return lambda runs: teamwork.order_effect(table(runs, by, "task", "order", "success"), by=by)
+
+
 @ANALYSES.register("specialists")
 def specialists(score: str = "success", spread: float = 0.165) -> Analysis:
     """Does a module help every model, or some? RUNS of the whole and without each: model, coalition, task, `score`."""
@@ -316,6 +325,38 @@ def edges(keep: int = 2, eta: float = 0.2) -> Analysis:
 def designs(score: str = "score", most: int = 5, kappa: float = 1.0) -> Analysis:
     """Which design of an agent should be tried next (AgentSwift)? DESIGNS: a column for each slot, and `score`."""
     return lambda tried: teamwork.propose(table(tried, score), score, most=most, kappa=kappa)
+
+
+@ANALYSES.register("search_designs")
+def search_designs(
+    evaluate: str,
+    budget: int = 60,
+    *,
+    by: Literal["guided", "unguided", "climb"] = "guided",
+    repeats: int = 1,
+    seed: int = 0,
+) -> Analysis:
+    """Which design is best, with so many evaluations by `module:function(design)`? SLOTS: JSON, name: options.
+
+    by: a tree guided by a surrogate, the tree without it, or a greedy climb. repeats: searches that know nothing of
+    each other.
+    """
+    play = load_object(evaluate, "evaluate")
+
+    def answer(slots: Path) -> pl.DataFrame:
+        options = json.loads(slots.read_text(encoding="utf-8"))
+        parts = []
+        for number in range(repeats):
+            rng = np.random.default_rng([seed, number])
+            found = (
+                teamwork.climb(options, play, budget=budget, rng=rng)
+                if by == "climb"
+                else teamwork.guided_search(options, play, budget=budget, rng=rng, guided=by == "guided")
+            )
+            parts.append(found.select(pl.lit(number).alias("search"), pl.all()))
+        return pl.concat(parts, how="vertical_relaxed")
+
+    return answer
 
 
 @ANALYSES.register("tree_search")

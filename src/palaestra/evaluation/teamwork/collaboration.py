@@ -46,3 +46,28 @@ def collaboration_gap(
         collaboration=(pl.col("solo_halves") - pl.col("joint")).mean(),
         tasks=gap.count(),
     )
+
+
+def order_effect(
+    frame: pl.DataFrame, *, by: str = "pair", task: str = "task", order: str = "order", score: str = "success"
+) -> pl.DataFrame:
+    """A row for each unequal pair: strong_first, weak_first, effect, effect_stderr, tasks.
+
+    effect = success if the stronger begins - success if the weaker does, over tasks that both orders have.
+
+    Raises:
+        MissingColumnError, InputError: a column is missing, or `order` has other values than strong_first, weak_first.
+    """
+    need_columns("order_effect", frame.columns, (by, task, order, score))
+    orders = ("strong_first", "weak_first")
+    for each in frame[order].cast(pl.String).unique().to_list():
+        if each not in orders:
+            raise InputError(f"order_effect: {order}={each!r}{nearest(str(each), orders)}")
+    known = frame.with_columns(pl.col(score).cast(pl.Float64).fill_nan(None))
+    wide = known.pivot(on=order, index=[by, task], values=score, aggregate_function="mean")
+    wide = wide.with_columns(pl.lit(None, pl.Float64).alias(each) for each in orders if each not in wide.columns)
+    effect = pl.col("strong_first") - pl.col("weak_first")
+    return wide.group_by(by, maintain_order=True).agg(
+        pl.col(*orders).mean(), effect=effect.mean(), effect_stderr=effect.std() / effect.count().sqrt(),
+        tasks=effect.count(),
+    )  # fmt: skip

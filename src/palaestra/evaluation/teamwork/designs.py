@@ -1,8 +1,7 @@
 """Search over designs of agents with a surrogate ([70] AgentSwift, arXiv 2506.06017).
 
 A design fills slots (workflow, memory, tools, planning) with one of their options; a kernel of equal slots and pairs of
-them stands for what was not evaluated. Left out: the paper's language model as surrogate and as mutator, its covering
-array and its sampling of the first designs, which are drawn here.
+them stands for what was not evaluated. Left out: the paper's language model as surrogate and as mutator.
 """
 
 from __future__ import annotations
@@ -67,12 +66,14 @@ def guided_search(
     alpha: float = 10.0,
     beta: float = 0.3,
     mix: float = 0.2,
+    trained: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """A row for each evaluated design: step, parent (its step), the slots, predicted, score; in order.
 
     `start` drawn designs, then one evaluation a step: a node is drawn by `soft_mixed` of what came of it and below it,
     and changed three times: an option that another evaluated design has, any option of any slot, and any again; of each
     the one that the surrogate likes best goes on. guided=False takes any of them instead. beta: weight of surprise.
+    trained: designs that the surrogate learns from beside those that are evaluated, as `training_designs` gives them.
 
     Raises:
         InputError: there are fewer than two slots or designs, or the budget is not above `start`.
@@ -85,6 +86,7 @@ def guided_search(
         )
     model, tree, known = surrogate or Surrogate(), SearchTree(None), dict[tuple[int, ...], float]()
     surprise, rows = np.zeros(1), []
+    further, scored = _coded(slots, trained)
 
     def add(design: np.ndarray, parent: int, predicted: float | None) -> None:
         nonlocal surprise
@@ -103,7 +105,7 @@ def guided_search(
             add(design, 0, None)
     while len(tree) <= budget:
         designs = np.array(list(known))
-        model.fit(designs, np.array(list(known.values())))
+        model.fit(np.concatenate([designs, further]), np.array([*known.values(), *scored]))
         mean, unforeseen = tree.total[1:] / tree.visits[1:], surprise[1:] / tree.visits[1:]
         parent = 1 + int(rng.choice(len(mean), p=soft_mixed(mean, unforeseen, alpha=alpha, beta=beta, mix=mix)))
         design = np.asarray(tree.items[parent])
@@ -118,6 +120,96 @@ def guided_search(
             design = np.array([rng.integers(size) for size in sizes])
         add(design, parent, float(model.predict(design[None])[0][0]))
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def climb(
+    slots: Slots,
+    evaluate: Callable[[dict[str, Any]], float],
+    *,
+    budget: int,
+    rng: np.random.Generator,
+    patience: int = 12,
+) -> pl.DataFrame:
+    """The baseline: one slot of the best design is drawn anew, and kept if that scores higher; columns as there.
+
+    After `patience` tries without a better one it begins at another design.
+    """
+    names, rows = list(slots), []
+    here: list[int] | None = None
+    level, still, parent = 0.0, 0, None
+    for step in range(1, budget + 1):
+        design = [int(rng.integers(len(slots[name]))) for name in names] if here is None else list(here)
+        if here is not None:
+            at = int(rng.integers(len(names)))
+            design[at] = int(rng.integers(len(slots[names[at]])))
+        chosen = {name: slots[name][at] for name, at in zip(names, design, strict=True)}
+        score = float(evaluate(chosen))
+        rows.append({"step": step, "parent": parent, **chosen, "predicted": None, "score": score})
+        if here is None or score > level:
+            here, level, still, parent = design, score, 0, step
+        else:
+            still += 1
+            here, parent, still = (None, None, 0) if still == patience else (here, parent, still)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def training_designs(
+    slots: Slots,
+    evaluate: Callable[[dict[str, Any]], float],
+    *,
+    number: int,
+    rng: np.random.Generator,
+    kappa: float = 1.0,
+) -> pl.DataFrame:
+    """Designs for a surrogate, with `score`: every pair of options at least once, then the best and the worst in turn.
+
+    The first are a covering array of pairs, made greedily. After those, as far as `number` goes, the untried design of
+    the largest mean + κ · deviation and that of the least mean - κ · deviation alternate (balanced Bayesian sampling).
+
+    Raises:
+        InputError: there are fewer than two slots, fewer designs than `number`, or more than 100,000.
+    """
+    names, sizes = list(slots), [len(each) for each in slots.values()]
+    total = int(np.prod(sizes, dtype=float)) if names else 0
+    if len(names) < 2 or not 1 <= number <= total <= 100_000:
+        raise InputError(f"training_designs: {number=} of {total:,} designs of {len(names)} slots; at most 100,000")
+    every = np.stack([axis.ravel() for axis in np.meshgrid(*map(np.arange, sizes), indexing="ij")], axis=1)
+    every = every[rng.permutation(total)]
+    pairs = [(one, other) for one in range(len(names)) for other in range(one + 1, len(names))]
+    open_ = {pair: np.ones((sizes[pair[0]], sizes[pair[1]]), bool) for pair in pairs}
+    taken = np.zeros(total, bool)
+    chosen: list[int] = []
+    while len(chosen) < number and any(each.any() for each in open_.values()):
+        gain = sum(open_[one, other][every[:, one], every[:, other]].astype(int) for one, other in pairs)
+        at = int(np.argmax(np.where(taken, -1, gain)))
+        for one, other in pairs:
+            open_[one, other][every[at, one], every[at, other]] = False
+        taken[at] = True
+        chosen.append(at)
+
+    def score(at: int) -> float:
+        return float(evaluate({name: slots[name][each] for name, each in zip(names, every[at].tolist(), strict=True)}))
+
+    scores = [score(at) for at in chosen]
+    while len(chosen) < number:
+        mean, deviation = Surrogate().fit(every[chosen], np.array(scores)).predict(every)
+        best = len(chosen) % 2 == 0
+        bound = mean + kappa * deviation if best else -mean + kappa * deviation
+        at = int(np.argmax(np.where(taken, -np.inf, bound)))
+        taken[at] = True
+        chosen.append(at)
+        scores.append(score(at))
+    columns = {name: [slots[name][at] for at in every[chosen, place]] for place, name in enumerate(names)}
+    return pl.DataFrame({**columns, "score": scores})
+
+
+def _coded(slots: Slots, trained: pl.DataFrame | None) -> tuple[np.ndarray, list[float]]:
+    """Designs of a table as int[n, slots], and their scores."""
+    if trained is None:
+        return np.zeros((0, len(slots)), int), []
+    need_columns("guided_search", trained.columns, [*slots, "score"])
+    rows = [[list(options).index(row[name]) for name, options in slots.items()] for row in trained.to_dicts()]
+    return np.array(rows, int).reshape(-1, len(slots)), trained["score"].to_list()
 
 
 def propose(frame: pl.DataFrame, score: str = "score", *, most: int = 5, kappa: float = 1.0) -> pl.DataFrame:

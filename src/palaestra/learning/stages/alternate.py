@@ -29,8 +29,8 @@ class alternate(Stage):
 
     Every `every` iterations the model's `fit` is given the pairs of the last `refresh` of them; then all turns are
     scored, so that credit rests on the model of now, and the policy's step follows. after: they are scored first, as
-    Cooper does, whose model learns after the policy's step; one without weights is fitted first. every=0: a frozen model. Its
-    metrics hold `model_reward` beside `truth`, the means over the turns of what the model says and of the env's
+    Cooper does, whose model learns after the policy's step; one without weights is fitted first. every=0: a frozen
+    model. Its metrics hold `model_reward` beside `truth`, means over the turns of what the model says and of the env's
     success: where they part, the model is being hacked. A page draws both.
 
     Args:

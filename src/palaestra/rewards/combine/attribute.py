@@ -20,6 +20,7 @@ from palaestra.algebra.signals import (
     ratio,
     register,
     shift,
+    standardise,
     total,
     where,
 )
@@ -78,6 +79,15 @@ def attribute(
     largest = 1.0 * (a == highest(a, over=over))
     before = cumulative(fill_missing(largest, 0.0), exclusive=True, over=over)
     return largest * (before == 0.0) * score
+
+
+@register()
+def single_utterance(score: SignalLike = "reward", *, over: Keys = ("group", "state"), eps: float = 1e-6) -> Signal:
+    """[169] GRPO of single utterances: (score - mean) / (std + eps) over all that was said to the same thing.
+
+    Every turn is a bandit of its own; where no other reply to it was heard, 0.
+    """
+    return standardise(score, over=over, eps=eps, singleton="zero")
 
 
 @register()

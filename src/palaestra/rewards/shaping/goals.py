@@ -95,12 +95,17 @@ def goal_similarities(both: pl.DataFrame, names: tuple[str, str], similarity: Si
     distinct = both.unique(maintain_order=True)
     for state, goal in distinct.iter_rows():
         known = state is not None and goal is not None
-        found.append(goal_match(_read(state, names[0]), _read(goal, names[1]), similarity) if known else None)
+        found.append(goal_match(objects_in(state, names[0]), objects_in(goal, names[1]), similarity) if known else None)
     scored = distinct.with_columns(pl.Series("found", found, pl.Float64))
     return both.join(scored, on=keys, how="left", nulls_equal=True, maintain_order="left")["found"].to_numpy()
 
 
-def _read(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
+def objects_in(text: str, name: str) -> list[tuple[str, dict[str, str]]]:
+    """Objects (description, attributes) of JSON.
+
+    Raises:
+        InputError: it holds something else; `name` says where it stood.
+    """
     try:
         objects: list[dict[str, Any]] = json.loads(text)
         return [

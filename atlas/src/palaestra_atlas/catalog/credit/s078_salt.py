@@ -99,11 +99,11 @@ def gradient_difference(turns: Turns) -> float:
 
 @reproduction(
     78,
-    claim="Averaging credit over equal steps makes what episodes share neutral. For a policy of the state alone it leaves "
-    "the policy gradient unchanged if every visit counts; counting each episode once per step learns a little sooner.",
+    claim="Averaging credit over equal steps makes what episodes share neutral. For a policy of the state alone it "
+    "leaves the policy gradient unchanged if every visit counts; counting each episode once per step learns sooner.",
     baseline="GRPO, same episodes and learning rate",
-    criterion="sums of credit over states and actions equal to 1e-9 on every batch of the training, visits counted; mean "
-    "of the learning curve higher by > 2 standard errors, episodes counted, paired by seed",
+    criterion="sums of credit over states and actions equal to 1e-9 on every batch of the training, visits counted; "
+    "mean of the learning curve higher by > 2 standard errors, episodes counted, paired by seed",
     seeds=tuple(range(8)),
     slow=True,
 )

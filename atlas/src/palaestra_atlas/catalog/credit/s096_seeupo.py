@@ -9,12 +9,17 @@ does the order and the correction. An update multiplies probabilities by exp(η 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import polars as pl
+import torch
 
+from palaestra.agents import LMPolicy, TabularPolicy, Team
 from palaestra.algebra.turns import Turns
 from palaestra.credit import reverse_product, seeupo, sequential_update
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.learning import PolicyGradient
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 PAYOFF = np.array([[1.0, 1.0], [0.0, 3.0]])
 FIRST, SECOND = np.array([0.6, 0.4]), np.array([[0.5, 0.5], [0.9, 0.1]])
@@ -101,20 +106,87 @@ def formula_error(seed: int) -> float:
     return max(gaps)
 
 
-def worked() -> dict[str, float]:
-    """The example worked out by hand."""
+@exact
+def products() -> None:
+    """Ratios 1.1, .9, 1.3 of an episode's turns: those of the later turns multiply to 1.17, 1.3, 1."""
     turns = Turns({"episode": [0] * 3, "log_ratio": np.log([1.1, 0.9, 1.3])})
-    suffix = float(np.abs(np.asarray(reverse_product().evaluate(turns)) - [1.17, 1.3, 1]).max())
+    np.testing.assert_allclose(np.asarray(reverse_product().evaluate(turns)), [1.17, 1.3, 1], atol=1e-9)
+
+
+@exact
+def two_turns() -> None:
+    """The card's bandit: simultaneous steps end at 1.240, the last turn first at 2.619, with the first corrected."""
+    np.testing.assert_allclose(value(FIRST, SECOND, PAYOFF), 0.72)
     first, second, before = step(FIRST, SECOND, PAYOFF, LARGE, sequential=False, moved=MOVED)
-    first_after, second_after, after = step(FIRST, SECOND, PAYOFF, LARGE, sequential=True, moved=MOVED)
-    return {
-        "suffix_error": suffix,
-        "value_before": value(FIRST, SECOND, PAYOFF),
-        "value_simultaneous": value(first, second, PAYOFF),
-        "value_sequential": value(first_after, second_after, PAYOFF),
-        "advantage_error": float(np.abs(before - [0.28, -0.42]).max()),
-        "corrected_error": float(np.abs(after - [-0.68, 1.02]).max()),
-    }
+    np.testing.assert_allclose(before, [0.28, -0.42], atol=1e-9)
+    np.testing.assert_allclose(value(first, second, PAYOFF), 1.240, atol=1e-3)
+    first, second, after = step(FIRST, SECOND, PAYOFF, LARGE, sequential=True, moved=MOVED)
+    np.testing.assert_allclose(after, [-0.68, 1.02], atol=1e-9)
+    np.testing.assert_allclose(value(first, second, PAYOFF), 2.619, atol=1e-3)
+
+
+@exact
+def same_as_the_signal() -> None:
+    """What `sequential_update` hands to an update is `seeupo` with the ratios of the later turns, whatever they are."""
+    assert max(map(formula_error, range(3))) <= 1e-9
+
+
+@exact
+def spread_of_groups() -> None:
+    """Groups with rewards 0, 1 and 0, 3: credit keeps the spreads' ratio, 1 to 3, with deviation 1 in the batch."""
+    keys = {"group": [0, 0, 1, 1], "episode": [0, 1, 0, 1], "turn": [0] * 4, "agent": ["a"] * 4}
+    credit = np.asarray(seeupo().evaluate(Turns(keys | {"reward": [0.0, 1.0, 0.0, 3.0]})))
+    np.testing.assert_allclose(credit / credit[1], [-1, 1, -3, 3], atol=1e-6)
+    np.testing.assert_allclose([credit.mean(), credit.std(ddof=1)], [0, 1], atol=1e-5)
+
+
+@exact
+def learner_in_order() -> None:
+    """One update of the learner: by turns, the first goes to the branch that the second made good; at once, away."""
+    found = {name: learned_value(**options) for name, options in (("turn", {"sequential": "turn"}), ("once", {}))}
+    assert found["turn"] > 2.5
+    assert found["once"] < 1.1
+
+
+def learned_value(**options: Any) -> float:
+    """Expected payoff after one update of a table of logits, whose steps are as long as MOVED is away."""
+    counts = np.array([[30, 30], [36, 4]])
+    path = np.repeat(_PATH, counts.ravel(), axis=0)
+    number = len(path)
+    states = np.stack([np.zeros(number), 1 + path[:, 0]], axis=1).astype(np.uint64)
+    then = np.log(np.stack([FIRST[path[:, 0]], SECOND[path[:, 0], path[:, 1]]], axis=1))
+    keys = {"group": [0] * (2 * number), "episode": np.repeat(range(number), 2), "turn": [0, 1] * number}
+    who = {"agent": ["a"] * (2 * number), "policy": ["a"] * (2 * number), "state": states.ravel()}
+    did = {"action_ids": path.reshape(-1, 1).tolist(), "logprobs": then.reshape(-1, 1).tolist()}
+    paid = {"reward": np.stack([np.zeros(number), PAYOFF[path[:, 0], path[:, 1]]], axis=1).ravel()}
+    turns = Turns(keys | who | did | paid)
+    policy = TabularPolicy(2, name="a")
+    policy.meet(pl.DataFrame({"state": np.arange(3, dtype=np.uint64)}))
+    logits = policy.module.get_parameter("logits")
+    logits.data[:3] = torch.from_numpy(np.log([FIRST, *SECOND])).float()
+    options = {"lr": float(np.log(9)), "betas": (0.0, 0.999), "max_grad_norm": None} | options
+    PolicyGradient(Team(a=policy), 'surrogate(ratio="sequence")', **options).update(
+        turns.with_column(advantage=seeupo())
+    )
+    first, *second = logits[:3].detach().softmax(-1).numpy()
+    return value(first, np.array(second), PAYOFF)
+
+
+@exact
+def ratio_of_the_turn() -> None:
+    """Two tokens with ratios 1.3 and 1/1.3: nothing is clipped, as the turn's ratio is 1; by the token one is."""
+    policy = LMPolicy.tiny(hidden=16, layers=1, heads=2, name="lm")
+    keys = {"group": [0], "episode": [0], "turn": [0], "agent": ["a"], "policy": ["lm"]}
+    frame = pl.DataFrame(keys | {"prompt_ids": [[5, 6]], "action_ids": [[7, 8]]})
+    with torch.no_grad():
+        now = policy.score(frame).logprobs[0].double().numpy()
+    then = [(now + np.log([1 / 1.3, 1.3])).tolist()]
+    turns = Turns(frame.with_columns(logprobs=pl.Series(then), advantage=pl.Series([1.0])))
+    found = [
+        PolicyGradient(Team(a=policy), f'surrogate(ratio="{level}")', lr=0.0).update(turns)["lm"]["clip_fraction"]
+        for level in ("sequence", "token")
+    ]
+    assert found == [0.0, 0.5]
 
 
 @reproduction(
@@ -122,14 +194,13 @@ def worked() -> dict[str, float]:
     claim="Updating turns in reverse order with the later turns' ratios improves a policy where a simultaneous update "
     "moves the first turn the wrong way.",
     baseline="the same two steps with advantages of the old policy",
-    criterion="worked numbers to 1e-3: values .72, 1.240 simultaneous, 2.619 sequential; the value never falls in 1000 "
-    "random instances with small steps; `seeupo` with the later turns' ratios equal to what updates are given, to 1e-9",
+    criterion="the value never falls in 1000 random instances with small steps; training in either order is reported",
     seeds=(0, 1, 2),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, random instances, then both orders in training."""
-    measured = worked()
+    """Random instances, then both orders in training."""
+    measured: dict[str, float] = {}
     gains: dict[bool, list[float]] = {True: [], False: []}
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -143,9 +214,5 @@ def measure(seeds: Sequence[int]) -> Outcome:
         "steps", {name: SETTINGS | arm for name, arm in ARMS.items()}, seeds,
         lambda learned: {"curve": float(np.mean(learned.curve("reward")))},
     )  # fmt: skip
-    measured |= {"formula_error": max(map(formula_error, seeds))} | arms.measured()
-    errors = ("suffix_error", "advantage_error", "corrected_error", "formula_error")
-    exact = max(measured[name] for name in errors) <= 1e-9
-    values = abs(measured["value_before"] - 0.72) + abs(measured["value_simultaneous"] - 1.240)
-    values += abs(measured["value_sequential"] - 2.619)
-    return Outcome(measured, exact and values <= 1e-3 and measured["smallest_gain"] >= -1e-12)
+    measured |= arms.measured()
+    return Outcome(measured, measured["smallest_gain"] >= -1e-12)

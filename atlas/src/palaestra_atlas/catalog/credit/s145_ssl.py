@@ -21,9 +21,9 @@ from palaestra.rewards import block_share, distance, sweet_spot
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 SETTING = {
-    "env": {"make": "native/dial", "options": {"target": 8, "horizon": 20}},
-    "learn": {"lr": 0.2},
-    "train": {"iterations": 60, "groups": 1, "group_size": 16},
+    "env": {"make": "native/dial", "options": {"target": 10, "horizon": 30}},
+    "learn": {"lr": 0.1, "terms": ["surrogate()", "entropy(0.03)"]},
+    "train": {"iterations": 150, "groups": 1, "group_size": 24},
 }
 
 

@@ -87,3 +87,13 @@ class Ahead:
         """A row per way at a place."""
         way = rows["prompt"].str.extract(r"\[(\d?)", 1).fill_null("")
         return way.replace_strict({"": 0.0, "0": 0.0, "1": 3.0}) + rows["response"].replace_strict({"0": 1.0, "1": 0.0})
+
+
+def opposed(count: int, seed: int) -> Preferences:
+    """One of two words is better, and under the other criterion the other one."""
+    rng = np.random.default_rng([47, seed])
+    wants = rng.integers(2, size=count)
+    said = pl.Series(["no", "so"])
+    sides = (wants, 1 - wants)
+    chosen, rejected = (pl.DataFrame({"prompt": ["?"] * count, "response": said.gather(each)}) for each in sides)
+    return Preferences(chosen, rejected, condition=pl.DataFrame({"criterion": pl.Series(["N", "S"]).gather(wants)}))

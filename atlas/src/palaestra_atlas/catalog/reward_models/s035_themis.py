@@ -7,14 +7,16 @@ language models, and the joint loss with the trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from palaestra.judges import ToolScorer
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.algebra.signals import col
+from palaestra.judges import ToolScorer, Verifier
+from palaestra.judges.tooled import tooled
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -52,11 +54,11 @@ class _Compare:
         return (rows["response"] == rows["observation"]).cast(pl.Float64)
 
 
-def pair_accuracy(works: float, seed: int) -> tuple[float, float]:
+def pair_accuracy(works: float, seed: int, count: int = PRODUCTS) -> tuple[float, float]:
     """(share of pairs won, deviation of the calls' prices from their number), where the tool works with `works`."""
     rng = np.random.default_rng(seed)
-    a, b = rng.integers(10, 100, (2, PRODUCTS))
-    up, off = rng.random(PRODUCTS) < works, rng.choice([-2, -1, 1, 2], PRODUCTS)
+    a, b = rng.integers(10, 100, (2, count))
+    up, off = rng.random(count) < works, rng.choice([-2, -1, 1, 2], count)
     judge = ToolScorer(
         _Compare(), _Estimate(rng), lambda row: str(row["a"] * row["b"]) if row["up"] else None, cost=PRICE
     )
@@ -65,7 +67,33 @@ def pair_accuracy(works: float, seed: int) -> tuple[float, float]:
         rows = pl.DataFrame({"a": a, "b": b, "up": up, "response": (a * b + wrong * off).astype(str)})
         both.append(judge.score(rows).to_numpy())
         spent += float(judge.calls.filter(pl.col("role") == "judge")["cost"].sum())
-    return float((both[0] > both[1]).mean()), abs(spent - 2 * PRODUCTS * PRICE)
+    return float((both[0] > both[1]).mean()), abs(spent - 2 * count * PRICE)
+
+
+def multiply(row: Mapping[str, Any]) -> str | None:
+    """The tool: what a times b is, where it is up."""
+    return str(row["a"] * row["b"]) if row["up"] else None
+
+
+@exact
+def tool_before_score() -> None:
+    """Products are judged rightly by what the tool says; by an estimate alone no better than by a coin."""
+    assert pair_accuracy(1.0, 35, count=1000)[0] == 1.0
+    assert pair_accuracy(0.0, 35, count=1000)[0] < 0.6
+
+
+@exact
+def falls_back() -> None:
+    """Where the tool is down half of the time, a tool-free scorer that is right in .8 leaves .9; calls are priced."""
+    rng = np.random.default_rng(35)
+    rows = pl.DataFrame({"a": 3, "b": 4, "up": rng.random(4000) < 0.5, "guess": rng.random(4000) < 0.8})
+    scorer = tooled(_Compare(), Verifier(col("plain")), f"{__name__}:multiply", cost=PRICE)
+    right = rows.with_columns(response=pl.lit("12"), plain=pl.col("guess").cast(pl.Float64))
+    wrong = rows.with_columns(response=pl.lit("13"), plain=1 - pl.col("guess").cast(pl.Float64))
+    lead = scorer.score(right) - scorer.score(wrong)
+    assert abs(float((lead > 0).mean()) - 0.9) < 0.02, lead  # type: ignore[arg-type]
+    assert abs(float(scorer.calls["cost"].sum()) - 40.0) < 1e-9
+    assert scorer.calls["ok"].to_list() == rows["up"].to_list()
 
 
 def calls(learned: TrainingResult) -> dict[str, float]:

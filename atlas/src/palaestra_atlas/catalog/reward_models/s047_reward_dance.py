@@ -18,10 +18,10 @@ from palaestra.algebra.turns import Turns
 from palaestra.evaluation.audits.judges.reward import reward_spread
 from palaestra.judges import Verifier
 from palaestra.judges.search import reward_beam
-from palaestra.learning.reward_models import Against, AgainstBest, LinearReward, Preferences
+from palaestra.learning.reward_models import Against, AgainstBest, LinearReward
 from palaestra.learning.stages.score import score
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, rows, small_judge, stage_context
+from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, opposed, rows, small_judge, stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 WORTH = "5 * (col('helpful') + col('offset'))"
@@ -67,16 +67,6 @@ def best_two() -> None:
     others = [[2, 4], [2, 4], [1, 4], [1, 2]]
     expected = [np.mean(1 / (1 + np.exp(np.array(each) - own))) for own, each in zip(worth, others, strict=True)]
     np.testing.assert_allclose(found, [*expected, *expected], atol=1e-12)
-
-
-def opposed(count: int, seed: int) -> Preferences:
-    """One of two words is better, and under the other criterion the other one."""
-    rng = np.random.default_rng([47, seed])
-    wants = rng.integers(2, size=count)
-    said = pl.Series(["no", "so"])
-    sides = (wants, 1 - wants)
-    chosen, rejected = (pl.DataFrame({"prompt": ["?"] * count, "response": said.gather(each)}) for each in sides)
-    return Preferences(chosen, rejected, condition=pl.DataFrame({"criterion": pl.Series(["N", "S"]).gather(wants)}))
 
 
 @exact

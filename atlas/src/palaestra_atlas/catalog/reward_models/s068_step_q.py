@@ -15,12 +15,19 @@ import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
+from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
 from palaestra.envs.protocol import EnvFactory, Observation
 from palaestra.envs.worlds import LayersEnv
+from palaestra.judges import siblings
 from palaestra.judges.planning import BestOf
+from palaestra.judges.search import TreeSearch
+from palaestra.learning.stages.alternate import preferences
 from palaestra.play.executors import Local, Plan
+from palaestra.rewards import value_label
 from palaestra.runs.inline import learn
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.catalog.reward_models.made import Ahead, Fork, stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 LABELS = {"learned": "value_label()", "misplaced": "shift(value_label(), n=1, fill=0)"}
 """Of each step; and, to see that it is the step's own that counts, that of the step before it."""
@@ -74,6 +81,43 @@ def success(env: EnvFactory, scorer: Any, seed: int) -> float:
     policy = policy if scorer is None else BestOf(policy, scorer, 3)
     turns = Local().play(env, Team(walker=policy), Plan(groups=400, group_size=1, seed=seed, stream="eval"))
     return float(turns.frame.filter(pl.col("turn") == 5)["success"].mean())  # type: ignore[arg-type]
+
+
+@exact
+def values_of_steps() -> None:
+    """A step is worth the mean of the continuations of what followed it, the last one what the episode came to."""
+    keys = {"episode": [0, 0, 0], "turn": [0, 1, 2], "agent": ["a"] * 3}
+    turns = Turns(keys | {"value": [0.9, 0.4, 0.2], "success": [True] * 3})
+    np.testing.assert_allclose(np.asarray(value_label().evaluate(turns)), [0.4, 0.2, 1.0])
+
+
+@exact
+def pairs_of_a_state() -> None:
+    """The best action of a state against its worst; the pair is of single steps, and equal siblings make none."""
+    table = {"group": [0] * 6, "episode": [0, 0, 1, 1, 2, 2], "turn": [0, 1] * 3, "agent": ["a"] * 6,
+             "observation": ["s", "t", "s", "u", "s", "u"], "state": [1, 2, 1, 3, 1, 3], "reward": [0.0] * 6,
+             "action": ["x", "x", "y", "x", "z", "y"], "q": [0.5, 0.9, 0.1, 0.3, 0.4, 0.3]}  # fmt: skip
+    assert siblings()(Turns(table)).select("chosen", "rejected").rows() == [(0, 2)]
+    paired = preferences("siblings()", unit="turn")(Turns(table), stage_context()).frame.drop_nulls("pair")
+    assert paired.select("action", "chosen").rows() == [("x", True), ("y", False)]
+
+
+@exact
+def executes_the_largest() -> None:
+    """Of sixteen sampled actions the one of the largest score is executed."""
+    policy = BestOf(ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything"), Ahead(), 16)
+    requests = [Request(Observation("at []"), "walker", np.random.default_rng(seed)) for seed in range(20)]
+    said = [str(each.action) for each in policy.act(requests)]
+    assert said == ["0"] * 20, said
+
+
+@exact
+def guided_by_visits() -> None:
+    """With the mean backed up and rarely tried ways tried again, all leaves of a small tree are met."""
+    policy = ScriptedPolicy(lambda request: str(request.rng.integers(2)), name="anything")
+    search = TreeSearch(rollouts=60, backup="mean")
+    found = search(lambda: Fork([0.5, 0.4, 0.3, 0.2, 0.3, 0.2, 0.1, 0.9]), policy)
+    assert found.table.height == 14, found.table
 
 
 @reproduction(

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds.stories import told
 from palaestra.judges.rubric_game import Planted, RubricGame
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.learning.stages.rubric_game import rubric_game
+from palaestra_atlas.catalog.reward_models.made import stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 START = (0, 1, 2, 11)
 ARMS: dict[str, Any] = {
@@ -33,6 +36,49 @@ def accuracy(seed: int, checked: int, rounds: int = 5) -> float:
     game.run(rounds, rng)
     game.labelled = data[200:]
     return float(game.accuracy(rng) or 0.0)
+
+
+def played(seed: int, rounds: int, checked: int, most: int = 12) -> RubricGame:
+    """A game after so many rounds."""
+    rng = np.random.default_rng(seed)
+    data = [(frozenset(marks), all(mark > 10 for mark in marks)) for marks in told(200, 11, rng)]
+    game = RubricGame(Planted(), data, START, checked=checked, most=most)
+    game.run(rounds, rng)
+    return game
+
+
+@exact
+def missed_flaws_become_rules() -> None:
+    """Adversarial play alone finds every flaw in the end, and never drops the rule that condemns good answers."""
+    game = played(104, 12, 0)
+    assert set(game.judge) == {*range(11), 11}, game.judge
+
+
+@exact
+def writer_learns() -> None:
+    """The writer avoids what was caught and plants what is missed, so the judge soon knows all flaws."""
+    game = played(104, 2, 0)
+    assert set(game.hide) <= set(game.judge), game.hide
+    assert game.hide, game.history
+    rounds = [next((at for at in range(1, 13) if len(played(seed, at, 0).judge) == 12), 13) for seed in range(8)]
+    assert np.mean(rounds) < 5.5, rounds
+
+
+@exact
+def reflection_drops() -> None:
+    """Labelled answers drop the rule that condemns good ones; with a cap, rules that are not needed make room."""
+    game = played(104, 12, 4)
+    assert 11 not in game.judge, game.judge
+    small = played(104, 12, 4, most=5)
+    assert len(small.judge) <= 5, small.judge
+
+
+@exact
+def paid_by_verdicts() -> None:
+    """The stage pays 1 for an answer in which no rule finds a flaw, and 0 else."""
+    stage = rubric_game(rules=[0, 1, 11], rounds=0)
+    turns = Turns({"marks": [[], [0, 5], [5], [11]], "good": [True, False, False, True]})
+    assert stage(turns, stage_context())["verdict"].to_list() == [1.0, 0.0, 1.0, 0.0]
 
 
 @reproduction(

@@ -7,13 +7,17 @@ Left out: real feedback, and prompts optimised on the metrics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from palaestra.judges.metrics import Metric, coverage, induce, redundancy
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.agents import ScriptedPolicy
+from palaestra.judges.judged import PolicyAsker
+from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match, redundancy
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 KINDS, EPISODES, ASPECTS, ERROR = 8, 60, 8, 0.05
 
@@ -39,7 +43,7 @@ def rate(aspects: pl.DataFrame, metrics: Sequence[Metric]) -> pl.DataFrame:
     return found.with_columns(pl.col("rating").fill_null(0)).sort("episode", "metric")
 
 
-def matcher(seed: int, error: float) -> object:
+def matcher(seed: int, error: float) -> Any:
     """Takes the right metric if it may, else none; with the error, anything that it may."""
 
     def match(aspects: pl.DataFrame, ratings: pl.DataFrame) -> pl.DataFrame:
@@ -67,30 +71,97 @@ def propose(open_: pl.DataFrame, known: list[Metric]) -> list[Metric]:
     return [Metric(name, "?") for name in best]
 
 
+def asked(answer: Callable[[str], str]) -> PolicyAsker:
+    """Somebody who answers a prompt by a function of it."""
+    return PolicyAsker(ScriptedPolicy(lambda request: answer(request.observation.text), name="asked"))
+
+
+@exact
+def aspects_of_a_comment() -> None:
+    """A comment that praises one thing and blames another is two aspects, with a sign each."""
+    said = [
+        {"behaviour": "greets", "comment": "friendly", "sign": 1},
+        {"behaviour": "hurries", "comment": "too fast", "sign": -1},
+    ]
+    found = ground(["a talk"], ["friendly, but too fast"], asked(lambda prompt: json.dumps(said)))
+    assert found.select("behaviour", "sign", "ok").rows() == [("greets", 1, True), ("hurries", -1, True)]
+
+
+@exact
+def clusters() -> None:
+    """Three aspects of two behaviours become two metrics, of which a known one is left out."""
+    table = {"behaviour": ["greets", "waves", "hurries"], "comment": ["a", "b", "c"], "sign": [1, 1, -1]}
+    said = [{"name": name, "definition": "?"} for name in ("Greeting people", "pace", "pace")]
+    found = cluster(pl.DataFrame(table), [Metric("pace", "?")], asked(lambda prompt: json.dumps(said)))
+    assert [each.name for each in found] == ["greeting_people"]
+
+
+@exact
+def matched_by_sign() -> None:
+    """The card's example: praise of what went badly matches nothing; four of five are covered, three of six idle."""
+    aspects = pl.DataFrame(
+        {
+            "episode": [0, 0, 0, 0, 1], "aspect": [0, 1, 2, 3, 0], "behaviour": ["A", "B", "B", "B", "C"],
+            "comment": ["?"] * 5, "sign": [1, 1, -1, -1, -1],
+        }
+    )  # fmt: skip
+    rated = pl.DataFrame({"episode": [0] * 3 + [1] * 3, "metric": list("ABCABC"), "rating": [1, -1, 0, 0, 0, -1]})
+
+    def named(prompt: str) -> str:
+        about = next(line for line in prompt.splitlines() if line[:2] in ("+ ", "- "))[2]
+        options = [line.partition(". ")[2] for line in prompt.splitlines() if line[:1].isdigit() and ". " in line]
+        return f"VERDICT: {options.index(about) if about in options else 0}"
+
+    found = match(aspects, rated, asked(named))
+    assert found["metric"].to_list() == ["A", None, "B", "B", "C"]
+    assert coverage(found) == 0.8
+    assert redundancy(found, rated) == 0.5
+
+
+@exact
+def induced_from_what_is_open() -> None:
+    """The commonest of what is not covered is proposed; at the end all behaviours but one are metrics, and no idle one.
+
+    Nobody can tell when the last behaviour is spoken of, so its aspects stay open and further metrics cover nothing.
+    """
+    aspects = feedback(0)
+    sure = matcher(0, 0.0)
+    rarest = aspects["behaviour"].value_counts().sort("count", "behaviour")["behaviour"][0]
+
+    def deaf(shown: pl.DataFrame, ratings: pl.DataFrame) -> pl.DataFrame:
+        found: pl.DataFrame = sure(shown, ratings)
+        return found.with_columns(metric=pl.when(pl.col("metric") != rarest).then("metric"))
+
+    def commonest(open_: pl.DataFrame, known: list[Metric]) -> list[Metric]:
+        counts = open_.group_by("behaviour").len().sort("len", "behaviour", descending=[True, False])
+        return [Metric(f"{counts['behaviour'][0]}" if len(known) < KINDS - 1 else f"idle {len(known)}", "?")]
+
+    found = induce(aspects, commonest, lambda metrics: rate(aspects, metrics), deaf, rounds=12)
+    assert {each.name for each in found.metrics} == set(aspects["behaviour"]) - {rarest}, found.metrics
+
+
 @reproduction(
     149,
     claim="Metrics proposed for what is not covered raise coverage until it saturates, redundancy rises with them, and "
     "the loop stops where coverage is highest.",
     baseline="metrics for behaviours that nobody spoke of",
-    criterion="card's example: coverage .8, redundancy .5, exactly; in every seed coverage rises from < .8 to > .9 and "
+    criterion="in every seed coverage rises from < .8 to > .9 and "
     "redundancy with it, the loop stops with 7 to 8 of 8 metrics, and its coverage is within .01 of that of all 8; "
     "eight metrics of nothing cover < .1 (so in all of ten fresh seeds)",
     seeds=(0, 1, 2),
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """The worked example, then the loop with a matcher that errs."""
-    said = pl.DataFrame({"episode": [0, 0, 0, 0, 1], "metric": ["A", None, "B", "B", "C"]})
-    rated = pl.DataFrame({"episode": [0] * 3 + [1] * 3, "metric": list("ABCABC"), "rating": [1, -1, 0, 0, 0, -1]})
-    holds = np.isclose(coverage(said) or 0, 0.8) and np.isclose(redundancy(said, rated) or 0, 0.5)
+    """The loop with a matcher that errs."""
+    holds = True
     found: dict[str, list[float]] = {}
     for seed in seeds:
-        aspects, match = feedback(seed), matcher(seed, ERROR)
-        made = induce(aspects, propose, lambda metrics, shown=aspects: rate(shown, metrics), match)  # type: ignore[arg-type, misc]
+        aspects, errs = feedback(seed), matcher(seed, ERROR)
+        made = induce(aspects, propose, lambda metrics, shown=aspects: rate(shown, metrics), errs)  # type: ignore[arg-type, misc]
         curve = made.history["coverage"].to_numpy()
         full = rate(aspects, [Metric(f"b{k}", "?") for k in range(KINDS)])
-        most = coverage(match(aspects, full)) or 0.0  # type: ignore[operator]
+        most = coverage(errs(aspects, full)) or 0.0  # type: ignore[operator]
         nothing = rate(aspects, [Metric(f"c{k}", "?") for k in range(KINDS)])
-        idle = coverage(match(aspects, nothing))  # type: ignore[operator]
+        idle = coverage(errs(aspects, nothing))  # type: ignore[operator]
         numbers = {
             "first": curve[0], "coverage": curve.max(), "all": most, "metrics": float(len(made.metrics)),
             "redundancy_first": made.history["redundancy"][0],

@@ -12,10 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds.evidence import EvidenceDebate
 from palaestra.envs.worlds.exact.debate import at_random, greedy, minimax, one_sided
+from palaestra.learning.stages.debate import debate
+from palaestra.play.executors import Local, Plan
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.catalog.reward_models.made import stage_context
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 
 def agreement(seed: int) -> dict[str, float]:
@@ -29,6 +34,33 @@ def agreement(seed: int) -> dict[str, float]:
     }  # fmt: skip
     said |= {"random_4": at_random(lead, 4, rng), "one_sided_4": one_sided(lead, 4)}
     return {name: float((outcome == full).mean()) for name, outcome in said.items()}
+
+
+@exact
+def agrees_with_the_full_judge() -> None:
+    """By the stage, with four pieces of twelve: right far more often than random pieces, and than one side's."""
+    lead = np.random.default_rng(162).normal(size=12) * np.random.default_rng(163).normal(size=(600, 12))
+    turns = Turns({"lead": lead.tolist()})
+    full = lead.sum(axis=1) > 0
+    found = {}
+    for name, stage in (("four", debate()), ("six", debate(length=6)), ("random", debate(play="random"))):
+        found[name] = float((np.asarray(stage(turns, stage_context())["debate_won"]) == full).mean())
+    assert found["four"] > 0.87, found
+    assert found["six"] > found["four"] > found["random"] + 0.1, found
+    alone = np.asarray(debate(play="one_sided")(turns, stage_context())["debate_won"])
+    assert abs(float((alone == full).mean()) - 0.5) < 0.05
+
+
+@exact
+def zero_sum() -> None:
+    """The game pays one side what it takes from the other, and both reveal in turn."""
+    piece = ScriptedPolicy(lambda request: str(request.observation.legal[0]), name="first")
+    frame = Local().play(EvidenceDebate, Team(pro=piece, con=piece), Plan(groups=12, group_size=1, seed=162)).frame
+    for _, game in frame.group_by("group"):
+        order = game.sort("turn")
+        assert set(order["agent"].to_list()[:2]) == {"pro", "con"}
+        sums = {name: part["reward"].sum() for (name,), part in order.group_by("agent")}
+        assert sums["pro"] == -sums["con"], sums
 
 
 def arm(seed: int, lam: float, play: str) -> dict[str, Any]:

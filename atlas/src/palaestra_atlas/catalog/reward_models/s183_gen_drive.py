@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.returns import episode_return
+from palaestra.algebra.signals import col, standardise
+from palaestra.algebra.turns import Turns
+from palaestra.judges import Cascade, Verifier
 from palaestra.rewards import best_of_n
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 HOLD = {"free": 0.0, "held": 0.3, "tight": 3.0}
 
@@ -28,6 +32,50 @@ def arm(hold: float, iterations: int = 40) -> dict[str, Any]:
         "learn": {"terms": "surrogate(clip=0.2)" + (f", kl({hold})" if hold else ""), "epochs": 4},
         "train": {"iterations": iterations, "groups": 64, "group_size": 1},
     }  # fmt: skip
+
+
+@exact
+def every_step_learns() -> None:
+    """What the sample earns at its end reaches each of its steps, standardised: an offset of 100 changes nothing."""
+    keys = {"episode": np.repeat([0, 1, 2], 4), "turn": np.tile(range(4), 3), "agent": ["a"] * 12}
+    found = []
+    for offset in (0.0, 100.0):
+        reward = np.zeros(12)
+        reward[3::4] = np.array([-1.0, 2.0, 5.0]) + offset
+        found.append(np.asarray(standardise(episode_return(), over=()).evaluate(Turns(keys | {"reward": reward}))))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    assert np.unique(found[0].round(9).reshape(3, 4), axis=1).shape == (3, 1)
+    assert found[0][0] < found[0][4] < found[0][8]
+
+
+@exact
+def rules_first() -> None:
+    """A rule decides what crashes or leaves the road, a judge the rest; it is asked for nothing else."""
+    rows = pl.DataFrame({"crashes": [True, False, False], "comfort": [0.9, 0.4, 0.7]})
+    rule, judge = pl.when(pl.col("crashes")).then(0.0), col("comfort")
+    both = Cascade([Ruled(rule), Verifier(judge, name="judge")])
+    assert both.score(rows).to_list() == [0.0, 0.4, 0.7]
+    assert both.asked.to_list() == ["rule", "judge", "judge"]
+
+
+class Ruled:
+    """A rule with no word on most rows."""
+
+    name = "rule"
+
+    def __init__(self, value: pl.Expr) -> None:
+        self.value = value
+
+    def score(self, rows: pl.DataFrame, *, reference: Any = None, condition: Any = None) -> pl.Series:
+        """See `Scorer`."""
+        return rows.select(self.value.alias("score"))["score"]
+
+
+@exact
+def best_of_eight() -> None:
+    """The sample of the highest score is taken of those of its group."""
+    rows = {"group": [0] * 3 + [1] * 3, "episode": range(6), "turn": [0] * 6, "s": [-1.0, -0.1, -2.0, -0.3, -0.5, -0.2]}
+    assert np.asarray(best_of_n("s").evaluate(Turns(rows))).tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 
 
 def ends(learned: TrainingResult) -> dict[str, float]:

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from palaestra.agents import ScriptedPolicy
 from palaestra.algebra.turns import Turns
-from palaestra.rewards import goal_score
+from palaestra.envs.worlds import Kitchen
+from palaestra.envs.worlds.kitchen import reader
+from palaestra.learning.stages.shaping import scene
+from palaestra.learning.stages.stage import Context
+from palaestra.rewards import goal_score, shape
 from palaestra.rewards.shaping.goals import State, goal_match, word_cosine
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
@@ -85,6 +90,29 @@ def goal_is_read_anew() -> None:
     turns = Turns({"episode": [0] * 2, "turn": [0, 1], "objects": told(state) * 2, "wanted": told(GOAL, other)})
     scores = np.asarray(goal_score("objects", "wanted").evaluate(turns))
     assert scores[0] == 1.0 > scores[1], scores
+
+
+@exact
+def extracted() -> None:
+    """From the kitchen's sentences alone a reader's objects give the score that the world's own objects give."""
+    env = Kitchen()
+    texts, own, wanted = [env.reset(0)["cook"].text], [], []
+    for choice in (1, 4, 2):
+        step = env.step({"cook": choice})
+        own.append(step.info["objects"])
+        wanted.append(step.info["wanted"])
+        texts.append(step.observations["cook"].text)
+    turns = Turns({"episode": [0] * 3, "turn": range(3), "observation": texts[:3], "objects": own, "wanted": wanted})
+    here = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    found = scene(policy=ScriptedPolicy(reader()))(turns, here)
+    scores = [
+        np.asarray(goal_score(*names).evaluate(found)) for names in (("scene", "scene.wanted"), ("objects", "wanted"))
+    ]
+    np.testing.assert_allclose(*scores)
+    progress = shape(goal_score("scene", "scene.wanted"), gamma=1.0)
+    assert np.isfinite(
+        np.asarray(progress.evaluate(found.with_column(agent=["cook"] * 3, truncated=[False] * 3)))
+    ).all()
 
 
 def walk(rng: np.random.Generator) -> tuple[float, float]:

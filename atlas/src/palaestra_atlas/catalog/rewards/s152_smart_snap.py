@@ -21,6 +21,7 @@ from palaestra.judges.scripted import mentions
 from palaestra.rewards import judge_votes, smart_snap_reward
 from palaestra.rewards.match.evidence import semi_join
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -115,6 +116,21 @@ def sees_evidence_alone() -> None:
         asked = ScriptedPolicy(mentions(["proof"], tag="VERDICT"))
         found = judge(turns, [Item("valid", "Is there evidence?")], asked, shown=shown).frame
         assert found["value"].to_list() == [verdict], f"{len(shown)} of {len(turns)} rows were shown"
+
+
+def rows_read() -> Measure:
+    """Rows that the judge reads for each task that was truly done with the decisive row in hand, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        alone = "evidence=" in (left.directory / "run" / "recipe.yaml").read_text(encoding="utf-8")
+        found = []
+        for seed in left.seeds():
+            turns = Turns.load(seed / "turns")
+            shown = len(semi_join(turns)) if alone else len(turns)
+            found.append(shown / max(float(turns.frame.filter(pl.col("tool") == "submit")["success"].sum()), 1.0))
+        return found
+
+    return measured
 
 
 def submitted(learned: TrainingResult) -> dict[str, float]:

@@ -16,6 +16,7 @@ from palaestra.algebra.fold import milestone_step
 from palaestra.algebra.signals import as_signal
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Maze
+from palaestra.envs.worlds.maze import key_then_door, listed
 from palaestra.rewards import fold, milestone_bonus
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
@@ -82,6 +83,29 @@ def current_is_seen() -> None:
     seen = [env.reset(0)["walker"].text] + [env.step({"walker": "right"}).observations["walker"].text for _ in range(5)]
     assert ["seek (0, 2)" in text for text in seen] == [True, True, False, False, False, False], seen
     assert ["seek (0, 4)" in text for text in seen] == [False, False, True, True, False, False], seen
+
+
+ASKED: list[str] = []
+"""Maps that a teacher was asked about."""
+
+
+def teacher(text: str) -> str:
+    """One who remembers what it was asked."""
+    ASKED.append(text)
+    return key_then_door(text)
+
+
+@exact
+def asked_once() -> None:
+    """A teacher lists sub-goals once for a map, however often it is played; what is no floor of it is dropped."""
+    ASKED.clear()
+    listed.cache_clear()
+    worlds = [Maze("rooms", teacher=f"{__name__}:teacher") for _ in range(3)]
+    for env in worlds:
+        for seed in range(3):
+            env.reset(seed)
+    assert len(ASKED) == 1, f"asked {len(ASKED)} times"
+    assert worlds[0].beacons == ((4, 0), (2, 3)), worlds[0].beacons
 
 
 def success(learned: TrainingResult) -> dict[str, float]:

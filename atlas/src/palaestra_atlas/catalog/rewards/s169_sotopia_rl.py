@@ -3,7 +3,8 @@
 The arithmetic of every variant is what holds. A negative result stands beside it: with one decisive turn of six and a
 mean over the batch as baseline, attributed rewards are learned no faster than the outcome for every turn, which is
 already unbiased and here has little noise (the world `steps` by the recipe of that name; the judge knows which turn
-decides). Left out: dialogues, the reward model that is fitted to the rewards.
+decides). Left out: dialogues, and a language
+model as the reward model: it is a regression on words.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.envs.worlds import Steps
+from palaestra.learning.stages.stage import Context
+from palaestra.learning.stages.utterances import utterance_reward
+from palaestra.rewards import single_utterance
 from palaestra.rewards.combine.attribute import attribute, sotopia_reward
 from palaestra_atlas.reproductions import Outcome, exact, reached, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -84,6 +90,53 @@ def several_dimensions() -> None:
     """Ten times the mean over dimensions of rewards in [0, 1]; ten times the scale of one changes nothing."""
     np.testing.assert_allclose(dimensions(), 5 * np.array([1, 1, 4 / 3, 2 / 3]))
     np.testing.assert_allclose(dimensions(10.0), dimensions())
+
+
+SEEN = [f"the client asks for {thing}" for thing in ("tea", "coffee", "water", "wine")]
+SAID = ["here it is, please", "take it yourself"]
+
+
+def labelled(every: int) -> Turns:
+    """Two replies to each of four requests; a polite one is worth 8, the other 2; every so many has no label."""
+    rows = [(seen, said, 8.0 if "please" in said else 2.0) for seen in SEEN for said in SAID]
+    keys = {"group": [0] * 8, "episode": [at // 4 for at in range(8)], "turn": [at % 4 for at in range(8)]}
+    label = [None if at % every == 0 else worth for at, (*_, worth) in enumerate(rows)]
+    texts = {"observation": [seen for seen, *_ in rows], "action": [said for _, said, _ in rows]}
+    return Turns(keys | {"agent": ["clerk"] * 8} | texts | {"label": pl.Series(label, dtype=pl.Float64)})
+
+
+@exact
+def fitted() -> None:
+    """Replies without a label are valued by what others like them were worth, closer than by the mean."""
+    here = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
+    found = np.asarray(utterance_reward("label")(labelled(3), here)["utterance"].to_numpy(), float)
+    worth = np.array([8.0, 2.0] * 4)
+    missing = np.arange(8) % 3 == 0
+    assert np.isfinite(found).all(), "a reply without a label has no reward"
+    assert np.abs(found - worth)[missing].max() < 1.5, found
+
+
+@exact
+def one_by_one() -> None:
+    """Two replies to the same thing are compared with each other, not with the rest of their dialogues."""
+    keys = {"group": [0] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "agent": ["a"] * 4, "state": [7, 8, 7, 8]}
+    credit = np.asarray(single_utterance().evaluate(Turns(keys | {"reward": [1.0, 0.0, 0.0, 1.0]})))
+    np.testing.assert_allclose(credit, np.array([1, -1, -1, 1]) / np.sqrt(2), rtol=1e-5)
+
+
+def manners() -> Measure:
+    """Mean over the held-out turns of the trained clerk of being right and of being kind, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            turns = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
+            found.append(
+                float(turns.select((pl.col("fits").cast(float) + pl.col("kind").cast(float)) / 2).mean().item())
+            )
+        return found
+
+    return measured
 
 
 def needed(learned: TrainingResult) -> dict[str, float]:

@@ -8,8 +8,10 @@ which a strong agent sets sooner, played by `handover` after k of its turns. Lef
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,10 @@ from palaestra.agents.policy import Request
 from palaestra.envs.protocol import Observation
 from palaestra.envs.worlds.halves import MOVES, Condition, Halves, distances
 from palaestra.envs.worlds.native import Chosen, NativeEnv
-from palaestra.evaluation.teamwork import collaboration_gap
+from palaestra.evaluation.teamwork import collaboration_gap, order_effect
 from palaestra.play.rollout import rollout
 from palaestra.teams import handover
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 MAZES, RUNS, TURNS, NEEDED = 60, 400, 12, 9
 STRONG, WEAK = (0.8, 0.95, 0.5), (0.15, 0.85, 0.3)
@@ -109,6 +111,111 @@ def relayed(after: int, seed: int) -> float:
     )
     turns = rollout(handover(Convention, "speaker", "weak", after), team, groups=RUNS, seed=seed)
     return float(turns.frame.unique("group")["success"].mean())  # type: ignore[arg-type]
+
+
+def teller(tells: float = 0.01) -> Callable[[Request], str]:
+    """Goes by what it knows; tells its half with a chance of `tells` while it has heard nothing, and answers a half."""
+
+    def act(request: Request) -> str:
+        place, *heard = request.observation.text.split(" | ")
+        own = place.split(" map ")[1]
+        if heard:
+            return f"{walk('tells', request)} map {own}"
+        return f"wait map {own}" if request.rng.random() < tells else walk("silent", request)
+
+    return act
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of a weak pair and of a strong agent that tells at once, `pair.yaml`."""
+    script = f"{__name__}:teller"
+    made = {
+        "name": "pair",
+        "env": {"make": "native/halves"},
+        "policies": {
+            "strong": {"kind": "script", "options": {"script": script, "tells": 1.0}},
+            "weak": {"kind": "script", "options": {"script": script, "tells": 0.01}},
+        },
+        "team": {"a": "strong", "b": "weak", "late": "weak"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 200, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "pair.yaml").write_text(json.dumps(made))
+
+
+def told(lines: Mapping[str, Sequence[str]], env: Any = Halves, **options: Any) -> pl.DataFrame:
+    """The turns of one maze without walls; each seat says its lines, then waits."""
+    left = {agent: list(said) for agent, said in lines.items()}
+    script = ScriptedPolicy(lambda request: left[request.agent].pop(0) if left[request.agent] else "wait")
+    team = Team(dict.fromkeys(lines, script))
+    return rollout(functools.partial(env, density=0.0, horizon=4, **options), team, groups=1, seed=0).frame
+
+
+def cells(frame: pl.DataFrame, agent: str) -> list[tuple[int, ...]]:
+    """Where the pair was before each turn of an agent."""
+    texts = frame.filter(pl.col("agent") == agent).sort("turn")["observation"]
+    return [tuple(map(int, text.split()[1].split(","))) for text in texts]
+
+
+@exact
+def hidden_from_one() -> None:
+    """Every cell but the start and the goal is hidden from exactly one of the two; alone one sees all of it."""
+    env = Halves(density=0.3)
+    for seed in range(10):
+        seen = {agent: each.text.split(" map ")[1] for agent, each in env.reset(seed).items()}
+        both = [one + other for one, other in zip(seen["a"], seen["b"], strict=True) if one != "/"]
+        assert sum("?" in pair for pair in both) == len(both) - 2
+        assert "??" not in both
+    assert "?" not in Halves(condition="solo").reset(0)["a"].text
+
+
+@exact
+def both_agree() -> None:
+    """A move is made if both make it; one who does not move blocks the other."""
+    frame = told({"a": ["up", "down", "wait"], "b": ["down", "wait", "wait"]}, least=4)
+    assert frame.filter(pl.col("agent") == "a").sort("turn")["agreed"].to_list()[:2] == [False, False]
+    assert len(set(cells(frame, "a"))) == 1
+
+
+@exact
+def free_wording() -> None:
+    """The move that is named last in free wording is the one that is proposed."""
+    words = {"a": ["I see a wall, not left: let us go up!"], "b": ["Fine with me, up it is"]}
+    frames = [told(words), told({"a": ["up"], "b": ["up"]})]
+    for frame in frames:
+        assert frame.filter(pl.col("agent") == "a").sort("turn")["agreed"][0]
+    assert cells(frames[0], "a") == cells(frames[1], "a")
+
+
+@exact
+def gap() -> None:
+    """Solo - joint; what one loses with both halves is told from what is lost between two."""
+    rows = [("p", f"{task}", condition, task < solved) for condition, solved in
+            (("solo", 10), ("solo_halves", 8), ("joint", 3)) for task in range(10)]  # fmt: skip
+    found = collaboration_gap(pl.DataFrame(rows, schema=["pair", "task", "condition", "success"], orient="row"))
+    np.testing.assert_allclose(found.select("gap", "integration", "collaboration").row(0), [0.7, 0.2, 0.5])
+
+
+@exact
+def who_leads() -> None:
+    """The stronger has the first k turns of the seat, then the weaker goes on."""
+    lines: dict[str, list[str]] = {"a": [], "b": [], "late": []}
+    relay = handover(functools.partial(Halves, density=0.0, horizon=4), "a", "late", 2)
+    script = ScriptedPolicy(lambda request: "wait")
+    frame = rollout(relay, Team(dict.fromkeys(lines, script)), groups=3, seed=0).frame
+    for _, part in frame.filter(pl.col("agent") != "b").sort("turn").group_by("group"):
+        assert part["agent"].cast(pl.String).to_list() == ["a", "a", "late", "late"]
+
+
+@exact
+def first_counts() -> None:
+    """Strong first less weak first: 0.04 in the card's pairs."""
+    rows = [("p", f"{task}", order, task < solved) for order, solved in
+            (("strong_first", 943), ("weak_first", 904)) for task in range(1000)]  # fmt: skip
+    found = order_effect(pl.DataFrame(rows, schema=["pair", "task", "order", "success"], orient="row"))
+    np.testing.assert_allclose(found["effect"], [0.039])
 
 
 @reproduction(

@@ -2,22 +2,30 @@
 
 Three labs write 30 papers each in `native/papers`, on the same landscapes: without an archive, with one of their own,
 and with a shared one. Beside the best result the number of different papers, as effective channels. Left out: language
-models; what is retrieved is the best, not the most similar.
+models; in this experiment the best are retrieved, in the line of the row the most similar.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from palaestra.agents import Team, from_choices
+from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
+from palaestra.envs.protocol import Action
 from palaestra.envs.worlds.papers import Papers, Sharing
 from palaestra.evaluation.teamwork import effective_channels
+from palaestra.foundation.archive import Entry
 from palaestra.play.rollout import rollout
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 LANDSCAPES, REACHED = 30, 0.66
 WAYS: tuple[Sharing, ...] = ("none", "own", "shared")
@@ -35,6 +43,92 @@ def written(sharing: Sharing, seed: int) -> tuple[np.ndarray, float, float]:
     last = frame.filter(pl.col("turn") >= 20).partition_by("group", maintain_order=True)
     channels = [effective_channels(np.array(each["bits"].to_list())) for each in last[:10]]
     return best.sort("group")["best"].to_numpy(), float(until["turn"].mean()), float(np.mean(channels))  # type: ignore[arg-type]
+
+
+def lab() -> Callable[[Request], Action]:
+    """Builds on a report that exists nine times of ten."""
+    return from_choices({"build": 0.9, "fresh": 0.1})
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of three labs that find reports by similarity, `labs.yaml`."""
+    made = {
+        "name": "labs",
+        "env": {"make": "native/papers", "options": {"found": "similar", "hits": "summaries"}},
+        "policies": {"lab": {"kind": "script", "options": {"script": f"{__name__}:lab"}}},
+        "team": {"*": "lab"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 100, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "labs.yaml").write_text(json.dumps(made))
+
+
+def best_of_labs() -> Measure:
+    """Best result of a lab after all its papers, mean over labs and landscapes, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        tables = [Turns.load(seed / "turns").frame for seed in left.seeds()]
+        return [float(each.group_by("group", "agent").agg(pl.col("best").max())["best"].mean()) for each in tables]  # type: ignore[arg-type]
+
+    return measured
+
+
+def begun(**options: Any) -> Papers:
+    """Two labs in which one, and then also the other, writes three papers."""
+    env = Papers(**{"labs": 2, "papers": 6, "top": 5} | options)
+    env.reset(0)
+    return env
+
+
+@exact
+def seen_by_all() -> None:
+    """A report of another lab is seen, also one that was written since the last search."""
+    env = begun(sharing="shared")
+    for written in (2, 4):
+        env.step({"lab-1": 1, "lab-2": 1})
+        assert sorted(entry.owner for entry in env.visible("lab-1")) == sorted(["lab-1", "lab-2"] * (written // 2))
+    env = begun(sharing="own")
+    env.step({"lab-1": 1, "lab-2": 1})
+    assert [entry.owner for entry in env.visible("lab-1")] == ["lab-1"]
+
+
+@exact
+def built_on() -> None:
+    """Who builds changes a bit or two of a report that it sees."""
+    env = begun(bits=40, links=3)
+    env.step({"lab-1": 1, "lab-2": 1})
+    before = [np.array(entry.content) for entry in env.visible("lab-1")]
+    env.step({"lab-1": 0, "lab-2": 0})
+    for entry in env.state.archive.entries[2:]:
+        assert 1 <= min(int((np.array(entry.content) != each).sum()) for each in before) <= 2
+
+
+@exact
+def most_similar() -> None:
+    """Hits are those whose bits are most like the lab's best report, not those with the best results."""
+    env = begun(found="similar", top=3, bits=12)
+    own = np.array([1] * 12)
+    for at, (score, changed, owner) in enumerate(
+        [(0.5, 0, "lab-1"), (0.9, 6, "lab-2"), (0.1, 1, "lab-2"), (0.2, 2, "lab-2"), (0.8, 12, "lab-2")]
+    ):
+        bits = np.where(np.arange(12) < changed, 0, own)
+        env.state.archive.add(Entry(f"{at}", bits.tolist(), score, owner, 1.0), (2 * bits - 1).tolist())
+    assert [entry.key for entry in env.visible("lab-1")] == ["0", "2", "3"]
+
+
+@exact
+def short_hits() -> None:
+    """Of a hit a lab reads its id and its result: two words for each of five, and not twelve bits."""
+    env = begun(hits="summaries")
+    plain = len(env.look()["lab-1"].text.split())
+    for _ in range(3):
+        env.step({"lab-1": 1, "lab-2": 1})
+    heard = env.look()["lab-1"].text.split(" | ")[1:]
+    assert len(heard) == 5
+    assert sum(len(each.split()) for each in heard) == 10
+    assert plain == 4
 
 
 @reproduction(

@@ -131,7 +131,7 @@ def table(weight: float) -> dict[str, Any]:
         "warm_start": None,
         "learn": {"lr": 0.3, "terms": ["surrogate()"]},
         "reward": f"conductor({weight})",
-        "train": {"iterations": 20},
+        "train": {"iterations": 40},
     }
 
 

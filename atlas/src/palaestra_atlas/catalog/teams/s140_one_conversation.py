@@ -7,19 +7,23 @@ the team is that of the same roles asked one after the other by one agent. Left 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.evaluation.analyses import ANALYSES
 from palaestra.evaluation.teamwork import workflow_cost
 from palaestra.play.rollout import rollout
 from palaestra.teams import one_conversation, workflows
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 WORKED = {(1000, 4, 200): (9200, 5540), (4000, 4, 200): (21200, 9440), (4000, 8, 200): (45600, 15920),
           (500, 2, 500): (5900, 5020)}  # fmt: skip
@@ -115,6 +119,65 @@ def earlier_turns_stay() -> None:
     for role in ROLES[:-1]:
         (seen,) = team.step({role: f"said by {role}"}).observations.values()
     assert "said by reader" not in "\n".join(str(message["content"]) for message in seen.messages or ())
+
+
+class LongPrompts(Prompts):
+    """The same after a text of three hundred words, which every role reads."""
+
+    def draw(self, seed: int) -> Task:
+        """Of a seed."""
+        return Task(f"{seed}", " ".join(["word"] * 300 + [f"{seed}"]), lambda text: float(text != ""), None)
+
+
+def stub() -> Callable[[Request], str]:
+    """Script of any role, alone or in a team: forty words that depend on the role and on what the one before said."""
+
+    def say(request: Request) -> str:
+        question, *told = request.observation.text.split(" | ")
+        role = told.pop() if request.agent == "solver" else request.agent
+        return " ".join([node(role, question, told[0] if told else "")] * 40)
+
+    return say
+
+
+def recipe(seed: int, folder: Path) -> None:
+    """Writes the recipe of roles that a stub plays, `roles.yaml`."""
+    here = __name__
+    made = {
+        "name": "roles",
+        "env": {"make": f"{here}:LongPrompts"},
+        "policies": {"stub": {"kind": "script", "options": {"script": f"{here}:stub"}}},
+        "team": {"*": "stub"},
+        "credit": "return_to_go()",
+        "learn": {"kind": "play"},
+        "train": {"iterations": 1, "groups": 20, "group_size": 1},
+        "evaluation": {"tasks": 2, "trials": 1, "look_tasks": 2, "look_trials": 1},
+    }
+    (folder / "roles.yaml").write_text(json.dumps(made))
+
+
+def spent(cached: float = 0.1, output: float = 4.0) -> Measure:
+    """Price of an episode in words, per seed: what an agent read before costs `cached`, what it says `output` times."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            frame = Turns.load(seed / "turns").frame.sort("group", "episode", "turn")
+            total = 0.0
+            for (_, _), episode in frame.group_by("group", "episode", maintain_order=True):
+                held: dict[str, int] = {}
+                said: dict[str, int] = {}
+                for agent, read, answer in episode.select(pl.col("agent").cast(str), "observation", "answer").rows():
+                    question = len(read.split(" | ")[0].split())
+                    before = held.get(agent, 0)
+                    new = len(read.split()) - (question + said[agent] if agent in said else 0)
+                    out = len(answer.split())
+                    total += new + cached * before + output * out
+                    held[agent], said[agent] = before + new + out, out
+            found.append(total / frame.select("group", "episode").n_unique())
+        return found
+
+    return measured
 
 
 @reproduction(
