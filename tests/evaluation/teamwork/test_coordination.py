@@ -7,7 +7,16 @@ import pytest
 from palaestra.algebra.messages import messages
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingColumnError
-from palaestra.evaluation.teamwork import coordination, cost_at_score, flips, score_at_cost, turn_law, workflow_cost
+from palaestra.evaluation.teamwork import (
+    ScalingLaw,
+    advise,
+    coordination,
+    cost_at_score,
+    flips,
+    score_at_cost,
+    turn_law,
+    workflow_cost,
+)
 
 TABLE_5 = {
     "single": (0.466, 7.2), "independent": (0.370, 11.4), "decentralised": (0.477, 26.1), "centralised": (0.463, 27.7),
@@ -134,3 +143,31 @@ def test_a_turn_without_a_score_is_neither_right_nor_wrong():
     for unknown in (None, float("nan")):
         found = flips(Turns({**turns, "score": [1.0, unknown, 0.0]}))
         assert found.drop("turn").sum_horizontal().sum() == 0
+
+
+def test_wrong_turns_are_counted_beside_the_baselines() -> None:
+    turns = Turns(
+        {
+            "system": ["one", "team", "team"], "run": ["0", "1", "1"], "group": [0, 0, 0], "episode": [0, 0, 0],
+            "turn": [0, 0, 1], "agent": ["a", "a", "b"], "score": [0.0, 0.0, 0.0], "success": [False, False, False],
+        }
+    )  # fmt: skip
+    assert coordination(turns, baseline="one")["error_amplification"].to_list() == [1.0, 2.0]
+    assert coordination(Turns(turns.frame.drop("score")), baseline="one")["error_amplification"].to_list() == [None] * 2
+
+
+def test_a_law_with_products_advises_what_it_has_not_seen() -> None:
+    rows = [
+        {"task": f"{t}", "architecture": name, "members": n, "baseline": t / 20, "tokens": float(n),
+         "success": None if t % 2 else (t / 20 if n == 1 else 0.5)}
+        for t in range(20) for name, n in (("one", 1), ("team", 4))
+    ]  # fmt: skip
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    features, products = ("members", "baseline"), [("members", "baseline")]
+    advised = dict(advise(frame, features, products).select("task", "architecture").iter_rows())
+    assert (advised["1"], advised["19"]) == ("team", "one")
+    assert ScalingLaw(features, products).held_out(frame, "task") > 0.95
+    assert set(advise(frame, features, products, tokens=2)["architecture"]) == {"one"}
+    assert len(set(advise(frame, features, by="average")["architecture"])) == 1
+    with pytest.raises(InputError, match="no feature"):
+        ScalingLaw(["members"], products)

@@ -48,6 +48,7 @@ from palaestra.evaluation.teamwork.price import (
     score_at_cost,
     workflow_cost,
 )
+from palaestra.evaluation.teamwork.scaling_law import ScalingLaw, advise
 from palaestra.evaluation.teamwork.synergy import (
     BestTeam,
     Synergy,
@@ -63,11 +64,13 @@ from palaestra.evaluation.teamwork.synergy import (
 __all__ = [
     "BestTeam",
     "EdgeScores",
+    "ScalingLaw",
     "Surrogate",
     "Synergy",
     "Weights",
     "action_quality",
     "added_channels",
+    "advise",
     "allocate",
     "averaging_floor",
     "award",

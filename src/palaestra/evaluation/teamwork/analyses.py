@@ -37,6 +37,19 @@ def coordination(baseline: str, by: str = "system") -> Analysis:
     return answer
 
 
+@ANALYSES.register("advise")
+def advise(
+    features: Sequence[str],
+    interactions: Sequence[Sequence[str]] = (),
+    by: Literal["law", "average"] = "law",
+    tokens: float | None = None,
+) -> Analysis:
+    """Which architecture for a new task? CONFIGURATIONS: task, architecture, success (null: new), features, tokens."""
+    return lambda runs: teamwork.advise(
+        table(runs, "task", "architecture", "success", *features), features, interactions, by=by, tokens=tokens
+    )
+
+
 @ANALYSES.register("importance")
 def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
     """Who mattered for the final answer (DyLAN), and who are the `keep` best? TURNS with heard, heard_turn, answers."""

@@ -1,8 +1,8 @@
 """Coordination metrics of [79] (arXiv 2512.08296): cost, benefit, flips of opinion, overruled members.
 
-Against a baseline, one agent on the same tasks. Left out: the paper's regression over benchmarks, which needs its
-260 configurations; error amplification, which counts errors in traces by hand there: what is here is the ratio of
-failure rates, and is called so (1.18 where the paper's count says 17.2).
+Against a baseline, one agent on the same tasks. Error amplification counts errors in traces, here wrong answers of
+turns; the ratio of failure rates is another number (1.18 where the paper's count says 17.2). The law over benchmarks is
+`palaestra.evaluation.teamwork.scaling_law`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from palaestra.errors import InputError, nearest, need_columns
 def coordination(
     turns: Turns, messages: pl.DataFrame | None = None, *, baseline: str, by: str = "system"
 ) -> pl.DataFrame:
-    """A row for each system: success, turns, overhead, efficiency, density, redundancy, failure_ratio, success_per_1k.
+    """Computes what coordination costs and brings each system.
+
+    Returns: a row for each: success, turns, overhead, efficiency, density, redundancy, failure_ratio,
+        error_amplification, success_per_1k.
 
     turns: mean per episode. overhead: (turns - turns of the baseline) / those, as a share. efficiency: success /
     (turns / turns of the baseline). density: messages that were kept per turn. redundancy: share of answers that
-    had been given in the episode before (the paper also defines it by embeddings). failure_ratio:
-    failures / failures of the baseline. success_per_1k: solved episodes per thousand tokens. What is missing leaves
-    its column: turns without an answer, episodes of unknown success or tokens.
+    had been given in the episode before (the paper also defines it by embeddings). failure_ratio: failures / failures
+    of the baseline. error_amplification: turns of an episode whose `score` is below 1 / those of the baseline, if turns
+    have scores. success_per_1k: solved episodes per thousand tokens. What is missing leaves its column: turns without
+    an answer, episodes of unknown success or tokens.
 
     messages: default: those that the turns tell, if they do. Others need the column `by` where systems have episodes of
     the same numbers.
@@ -42,12 +46,15 @@ def coordination(
     said = "answer" if "answer" in frame.columns else "action" if "action" in frame.columns else None
     given = pl.col(said).drop_nulls() if said else pl.lit(None, pl.Int64)
     answers = given.len() if said else given
+    scores = pl.col("score").cast(pl.Float64).fill_nan(None) if "score" in frame.columns else pl.lit(None, pl.Float64)
+    wrong = pl.when(scores.count() > 0).then((scores < 1).sum())
     repeated = given.len() - given.n_unique() if said else given
     episodes = (
         frame.with_columns(_tokens=tokens)
         .group_by(by, *keys, maintain_order=True)
         .agg(pl.len().alias("_turns"), pl.col("success").cast(pl.Float64).max(), answers.alias("_answers"),
-             pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()), repeated.alias("_repeated"))
+             pl.when(pl.col("_tokens").null_count() == 0).then(pl.col("_tokens").sum()), repeated.alias("_repeated"),
+             wrong.alias("_wrong"))
     )  # fmt: skip
     priced = pl.col("_tokens").is_not_null() & pl.col("success").is_not_null()
     spent = pl.col("_tokens").filter(priced).sum()
@@ -57,6 +64,7 @@ def coordination(
         redundancy=pl.when(pl.col("_answers").sum() > 0).then(pl.col("_repeated").sum() / pl.col("_answers").sum()),
         success_per_1k=pl.when(spent > 0).then(1000 * pl.col("success").filter(priced).sum() / spent),
         _all=pl.col("_turns").sum(),
+        _wrong=pl.col("_wrong").mean(),
     )
     one = table.filter(pl.col(by).cast(pl.String) == baseline)
     if not len(one):
@@ -66,7 +74,7 @@ def coordination(
     table = table.join(sent, on=by, how="left", maintain_order="left") if sent is not None else table.with_columns(
         _sent=pl.lit(None, pl.Int64)
     )  # fmt: skip
-    base = one["turns"][0]
+    base, errors = one["turns"][0], one["_wrong"][0]
     failed = 0.0 if one["success"][0] is None else 1 - one["success"][0]
     return table.select(
         by, "success", "turns",
@@ -75,6 +83,7 @@ def coordination(
         density=pl.col("_sent").fill_null(0) / pl.col("_all") if sent is not None else pl.lit(None, pl.Float64),
         redundancy="redundancy",
         failure_ratio=(1 - pl.col("success")) / failed if failed > 0 else pl.lit(None, pl.Float64),
+        error_amplification=pl.col("_wrong") / errors if errors else pl.lit(None, pl.Float64),
         success_per_1k="success_per_1k",
     )  # fmt: skip
 

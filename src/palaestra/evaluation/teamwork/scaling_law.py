@@ -1,0 +1,121 @@
+"""A law of team success, and the architecture that it advises for a new task ([79], arXiv 2512.08296).
+
+A linear model of standardised properties of tasks and architectures with products of pairs, above all how good one
+agent is times how many there are. Left out: the paper's coefficients, which are those of its 260 configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, need_columns
+
+
+class ScalingLaw:
+    """Ridge regression of `score` on features, their products by name, and a constant; members count as log(1 + n).
+
+    Args:
+        features: Columns of numbers.
+        interactions: Pairs of features whose product is one more feature.
+        ridge: Weight of the squared coefficients of standardised features.
+    """
+
+    def __init__(
+        self, features: Sequence[str], interactions: Sequence[Sequence[str]] = (), *, ridge: float = 1e-3
+    ) -> None:
+        self.features, self.interactions = tuple(features), tuple((one, other) for one, other in interactions)
+        for name in {each for pair in self.interactions for each in pair} - set(self.features):
+            raise InputError(f"ScalingLaw: the interaction of {name!r}, which is no feature")
+        self.ridge = ridge
+        self._mean, self._scale, self._weights = np.zeros(0), np.ones(0), np.zeros(1)
+
+    def fit(self, frame: pl.DataFrame, score: str = "success") -> ScalingLaw:
+        """Fits the rows whose score is known.
+
+        Raises:
+            MissingColumnError, InputError: a column is missing, or no score is known.
+        """
+        need_columns("ScalingLaw", frame.columns, [score])
+        known = frame.filter(pl.col(score).cast(pl.Float64).fill_nan(None).is_not_null())
+        if not len(known):
+            raise InputError(f"ScalingLaw: no row has a {score!r}")
+        raw = self._raw(known)
+        self._mean, self._scale = raw.mean(0), np.maximum(raw.std(0), 1e-12)
+        x = self._design(known)
+        penalty = self.ridge * len(x) * np.eye(x.shape[1])
+        penalty[0, 0] = 0.0
+        self._weights = np.linalg.solve(x.T @ x + penalty, x.T @ known[score].cast(pl.Float64).to_numpy())
+        return self
+
+    def predict(self, frame: pl.DataFrame) -> np.ndarray:
+        """Expected score of each row, float64[rows]."""
+        return np.asarray(self._design(frame) @ self._weights)
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """Name -> weight of the standardised feature; of a product `one*other`."""
+        names = ["", *self.features, *(f"{one}*{other}" for one, other in self.interactions)]
+        return dict(zip(names, self._weights.tolist(), strict=True))
+
+    def held_out(self, frame: pl.DataFrame, by: str, score: str = "success") -> float:
+        """R² of predictions for each value of `by` from the law of all others."""
+        known = frame.filter(pl.col(score).is_not_null())
+        found = np.zeros(len(known))
+        groups = known[by].to_numpy()
+        for group in np.unique(groups):
+            own = groups == group
+            law = ScalingLaw(self.features, self.interactions, ridge=self.ridge)
+            found[own] = law.fit(known.filter(~own), score).predict(known.filter(own))
+        true = known[score].cast(pl.Float64).to_numpy()
+        return float(1 - ((true - found) ** 2).sum() / ((true - true.mean()) ** 2).sum())
+
+    def _raw(self, frame: pl.DataFrame) -> np.ndarray:
+        need_columns("ScalingLaw", frame.columns, self.features)
+        logs = [(pl.col(name) + 1).log() if name == "members" else pl.col(name) for name in self.features]
+        return frame.select(logs).cast(pl.Float64).to_numpy()
+
+    def _design(self, frame: pl.DataFrame) -> np.ndarray:
+        plain = (self._raw(frame) - self._mean) / self._scale
+        place = {name: at for at, name in enumerate(self.features)}
+        products = [plain[:, place[one]] * plain[:, place[other]] for one, other in self.interactions]
+        return np.column_stack([np.ones(len(plain)), plain, *products])
+
+
+def advise(
+    frame: pl.DataFrame,
+    features: Sequence[str],
+    interactions: Sequence[Sequence[str]] = (),
+    *,
+    by: Literal["law", "average"] = "law",
+    tokens: float | None = None,
+) -> pl.DataFrame:
+    """The architecture for each new task, by the fitted law, or the one that is best on average: task, architecture.
+
+    Args:
+        frame: Configurations: task, architecture, success (null: a new task), the features, and tokens of a run if a
+            budget is given.
+        features: As of `ScalingLaw`.
+        interactions: As of `ScalingLaw`.
+        by: Whether the law or the average decides.
+        tokens: Budget that all architectures are compared at; what costs more is left out.
+
+    Raises:
+        MissingColumnError, InputError: A column is missing, or nothing is left within the budget.
+    """
+    need_columns("advise", frame.columns, ("task", "architecture", "success", *(("tokens",) if tokens else ())))
+    rows = frame if tokens is None else frame.filter(pl.col("tokens") <= tokens)
+    if not len(rows):
+        raise InputError(f"advise: no configuration costs at most {tokens} tokens")
+    known = rows.drop_nulls("success")
+    if by == "law":
+        worth = ScalingLaw(features, interactions).fit(known).predict(rows)
+    else:
+        means = dict(known.group_by("architecture").agg(pl.col("success").cast(pl.Float64).mean()).iter_rows())
+        worth = np.array([means.get(name, -np.inf) for name in rows["architecture"]])
+    new = rows.with_columns(expected=pl.Series(worth)).filter(pl.col("success").is_null())
+    best = new.sort("expected", descending=True, maintain_order=True).group_by("task", maintain_order=True).first()
+    return best.select("task", "architecture", "expected").sort("task")
