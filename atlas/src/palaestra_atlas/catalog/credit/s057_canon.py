@@ -56,6 +56,14 @@ def favoured_half() -> None:
 
 
 @exact
+def offset() -> None:
+    """β is added to the credit of the high half and taken from that of the low one, on its way between halves."""
+    turns = group([1.0, 1, 0, 0], [4.0, 2, 3, 1])
+    plain, moved = (np.asarray(canon(metric="metric", mu=1.0, beta=beta).evaluate(turns)) for beta in (0.0, 0.25))
+    np.testing.assert_allclose(moved - plain, [0.25, -0.25, 0.25, -0.25], atol=1e-9)
+
+
+@exact
 def scheduled() -> None:
     """With mu=batch_score() the weight within halves is 1 - the batch's mean reward, in two batches."""
     for (rewards, metric, between, within), success in zip(CASES[:2], (0.5, 2 / 3), strict=True):

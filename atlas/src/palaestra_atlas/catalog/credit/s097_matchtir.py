@@ -80,6 +80,8 @@ def two_levels() -> None:
     levels = [(x - x.mean(axis=0)) / (x.std(axis=0, ddof=1) + 1e-6) for x in (whole, to_go)]
     found = np.asarray(matchtir().evaluate(Turns(keys)))
     np.testing.assert_allclose(found, (levels[0] + levels[1]).ravel() / 2, atol=1e-9)
+    most_of_episodes = np.asarray(matchtir(weight=0.75).evaluate(Turns(keys)))
+    np.testing.assert_allclose(most_of_episodes, (0.75 * levels[0] + 0.25 * levels[1]).ravel(), atol=1e-9)
 
 
 @exact
