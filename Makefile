@@ -42,7 +42,7 @@ unit: $(INSTALLED)
 # Computes whether each system works and writes the evidence, which takes hours. What has evidence of the same code is left,
 # so it goes on after an interruption; `make verify SHARD=1/2` does a half.
 verify: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/palaestra verify --all --shard $(or $(SHARD),1/1)
+	OMP_NUM_THREADS=1 $(BIN)/palaestra verify --all --shard $(or $(SHARD),1/1); found=$$?; $(BIN)/python tools/systems.py; exit $$found
 
 # The properties again, with examples drawn anew and more of them; CI's are the same each time.
 fuzz: $(INSTALLED)

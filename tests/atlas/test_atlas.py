@@ -156,3 +156,9 @@ def test_evidence_is_of_systems_that_are_here() -> None:
     found = {int(path.stem): evidence.read(int(path.stem)) for path in evidence.folder().glob("*.json")}
     assert found.keys() <= {entry.id for entry in CLAIMING}
     assert not any(each.fast for each in found.values() if each), "a quick look is not evidence"
+
+
+def test_the_page_of_systems_is_that_of_the_evidence() -> None:
+    from tools import systems as page
+
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run python tools/systems.py"
