@@ -146,8 +146,8 @@ def tooled(informed: str | Any, plain: str | Any, tool: str | Tool, *, cost: flo
     informed, plain: scorers or their texts; the first one finds what the tool said in the column `observation`.
     """
     called = load_object(tool, "tool") if isinstance(tool, str) else tool
-    made = (SCORERS.build(each) if isinstance(each, str) else each for each in (informed, plain))
-    return ToolScorer(*made, called, cost=cost)
+    first, second = (SCORERS.build(each) if isinstance(each, str) else each for each in (informed, plain))
+    return ToolScorer(first, second, called, cost=cost)
 
 
 def _at(table: pl.DataFrame | None, at: pl.Series) -> pl.DataFrame | None:

@@ -327,7 +327,8 @@ def _distribution(text: str) -> Any:
         return CategoricalDistribution(values)
     if kind == "int":
         return IntDistribution(*values)
-    return FloatDistribution(*values, log=kind == "log")
+    low, high = values
+    return FloatDistribution(low, high, log=kind == "log")
 
 
 def _written(recipe: Recipe, field: str, distribution: Any) -> Any:

@@ -9,6 +9,7 @@ paper's demonstrations.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -41,8 +42,7 @@ class Personas(Deliberation):
             told["revisions"][role] = max(0, sum(name == LEADER for name, _ in found.said) - 1)
             told["marked"][role] = not found.unparsed
         result = super().step(actions)
-        result.info.update(told)
-        return result
+        return dataclasses.replace(result, info={**result.info, **told})
 
 
 def personas(

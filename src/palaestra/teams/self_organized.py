@@ -98,7 +98,8 @@ class SelfOrganized(Deliberation):
 
     def _ask(self) -> dict[str, Observation]:
         observations = super()._ask()
-        self._told["contribution"] = {role: self._psi[role] for role in observations if self._round}  # type: ignore[assignment]
+        told: dict[str, Any] = self._told  # type: ignore[assignment]  # one number for each role, not one per message
+        told["contribution"] = {role: self._psi[role] for role in observations if self._round}
         return observations
 
     def _verdicts(self, role: str, own: Message | None, coming: list[Message]) -> list[Verdict]:

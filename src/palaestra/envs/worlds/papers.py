@@ -84,11 +84,11 @@ class Papers(NativeEnv):
         if state.round >= self.papers:
             return {}
         return {
-            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}{self._told(lab)}", CHOICES)
+            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}{self._found_so_far(lab)}", CHOICES)
             for lab in self.agents
         }
 
-    def _told(self, lab: str) -> str:
+    def _found_so_far(self, lab: str) -> str:
         """What a search tells: id and result of each hit."""
         if self.hits == "none":
             return ""

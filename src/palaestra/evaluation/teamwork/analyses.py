@@ -58,9 +58,9 @@ def importance(answer: str = "answer", keep: int | None = None) -> Analysis:
         frame = Turns(table(turns, "heard", "heard_turn", answer))
         flow = teamwork.importance_flow(frame, messages(frame), answer=answer)
         episodes = frame.codes("episode").size
-        return flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes).sort(
-            "importance", "agent", descending=[True, False]
-        ).head(keep)  # fmt: skip
+        by_agent = flow.group_by("agent").agg(pl.len().alias("turns"), pl.col("importance").sum() / episodes)
+        ordered = by_agent.sort("importance", "agent", descending=[True, False])
+        return ordered if keep is None else ordered.head(keep)
 
     return found
 

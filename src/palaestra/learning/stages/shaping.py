@@ -136,8 +136,8 @@ class hops(Stage):
         before = np.full(len(turns), -1)
         before[order[1:]] = order[:-1]
         before[order[segments.starts]] = order[segments.starts]
-        first, last = self.model.ends
-        found = [self.model.hop(each, frames) for each in (frames[before], first, last)]
+        start, end = self.model.ends
+        found = [self.model.hop(each, frames) for each in (frames[before], start, end)]
         return turns.with_column(**dict(zip(self.adds, found, strict=True)))
 
     def _frames(self, turns: Turns) -> np.ndarray:
