@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,9 +21,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError, StorageError, need_columns
+from palaestra.errors import InputError, StorageError, nearest, need_columns
 from palaestra.evaluation import (
     anchors,
+    attempts,
     population,
     ranking,
     reliability,
@@ -30,6 +32,7 @@ from palaestra.evaluation import (
     sequences,
     suite,
     tolerance,
+    triage,
     trials,
 )
 from palaestra.evaluation.dominance import cost_per_success, frontier
@@ -146,6 +149,17 @@ def agreement(a: str = "a", b: str = "b") -> Analysis:
     return answer
 
 
+@ANALYSES.register("attempts")
+def attempts_of() -> Analysis:
+    """What do further attempts bring, and cost? LOGS of AgencyBench: passed by attempt, score per attempt and token."""
+
+    def answer(logs: Path) -> pl.DataFrame:
+        turns = read_logs(logs).turns.frame
+        return attempts.pass_by_attempt(turns).join(attempts.resource_efficiency(turns), on="system", how="left")
+
+    return answer
+
+
 @ANALYSES.register("cost_of_pass")
 def cost_of_pass(by: str | Sequence[str] = "system", *, level: float = 0.95) -> Analysis:
     """Cost per solved task, failures paid for, cheapest first: ATTEMPTS (task, success, cost, and the columns `by`)."""
@@ -168,13 +182,21 @@ def effects(value: str, factors: Sequence[str], *, cluster: str | None = None, l
 
 
 @ANALYSES.register("exposure")
-def exposure() -> Analysis:
-    """How does taking over depend on how many sources did? ADOPTIONS (item, agent, time), EDGES (agent, source)."""
+def exposure(test: Literal["slope", "square"] = "slope") -> Analysis:
+    """How does taking over depend on how many sources did? ADOPTIONS (item, agent, time), EDGES (agent, source).
+
+    kind: by the slope of log exposure, or by the sign of exposure² as published.
+    """
+    if test not in ("slope", "square"):
+        raise InputError(f"analysis exposure: test={test!r}{nearest(test, ('slope', 'square'))}")
 
     def answer(adoptions: Path, edges: Path) -> pl.DataFrame:
         seen = population.exposure(table(adoptions, "item", "agent", "time"), table(edges, "agent", "source"))
         slope, (square, p) = population.exposure_slope(seen), population.quadratic_test(seen)
-        return pl.DataFrame([{**slope._asdict(), "kind": slope.kind, "square": square, "square_p": p}])
+        bent = "independent" if p > 0.05 else "saturating" if square < 0 else "complex"
+        kind = slope.kind if test == "slope" else bent
+        hazard = population.hazard_ratio(seen).ratio
+        return pl.DataFrame([{**slope._asdict(), "kind": kind, "square": square, "square_p": p, "hazard": hazard}])
 
     return answer
 
@@ -196,10 +218,27 @@ def fresh_seeds(by: str = "task") -> Analysis:
     return answer
 
 
+@ANALYSES.register("gap_closed")
+def gap_closed(reducer: Literal["dev", "max", "mean", "median"] = "dev") -> Analysis:
+    """How much of the gap do the runs of a task close? RUNS: task, dev, test (null: failed), baseline, reference."""
+    return lambda runs: anchors.gap_closed(table(runs, "task", "dev", "test", "baseline", "reference"), reducer)
+
+
 @ANALYSES.register("gated")
 def gated(k: int = 3, *, threshold: float = reliability.PASS) -> Analysis:
     """Done, safely, in spite of failed calls, in any and in all of k trials? LOGS with a row per call and `status`."""
     return lambda logs: reliability.gated(read_logs(logs).turns.frame, k=k, threshold=threshold)
+
+
+@ANALYSES.register("integrity")
+def integrity() -> Analysis:
+    """Was the grader edited, is a metric typed in? RUN, a folder; HASHES.json from before; REPORTED.json, metrics."""
+
+    def answer(run: Path, hashes: Path, reported: Path | None = None) -> pl.DataFrame:
+        said = None if reported is None else json.loads(reported.read_text(encoding="utf-8"))
+        return triage.integrity(run, graders=json.loads(hashes.read_text(encoding="utf-8")), reported=said)
+
+    return answer
 
 
 @ANALYSES.register("levels")
@@ -262,6 +301,12 @@ def memory(by: str | Sequence[str] = "system", series: str | Sequence[str] = "ep
     names = [each] if isinstance(each := by, str) else list(each)
     parts = [each] if isinstance(each := series, str) else list(each)
     return lambda choices: sequences.sequence_tests(table(choices), by=names, series=parts, **columns)
+
+
+@ANALYSES.register("shares")
+def shares(action: str = "action", by: str = "system") -> Analysis:
+    """Do versions choose 1 equally often? CHOICES with `system` and `action`; every two, corrected by Holm."""
+    return lambda choices: sequences.share_differences(table(choices, action, by), action=action, by=by)
 
 
 @ANALYSES.register("suite")

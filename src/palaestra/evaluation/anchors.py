@@ -6,12 +6,13 @@ The reducer over runs is the caller's and is to be named: the maximum of 8 runs 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from palaestra.errors import InputError
+from palaestra.errors import InputError, nearest, need_columns
 
 LEVELS = {
     1: "nothing runs",
@@ -69,6 +70,34 @@ def capability_level(
     level = pl.when(d.is_null() & t.is_null()).then(1).when(t.is_null()).then(2)
     level = level.when((margin <= 0) & ((d <= b) | d.is_null())).then(3).when(margin <= 0).then(4)
     return level.when(small).then(5).otherwise(6).alias("level")
+
+
+def gap_closed(runs: pl.DataFrame, reducer: Literal["dev", "max", "mean", "median"] = "dev") -> pl.DataFrame:
+    """`task, closed, level, runs, failed`: how much of the gap the runs of a task close, and how that is reduced.
+
+    runs: task, dev, test, baseline, reference; a null test score is a failed run, which closes nothing. reducer: "dev"
+    takes the run with the best score on development tasks; "max", as on the leaderboard, rises with luck alone.
+
+    Raises:
+        InputError: there is no such reducer.
+    """
+    known = ("dev", "max", "mean", "median")
+    if reducer not in known:
+        raise InputError(f"gap_closed: reducer={reducer!r}{nearest(str(reducer), known)}")
+    need_columns("gap_closed", runs.columns, ("task", "dev", "test", "baseline", "reference"))
+    closed = normalise_between(pl.col("test"), pl.col("baseline"), pl.col("reference")).fill_null(0.0)
+    best = pl.col("dev").fill_null(-math.inf).arg_max()
+    reduced = {"dev": pl.col("closed").get(best), "max": pl.col("closed").max(), "mean": pl.col("closed").mean(),
+               "median": pl.col("closed").median()}  # fmt: skip
+    shown = ("dev", "test", "baseline", "reference")
+    return (
+        runs.with_columns(closed=closed)
+        .group_by("task", maintain_order=True)
+        .agg(
+            reduced[reducer].alias("value"), pl.col(shown).get(best), runs=pl.len(), failed=pl.col("test").null_count()
+        )
+        .select("task", capability_level(*shown), "runs", "failed", closed="value")
+    )
 
 
 def luck_of_the_best(runs: int, *, gap_noise: float = 1.0) -> float:

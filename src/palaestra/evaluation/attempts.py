@@ -84,6 +84,30 @@ def attempt_chain(
     return results
 
 
+def resource_efficiency(turns: pl.DataFrame, *, score: str = "score.attempt") -> pl.DataFrame:
+    """`system, best, attempts, per_attempt, per_million`: best score of a sub-task, and what an attempt, a token buys.
+
+    per_million: of tokens in and out; null where they are not known.
+
+    Raises:
+        MissingColumnError: there are no scores of attempts.
+    """
+    need_columns("resource_efficiency", turns.columns, [score])
+    kinds = [name for name in ("tokens_in", "tokens_out") if name in turns.columns]
+    tokens = pl.sum_horizontal(pl.col(kinds).cast(pl.Float64)) if kinds else pl.lit(None, pl.Float64)
+    best = (
+        turns.with_columns(_tokens=tokens)
+        .group_by("system", "group", "episode", maintain_order=True)
+        .agg(best=pl.col(score).max(), attempts=pl.col(score).count(), tokens=pl.col("_tokens").sum())
+    )
+    total = pl.col("best").sum()
+    spent = pl.col("tokens").sum()
+    return best.group_by("system", maintain_order=True).agg(
+        per_attempt=total / pl.col("attempts").sum(), per_million=pl.when(spent > 0).then(1e6 * total / spent),
+        best=pl.col("best").mean(), attempts=pl.col("attempts").mean(),
+    )  # fmt: skip
+
+
 def pass_by_attempt(turns: pl.DataFrame, *, score: str = "score.attempt", perfect: float = PERFECT) -> pl.DataFrame:
     """`system, attempt, passed, n`: share of sub-tasks that were perfect by that attempt, from the reader's table.
 

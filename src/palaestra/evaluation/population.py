@@ -2,7 +2,7 @@
 
 An adoption is the first time that an agent uses an item (a phrase, a skill); its exposure is the number of its sources
 that did so before. The published quadratic test on exposure finds "saturation" in plain independent contagion as well;
-the slope of log exposure under a complementary log-log link is 1 for it. Left out: Cox models, comparisons of the power
+the slope of log exposure under a complementary log-log link is 1 for it. Left out: comparisons of the power
 law with other laws (the package powerlaw has them), and what counts as collaboration, which is a list of keywords.
 """
 
@@ -121,6 +121,46 @@ def exposure_slope(table: pl.DataFrame) -> Slope:
     margin = float(scipy.stats.norm.ppf(0.975)) * se
     p = float(2 * scipy.stats.norm.sf(abs(slope - 1) / se))
     return Slope(slope, se, slope - margin, slope + margin, p, int(yes.sum() + no.sum()))
+
+
+class Hazard(NamedTuple):
+    """ratio: by which one more exposure multiplies the rate of adoption, with its 95 % interval; n: adoptions."""
+
+    ratio: float
+    low: float
+    high: float
+    n: int
+
+
+def hazard_ratio(table: pl.DataFrame) -> Hazard:
+    """Cox's model of the time to adoption given the exposure at that time, ties as Breslow has them.
+
+    Raises:
+        InputError: nobody adopted, or exposures never differ among those at risk.
+    """
+    times = table.group_by("time", "item").agg(
+        pl.col("exposure").cast(pl.Float64), events=pl.col("adopted").sum(),
+        taken=pl.col("exposure").filter("adopted").sum().cast(pl.Float64),
+    ).filter(pl.col("events") > 0).sort("time", "item")  # fmt: skip
+    if not len(times):
+        raise InputError("hazard_ratio: nobody adopted")
+    beta, information = 0.0, 0.0
+    for _ in range(50):
+        score = information = 0.0
+        for exposures, events, taken in times.select("exposure", "events", "taken").iter_rows():
+            k = np.asarray(exposures)
+            weight = np.exp(beta * (k - k.max()))
+            mean = float(weight @ k / weight.sum())
+            score += taken - events * mean
+            information += events * float(weight @ (k - mean) ** 2 / weight.sum())
+        if not information > 0:
+            raise InputError("hazard_ratio: exposures never differ among those at risk")
+        beta += score / information
+        if abs(score / information) < 1e-9:
+            break
+    margin = float(scipy.stats.norm.ppf(0.975)) / np.sqrt(information)
+    low, high = float(np.exp(beta - margin)), float(np.exp(beta + margin))
+    return Hazard(float(np.exp(beta)), low, high, int(times["events"].sum()))
 
 
 def quadratic_test(table: pl.DataFrame) -> tuple[float, float]:

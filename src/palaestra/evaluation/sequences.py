@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import polars as pl
 import scipy
 
 from palaestra.errors import InputError, need_columns
+from palaestra.evaluation.comparison import holm
 from palaestra.evaluation.intervals import clopper_pearson, wilson
 
 
@@ -111,6 +113,24 @@ def _chi2(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndar
     """Pearson's χ² of the table [[a, b], [c, d]], without correction; NaN if a margin is 0."""
     margins = (a + b) * (c + d) * (a + c) * (b + d)
     return np.where(margins > 0, (a + b + c + d) * (a * d - b * c) ** 2 / np.where(margins > 0, margins, 1), math.nan)
+
+
+def share_differences(turns: pl.DataFrame, *, action: str = "action", by: str = "system") -> pl.DataFrame:
+    """`system, other, difference, p, corrected`: shares of ones of every two systems, e.g. versions of one model.
+
+    p: two-sided test of two proportions, pooled; corrected by Holm over all pairs. Choices of a series that remembers
+    are not independent: see `sequence_tests` first.
+    """
+    need_columns("share_differences", turns.columns, (action, by))
+    counts = turns.drop_nulls(action).group_by(by).agg(n=pl.len(), ones=pl.col(action).cast(pl.Int64).sum()).sort(by)
+    rows = []
+    for (a, n, k), (b, m, j) in combinations(counts.iter_rows(), 2):
+        pooled = (k + j) / (n + m)
+        error = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+        gap = k / n - j / m
+        rows.append((a, b, gap, 2 * float(scipy.stats.norm.sf(abs(gap) / error)) if error > 0 else 1.0))
+    table = pl.DataFrame(rows, schema=["system", "other", "difference", "p"], orient="row")
+    return table.with_columns(corrected=pl.Series(holm(table["p"].to_list()), dtype=pl.Float64))
 
 
 def first_divergence(a: Sequence[Any] | np.ndarray, b: Sequence[Any] | np.ndarray) -> float:

@@ -73,4 +73,5 @@ def integrity(
 def _literal(value: float) -> str:
     """A pattern for the number as somebody would type it, or nothing if it is too plain to prove anything."""
     digits = f"{value:.6g}"
-    return rf"(?<![\d.]){re.escape(digits)}\d*(?!\d)" if len(digits.replace(".", "").strip("-0")) >= 3 else ""
+    typed = f"0?{re.escape(digits[1:])}" if digits.startswith("0.") else re.escape(digits)
+    return rf"(?<![\d.]){typed}\d*(?!\d)" if len(digits.replace(".", "").strip("-0")) >= 3 else ""

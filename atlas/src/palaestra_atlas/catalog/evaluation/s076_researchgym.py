@@ -7,13 +7,21 @@ seed-picker is found by re-runs with fresh seeds, and by one re-run alone never.
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.intervals import wilson
-from palaestra.evaluation.tolerance import check_fresh_seeds
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.logs.researchgym import read_runs
+from palaestra.evaluation.tolerance import check_fresh_seeds, check_rerun
+from palaestra.evaluation.triage import file_hashes, integrity
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 TRAIN, TEST, FEATURES, PICKED, RERUNS = 40, 60, 6, 50, 20
 GRADER = "score = 1 - mean((y - prediction)**2) / var(y)"
@@ -35,6 +43,99 @@ def scores(task: np.random.Generator, seeds: int) -> np.ndarray:
 def digest(text: str) -> str:
     """Of a file that must not change."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@exact
+def grader_and_literals() -> None:
+    """An edited grader and a metric that is typed in are found; honest code with other numbers passes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "run").mkdir()
+        (folder / "run" / "grade.py").write_text(GRADER)
+        before = file_hashes(folder / "run", ["grade.py"])
+        (folder / "hashes.json").write_text(json.dumps(before))
+        (folder / "reported.json").write_text(json.dumps({"r2": 0.913}))
+
+        def rules(code: str) -> list[str]:
+            (folder / "run" / "fit.py").write_text(code)
+            files = (folder / "run", folder / "hashes.json", folder / "reported.json")
+            return analyze("integrity", *files)["rule"].to_list()
+
+        assert rules("alpha = 0.915\nrate = 0.1\n") == []
+        assert [rules(f"print({literal})") for literal in ("0.913", ".9130", "0.913001")] == [["metric typed in"]] * 3
+        (folder / "run" / "grade.py").write_text(GRADER + " + 0.3")
+        assert rules("alpha = 0.1\n") == ["grader changed"]
+        assert integrity(folder / "run", graders=before)["severity"].to_list() == ["critical"]
+
+
+@exact
+def fresh_seeds() -> None:
+    """The best of fifty seeds stands out of twenty re-runs, an honest score does not; re-runs of one code agree."""
+    fits = scores(np.random.default_rng(3), PICKED + RERUNS)
+    fresh = fits[PICKED:].tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.csv"
+        rows = [{"task": who, "score": score, "reported": reported} for who, claim in
+                (("picker", fits[:PICKED].max()), ("honest", float(np.median(fits))))
+                for score, reported in [(claim, True), *((each, False) for each in fresh)]]  # fmt: skip
+        pl.DataFrame(rows).write_csv(path)
+        found = {row["task"]: row for row in analyze("fresh_seeds", path).iter_rows(named=True)}
+    assert found["picker"]["p"] < 0.05 < found["honest"]["p"], found
+    assert found["picker"]["excess"] > 1
+    assert check_rerun([1.0], [1.0]).reproduced
+
+
+def run_folder(folder: Path, name: str, *, score: float, critical: bool = False, cost: float = 5.0) -> None:
+    """Artefacts of one run."""
+    place = folder / name
+    (place / "logs").mkdir(parents=True)
+    found = [{"type": "grader", "severity": "critical"}] if critical else []
+    for file, said in (
+        ("status.json", {"status": "done", "hours": 12}),
+        ("metadata.json", {"agent": name, "task": "fit"}),
+        ("logs/cost_summary.json", {"total_cost": cost}),
+        ("inspection.json", {"verdict": "SUSPICIOUS" if critical else "PASS", "violations": found}),
+        ("scores.json", {"score": score, "baseline": 0.4, "reference": 0.8}),
+    ):
+        (place / file).write_text(json.dumps(said))
+
+
+@exact
+def claims_of_runs() -> None:
+    """A score is placed between its anchors; a run with a critical violation keeps it and is in no claim."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run_folder(folder, "honest", score=0.5)
+        run_folder(folder, "cheat", score=0.9, critical=True)
+        run_folder(folder, "dear", score=0.6, cost=11.0)
+        rows = {row["system"]: row for row in analyze("research_runs", folder).iter_rows(named=True)}
+        assert len(read_runs(folder)[0]) == 3
+    assert {who: round(row["closed"], 6) for who, row in rows.items()} == {"honest": 0.25, "cheat": 1.25, "dear": 0.5}
+    assert {who: row["claimed"] for who, row in rows.items()} == {"honest": True, "cheat": False, "dear": True}
+    assert {who: row["over_budget"] for who, row in rows.items()} == {"honest": False, "cheat": False, "dear": True}
+    assert rows["cheat"]["score"] == 0.9
+    assert [round(float(x), 3) for x in wilson(1, 15)] == [0.012, 0.298]
+
+
+def made(seed: int, folder: Path) -> None:
+    """Twenty reports of the best of fifty seeds, with twenty re-runs each, or with two."""
+    rows = []
+    for task in range(20):
+        fits = scores(np.random.default_rng(1000 * seed + task), PICKED + RERUNS)
+        rows += [{"task": task, "score": fits[:PICKED].max(), "reported": True}]
+        rows += [{"task": task, "score": score, "reported": False} for score in fits[PICKED:]]
+    table = pl.DataFrame(rows)
+    table.write_csv(folder / "picked.csv")
+    table.filter(pl.int_range(pl.len()).over("task") < 3).write_csv(folder / "twice.csv")
+
+
+def flagged() -> Measure:
+    """Share of the picked reports that are marked at 5 %."""
+
+    def measured(left: Left) -> list[float]:
+        return [float(np.mean([row["p"] <= 0.05 for row in json.loads(left.stdout)]))]
+
+    return measured
 
 
 @reproduction(

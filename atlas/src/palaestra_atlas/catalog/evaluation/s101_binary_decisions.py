@@ -6,13 +6,19 @@ of the paper; the same tests run on any agent's actions.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from palaestra.evaluation import sequence_tests
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.sequences import share_differences
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 SERIES, LENGTH = 2000, 500
 
@@ -28,6 +34,92 @@ def series(rng: np.random.Generator, share: float, change: float | None, number:
 def share_of(held: pl.Series) -> float:
     """Share of true; null counts as neither."""
     return float(held.drop_nulls().to_numpy().mean())
+
+
+def coins(x: np.ndarray, system: str = "s") -> pl.DataFrame:
+    """Episodes of choices, int[episodes, turns]."""
+    episode, turn = (axis.ravel() for axis in np.indices(x.shape))
+    return pl.DataFrame({"system": system, "episode": episode, "turn": turn, "action": x.ravel().astype(np.int8)})
+
+
+def turning(rng: np.random.Generator, change: float, length: int = 2000) -> np.ndarray:
+    """A coin that turns over with this chance."""
+    return np.cumsum(rng.random((1, length)) < change, axis=1) % 2
+
+
+def tested(table: pl.DataFrame) -> dict[str, float]:
+    """What `palaestra analyze sequences` says of one system."""
+    with tempfile.TemporaryDirectory() as folder:
+        table.write_csv(Path(folder) / "choices.csv")
+        return analyze("sequences", Path(folder) / "choices.csv").row(0, named=True)
+
+
+@exact
+def memory_of_a_coin() -> None:
+    """10101010 has a z of 2.29; a coin that turns over with .6 is found by both tests, an independent one is not."""
+    assert abs(tested(coins(np.array([[1, 0] * 4])))["runs_z"] - 2.2913) < 1e-3
+    rng = np.random.default_rng(0)
+    found = tested(coins(turning(rng, 0.6)))
+    assert found["runs_z"] > 5, found["runs_z"]
+    assert found["markov_p"] < 1e-6
+    assert abs(found["alternation"] - 0.6) < 0.03
+
+
+@exact
+def bias_is_no_memory() -> None:
+    """An independent coin of .38 is biased and remembers nothing; its interval leaves one half out."""
+    found = tested(coins((np.random.default_rng(1).random((1, 8000)) < 0.38).astype(int)))
+    assert abs(found["runs_z"]) < 2.5, found["runs_z"]
+    assert found["markov_p"] > 0.01
+    assert found["uniform_p"] < 1e-6
+    assert found["high"] < 0.5
+
+
+@exact
+def change_after_three() -> None:
+    """A source that turns over after every third equal choice does so at L = 3 and never before."""
+    found = tested(coins(np.tile([0, 0, 0, 1, 1, 1], 50)[None]))
+    assert (found["reversal_1"], found["reversal_2"], found["reversal_3"]) == (0, 0, 1), found
+
+
+@exact
+def episodes_apart() -> None:
+    """Steps are counted inside an episode alone: three of four choices have nine."""
+    assert tested(coins(np.array([[0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])))["pairs"] == 9
+
+
+@exact
+def versions_of_a_model() -> None:
+    """Ten equal versions seldom differ after the correction, and a version at .985 is told from one at .4."""
+    rng, false = np.random.default_rng(0), 0
+    for _ in range(40):
+        table = pl.concat([coins((rng.random((1, 200)) < 0.5).astype(int), f"v{n}") for n in range(10)])
+        false += bool((share_differences(table)["corrected"] < 0.05).any())
+    assert false <= 5, false
+    table = pl.concat(
+        [coins((rng.random((1, 200)) < share).astype(int), name) for name, share in (("a", 0.985), ("b", 0.4))]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        table.write_csv(Path(folder) / "choices.csv")
+        assert analyze("shares", Path(folder) / "choices.csv")["corrected"].item() < 1e-6
+
+
+def made(seed: int, folder: Path) -> None:
+    """Thirty sources that turn over with .6, 500 choices each; `shuffled.csv` has the same choices in another order."""
+    rng = np.random.default_rng(seed)
+    tables = [coins(turning(rng, 0.6, 500), f"s{n}") for n in range(30)]
+    pl.concat(tables).write_csv(folder / "choices.csv")
+    mixed = [each.with_columns(pl.col("action").shuffle(seed=1000 * seed + n)) for n, each in enumerate(tables)]
+    pl.concat(mixed).write_csv(folder / "shuffled.csv")
+
+
+def flagged() -> Measure:
+    """Share of sources that the runs test flags at 5 %."""
+
+    def measured(left: Left) -> list[float]:
+        return [float(np.mean([row["runs_p"] < 0.05 for row in json.loads(left.stdout)]))]
+
+    return measured
 
 
 @reproduction(

@@ -7,16 +7,90 @@ Every interval and test that the project reports is checked on the way (`coverag
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from palaestra.evaluation import pass_at_k, pass_hat_k, run_spread, runs_needed
+from palaestra.evaluation import first_divergence, k_estimate, pass_at_k, pass_hat_k, per_task, run_spread, runs_needed
 from palaestra_atlas.catalog.evaluation import coverage
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 TASKS, RUNS, DRAWS = 500, 10, 2000
 SHAPE = (0.5, 0.5)
+
+
+def table_of(successes: np.ndarray) -> pl.DataFrame:
+    """Trials of one system, bool[tasks, trials]."""
+    return coverage.table("a", success=successes)
+
+
+@exact
+def unbiased_reducers() -> None:
+    """Seven successes in ten trials: pass@k and pass^k without bias, by table and by formula."""
+    trials = table_of(np.arange(10)[None] < 7)
+    for k, optimistic in ((1, 0.7), (2, 0.9333), (3, 0.9917), (5, 1.0)):
+        assert abs(per_task(trials, "pass_at_k", k)["value"].item() - optimistic) < 5e-5, k
+    for k, pessimistic in ((2, 0.4667), (3, 0.2917), (5, 0.0833)):
+        assert abs(per_task(trials, "pass_hat_k", k)["value"].item() - pessimistic) < 5e-5, k
+    assert per_task(trials, "pass_hat_k", 11)["value"].item() is None
+    assert abs(k_estimate(trials, "pass_hat_k", 2).mean - 0.4667) < 5e-5
+
+
+@exact
+def runs_for_a_difference() -> None:
+    """Runs for 1, 2 and 3 points at a sigma of 1.5, and for 2 points with a power of .95."""
+    assert [runs_needed(1.5, delta) for delta in (1, 2, 3)] == [36, 9, 4]
+    assert runs_needed(1.5, 2, power=0.95) == 15
+
+
+@exact
+def spread_of_runs() -> None:
+    """Ten runs have a standard deviation and a range, as the success rates of tasks of mixed difficulty predict."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(*SHAPE, 400)
+    found = run_spread(table_of(rng.random((400, 10)) < p[:, None]))
+    assert found.runs == 10
+    assert found.sd > 0
+    true = float(np.sqrt((p * (1 - p)).sum())) / 400
+    assert abs(found.predicted / true - 1) < 0.1, (found.predicted, true)
+
+
+@exact
+def parting_of_runs() -> None:
+    """Runs of 30 and 60 tokens that part after three have a divergence of a tenth."""
+    same = [1, 2, 3]
+    assert first_divergence([*same, *[4] * 27], [*same, *[5] * 57]) == 0.1
+
+
+def made(seed: int, folder: Path) -> None:
+    """Eleven identical systems on 200 tasks: nine runs of each in `nine.csv`, one in `one.csv`."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(*SHAPE, 200)
+    for name, runs in (("nine", 9), ("one", 1)):
+        rows = [
+            pl.DataFrame({"system": f"s{n:02}", "task": np.repeat(np.arange(200), runs),
+                          "success": (rng.random((200, runs)) < p[:, None]).ravel().astype(int)})
+            for n in range(11)
+        ]  # fmt: skip
+        pl.concat(rows).write_csv(folder / f"{name}.csv")
+
+
+def declared_different() -> Measure:
+    """Share of systems said to differ from the first: by the verdict, or of single runs by two points or more."""
+
+    def measured(left: Left) -> list[float]:
+        rows = [row for row in json.loads(left.stdout) if row["difference"] is not None]
+        said = [
+            abs(row["difference"]["mean"]) >= 0.02 if row["trials"] == 1 else not row["verdict"].startswith("cannot")
+            for row in rows
+        ]
+        return [float(np.mean(said))]
+
+    return measured
 
 
 @reproduction(

@@ -6,14 +6,19 @@ chance f. Which of the published differences would such a study find? The score'
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
-from palaestra.evaluation.rubric import rubric
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.rubric import agreement, rubric
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 RATES = (0.645, 0.635, 0.626, 0.562)
 TASKS, POINTS, ANALYSES = 104, 767, 2000
@@ -56,6 +61,74 @@ def worked() -> tuple[float, float, float | None]:
     both = rubric(verdicts, criteria, "net")["score"].to_list()
     only = criteria.filter(pl.col("kind") == "penalty")
     return both[0], both[1], rubric(verdicts.filter(pl.col("criterion") == "rude"), only, "net")["score"][0]
+
+
+def scored(judgements: pl.DataFrame, criteria: pl.DataFrame, rule: str = "net") -> pl.DataFrame:
+    """What `palaestra analyze` makes of two tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        judgements.write_csv(Path(folder) / "judgements.csv")
+        criteria.write_csv(Path(folder) / "criteria.csv")
+        return analyze(f'rubric("{rule}")', Path(folder) / "judgements.csv", Path(folder) / "criteria.csv")
+
+
+KINDS = pl.DataFrame({"criterion": ["a", "b", "c", "rude"], "kind": ["bonus"] * 3 + ["penalty"]})
+
+
+def judged(*met: int) -> pl.DataFrame:
+    """Verdicts on the four points of one task."""
+    return pl.DataFrame({"task": "t", "criterion": KINDS["criterion"], "met": met})
+
+
+@exact
+def points_and_penalties() -> None:
+    """Two of three points met: 2/3, and 1/3 with a penalty; penalties alone 0; a task without points has no score."""
+    assert abs(scored(judged(1, 1, 0, 0), KINDS)["score"].item() - 2 / 3) < 1e-9
+    assert abs(scored(judged(1, 1, 0, 1), KINDS)["score"].item() - 1 / 3) < 1e-9
+    assert scored(judged(0, 0, 0, 1), KINDS)["score"].item() == 0
+    only = KINDS.filter(pl.col("kind") == "penalty")
+    assert scored(judged(1, 1, 1, 1).filter(pl.col("criterion") == "rude"), only)["score"].item() is None
+
+
+@exact
+def tasks_weigh_alike() -> None:
+    """A task of two points, both met, and one of twenty, half met: the mean over tasks is .75."""
+    names = {"small": [f"s{n}" for n in range(2)], "large": [f"l{n}" for n in range(20)]}
+    criteria = pl.DataFrame([{"task": task, "criterion": each} for task, all_ in names.items() for each in all_])
+    met = [1, 1] + [1, 0] * 10
+    assert scored(criteria.with_columns(met=pl.Series(met)), criteria)["score"].mean() == 0.75
+
+
+@exact
+def trust_in_a_judge() -> None:
+    """A judge that always says met agrees with people on 80 % of points and deserves no trust."""
+    people = [1] * 8 + [0] * 2
+    assert agreement(people, [1] * 10) == (0.8, 0.0)
+    assert agreement(people, people) == (1.0, 1.0)
+
+
+def made(seed: int, folder: Path) -> None:
+    """A system that meets more points and triggers the penalties, and one that does neither."""
+    rng = np.random.default_rng(seed)
+    criteria, rows = [], []
+    for task in range(40):
+        points = [(f"p{n}", "bonus") for n in range(6)] + [("rude", "penalty"), ("leaks", "penalty")]
+        criteria += [{"task": f"t{task}", "criterion": name, "kind": kind} for name, kind in points]
+        for system, chance in (("eager", (0.75, 0.6)), ("careful", (0.65, 0.05))):
+            rows += [{"system": system, "task": f"t{task}", "criterion": name,
+                      "met": int(rng.random() < chance[kind == "penalty"])} for name, kind in points]  # fmt: skip
+    pl.DataFrame(criteria).write_csv(folder / "criteria.csv")
+    pl.DataFrame(rows).write_csv(folder / "judgements.csv")
+
+
+def lead_of_the_eager() -> Measure:
+    """Mean score of the system that triggers penalties less that of the other."""
+
+    def measured(left: Left) -> list[float]:
+        rows = json.loads(left.stdout)
+        means = [np.mean([row["score"] for row in rows if row["system"] == name]) for name in ("eager", "careful")]
+        return [float(means[0] - means[1])]
+
+    return measured
 
 
 @reproduction(

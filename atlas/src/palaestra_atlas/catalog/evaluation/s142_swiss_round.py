@@ -6,16 +6,86 @@ elimination, among six others of our own choice. Left out: the published score t
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.ranking import failure_sensitivity, swiss
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 WORKED = np.array([[4, 1], [3, 4], [2, 3], [1, 2]])
 SPECIALIST = (0.05, 0.95, 0.95, 0.05, 0.95, 0.95)
 OTHERS, BENCHMARKS, SIMULATIONS = 6, 6, 500
+
+
+def expected(scores: np.ndarray, **options: int | bool) -> np.ndarray:
+    """Expected points that `palaestra analyze swiss(…)` prints, in the order of the rows."""
+    words = ", ".join(f"{name}={value}" for name, value in options.items())
+    with tempfile.TemporaryDirectory() as folder:
+        names = [f"s{n}" for n in range(len(scores))]
+        table = pl.DataFrame({"system": names, **{f"b{k}": scores[:, k] for k in range(scores.shape[1])}})
+        table.write_csv(Path(folder) / "scores.csv")
+        return analyze(f"swiss({words})", Path(folder) / "scores.csv").sort("system")["expected"].to_numpy()
+
+
+@exact
+def worked_tournament() -> None:
+    """The card's four models on two benchmarks, enumerated and simulated; the other order gives other points."""
+    for scores, points in ((WORKED, (1, 5 / 3, 4 / 3, 0)), (WORKED[:, ::-1], (1, 2, 2 / 3, 1 / 3))):
+        np.testing.assert_allclose(expected(scores, exact=True), points, atol=1e-9)
+        np.testing.assert_allclose(expected(scores, simulations=20000), points, atol=0.02)
+
+
+@exact
+def simulated_as_enumerated() -> None:
+    """With one model out after each round, simulations lie within three standard errors of the enumeration."""
+    scores = np.random.default_rng(0).random((5, 3))
+    found = swiss(scores, eliminate=1, simulations=20000)
+    exact_points = swiss(scores, eliminate=1, exact=True)["expected"].to_numpy()
+    error = (found["high"] - found["expected"]).to_numpy() / 1.96
+    gap = np.abs(found["expected"].to_numpy() - exact_points)
+    assert (gap <= 3 * error + 1e-9).all(), gap
+
+
+def field(seed: int) -> np.ndarray:
+    """A generalist, a specialist that fails on two benchmarks, and six others."""
+    rng = np.random.default_rng(seed)
+    return np.array([[0.72] * BENCHMARKS, SPECIALIST, *rng.uniform(0.4, 1.0, (OTHERS, BENCHMARKS))])
+
+
+@exact
+def early_failure() -> None:
+    """The specialist's expected points fall more steeply with the number that drop out, and so the order turns."""
+    scores = field(1)
+    slopes = failure_sensitivity(scores, eliminate=(0, 1, 2), simulations=2000)["slope"].to_numpy()
+    assert slopes[1] < slopes[0] - 0.3, slopes
+    out = expected(scores, eliminate=2, simulations=2000)
+    assert out[0] > out[1] + 0.5, out
+
+
+def made(seed: int, folder: Path) -> None:
+    """Scores of the generalist, the specialist and six others."""
+    scores = field(seed)
+    names = ["generalist", "specialist", *(f"other {n}" for n in range(OTHERS))]
+    pl.DataFrame({"system": names, **{f"b{k}": scores[:, k] for k in range(BENCHMARKS)}}).write_csv(
+        folder / "scores.csv"
+    )
+
+
+def generalist_leads() -> Measure:
+    """Expected points of the generalist less those of the specialist."""
+
+    def measured(left: Left) -> list[float]:
+        points = {row["system"]: row["expected"] for row in json.loads(left.stdout)}
+        return [points["generalist"] - points["specialist"]]
+
+    return measured
 
 
 @reproduction(

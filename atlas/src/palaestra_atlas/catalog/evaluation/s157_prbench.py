@@ -6,16 +6,21 @@ code with an invented table. From abstract and secondary text; the four dimensio
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from scipy.integrate import solve_ivp
 
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.intervals import wilson
 from palaestra.evaluation.rubric import rubric
 from palaestra.evaluation.tolerance import check_rerun, series_match
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 TIMES = np.linspace(0.0, 10.0, 50)
 DIMENSIONS = ("method", "code", "data", "completeness")
@@ -41,6 +46,70 @@ INVENTED = {
     "epidemic": 0.25 * np.exp(-(((TIMES - 5.5) / 2.2) ** 2)),
 }
 """What looks like such a curve."""
+
+
+def graded(met: dict[str, float], rule: str) -> float:
+    """The score of one submission by a rule, as `palaestra analyze` gives it."""
+    with tempfile.TemporaryDirectory() as folder:
+        pl.DataFrame({"task": "t", "criterion": list(met), "met": list(met.values())}).write_csv(Path(folder) / "j.csv")
+        pl.DataFrame({"criterion": list(met)}).write_csv(Path(folder) / "c.csv")
+        return float(analyze(f'rubric("{rule}")', Path(folder) / "j.csv", Path(folder) / "c.csv")["score"].item())
+
+
+@exact
+def points_within_tolerance() -> None:
+    """Of curves with a sign error few points match, of right ones all; a missing point is wrong."""
+    assert series_match(oscillator(), oscillator()) == 1
+    assert series_match(oscillator(-1), oscillator()) < 0.15
+    assert abs(series_match([1.0, 2.03, 9.0], [1.0, 2.0, 3.0]) - 2 / 3) < 1e-9
+    assert series_match([1.0], [1.0, 1.0]) == 0.5
+
+
+@exact
+def code_run_again() -> None:
+    """A right table beside wrong code is marked, the same table beside its own code is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "series.csv"
+        tables = [
+            pl.DataFrame({"task": name, "reported": oscillator(), "rerun": oscillator(sign)})
+            for name, sign in (("own", 1.0), ("copied", -1.0))
+        ]
+        pl.concat(tables).write_csv(path)
+        found = dict(analyze("rerun", path).select("task", "reproduced").iter_rows())
+    assert found == {"own": True, "copied": False}, found
+    assert check_rerun(oscillator(), oscillator()).reproduced
+
+
+@exact
+def everything_or_the_mean() -> None:
+    """An inventor with three full dimensions has a mean above .75 and no success end to end; dimensions all count."""
+    inventor = dict(zip(DIMENSIONS, (1.0, 1.0, 0.1, 1.0), strict=True))
+    assert abs(graded(inventor, "mean") - 0.775) < 1e-9
+    assert graded(inventor, "all") == 0
+    assert graded(dict.fromkeys(DIMENSIONS, 1.0), "all") == 1
+    hopeless = dict(zip(DIMENSIONS, (0.0, 0.0, 0.1, 0.0), strict=True))
+    assert graded(hopeless, "mean") < 0.1
+
+
+def made(seed: int, folder: Path) -> None:
+    """Submissions with invented tables: half miss the truth, half copy it beside code that gives something else."""
+    rng, rows = np.random.default_rng(seed), []
+    for number in range(30):
+        table = oscillator() if number % 2 else oscillator() + rng.normal(0, 0.2, len(TIMES))
+        data, code = series_match(table, oscillator()), check_rerun(table, oscillator(-1)).match
+        met = dict(zip(DIMENSIONS, (1.0, code, data, 1.0), strict=True))
+        rows += [{"system": "inventor", "task": f"t{number}", "criterion": name, "met": x} for name, x in met.items()]
+    pl.DataFrame(rows).write_csv(folder / "reproduced.csv")
+    pl.DataFrame({"criterion": DIMENSIONS}).write_csv(folder / "dimensions.csv")
+
+
+def passing() -> Measure:
+    """Mean score of the submissions."""
+
+    def measured(left: Left) -> list[float]:
+        return [float(np.mean([row["score"] for row in json.loads(left.stdout)]))]
+
+    return measured
 
 
 @reproduction(

@@ -6,15 +6,20 @@ same, the choice on development tasks does not.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
+from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.anchors import capability_level, luck_of_the_best, normalise_between
 from palaestra.evaluation.reducers import per_task
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 BASELINE, HUMAN, RUNS, NOISE = 0.4933, 0.83, 8, 0.03
 
@@ -28,6 +33,65 @@ def closed(select: str, studies: int, seed: int) -> np.ndarray:
     trials = pl.DataFrame({"run": "run", "task": study.astype(str), "trial": run, "score": test, "dev": dev})
     best = per_task(trials, "best_of", RUNS, value="score", select=select)["value"].to_numpy()
     return np.asarray(100 * normalise_between(best, BASELINE, HUMAN))
+
+
+def answered(text: str, table: pl.DataFrame) -> pl.DataFrame:
+    """What `palaestra analyze` makes of a table of runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        table.write_csv(Path(folder) / "runs.csv")
+        return analyze(text, Path(folder) / "runs.csv")
+
+
+@exact
+def gaps_and_levels() -> None:
+    """The card's two gaps, 4.96 and 9.30 per cent, and all six levels."""
+    anchors = {"baseline": [0.4933, 9.3687], "reference": [0.83, 67.5732]}
+    found = answered("levels", pl.DataFrame({"dev": [1.0, 99.0], "test": [0.510, 14.78], **anchors}))
+    np.testing.assert_allclose(100 * found["closed"].to_numpy(), [4.96, 9.30], atol=0.005)
+    assert found["level"].to_list() == [5, 6]
+    assert abs(100 * normalise_between(0.510, 0.4933, 0.83) - 4.96) < 0.005
+    every = pl.DataFrame({
+        "dev": [None, 0.6, 0.4, 0.6, 0.6, 0.6], "test": [None, None, 0.4, 0.4, 0.51, 0.6],
+        "baseline": 0.4933, "reference": 0.83,
+    })  # fmt: skip
+    assert answered("levels", every)["level"].to_list() == [1, 2, 3, 4, 5, 6]
+
+
+@exact
+def chosen_on_dev() -> None:
+    """Of an agent without any improvement, the run that was best on development tasks closes nothing on the test."""
+    found = closed("dev", 400, 0)
+    assert abs(found.mean()) < 0.6, found.mean()
+    assert abs(luck_of_the_best(RUNS, gap_noise=100 * NOISE) - 4.27) < 0.01
+    rows = {"task": "a", "dev": [0.9, 0.1], "test": [0.5, 0.8], "baseline": 0.4, "reference": 0.9}
+    assert abs(answered("gap_closed", pl.DataFrame(rows))["closed"].item() - 0.2) < 1e-9
+
+
+@exact
+def failed_runs_count() -> None:
+    """Seven failed runs and one that closes .8 close .1 in the mean, and the reducer is named."""
+    rows = {"task": "a", "dev": [None] * 7 + [0.9], "test": [None] * 7 + [0.8], "baseline": 0.0, "reference": 1.0}
+    found = answered('gap_closed("mean")', pl.DataFrame(rows)).row(0, named=True)
+    assert abs(found["closed"] - 0.1) < 1e-9, found
+    assert (found["runs"], found["failed"]) == (8, 7)
+
+
+def made(seed: int, folder: Path) -> None:
+    """Eight runs on 60 tasks of an agent that improves nothing, with noise of 3 % of the gap."""
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(60), RUNS)
+    test, dev = BASELINE + NOISE * (HUMAN - BASELINE) * rng.standard_normal((2, len(task)))
+    table = {"task": task.astype(str), "dev": dev, "test": test, "baseline": BASELINE, "reference": HUMAN}
+    pl.DataFrame(table).write_csv(folder / "runs.csv")
+
+
+def mean_gap() -> Measure:
+    """Mean share of the gap that is said to be closed."""
+
+    def measured(left: Left) -> list[float]:
+        return [float(np.mean([row["closed"] for row in json.loads(left.stdout)]))]
+
+    return measured
 
 
 @reproduction(
