@@ -39,7 +39,7 @@ SETTING = {
 def weights() -> None:
     """Three actions of 1, 1 and 4 seconds, weighed by half, half and twice; worked out by hand."""
     turns = Turns({"reward": [0.5, -0.5, 1.0], "seconds": [1.0, 1.0, 4.0]})
-    credit = duration_aware("reward", duration="seconds").evaluate(turns)
+    credit = np.asarray(duration_aware("reward", duration="seconds").evaluate(turns))
     np.testing.assert_allclose(credit, [0.25, -0.25, 2], atol=1e-9)
 
 

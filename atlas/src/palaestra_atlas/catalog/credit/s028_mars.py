@@ -69,8 +69,10 @@ def illegal_turn() -> None:
     keys = {"group": [0] * 4, "episode": range(4), "turn": [0] * 4, "agent": ["a"] * 4, "reward": [1.0, 1, -2, -2]}
     table = Turns(keys | {"valid": [True, True, True, False]})
     earned = np.array([1.0, 1.0, -2.0, -2.5])  # distinct: 1, -2, -2.5
-    expected = whiten(centre("earned", over="agent", unit="unique")).evaluate(table.with_column(earned=earned))
-    np.testing.assert_allclose(mars(penalty=0.5).evaluate(table), np.asarray(expected), atol=1e-9)
+    expected = np.asarray(
+        whiten(centre("earned", over="agent", unit="unique")).evaluate(table.with_column(earned=earned))
+    )
+    np.testing.assert_allclose(np.asarray(mars(penalty=0.5).evaluate(table)), np.asarray(expected), atol=1e-9)
 
 
 @exact
@@ -97,7 +99,9 @@ def games_apart() -> None:
     key = ("game", "agent")
     own = centre("reward", over=key)
     expected = whiten(centre(own, over=key, unit="unique"))
-    np.testing.assert_allclose(mars(seat=key).evaluate(turns), np.asarray(expected.evaluate(turns)), atol=1e-9)
+    np.testing.assert_allclose(
+        np.asarray(mars(seat=key).evaluate(turns)), np.asarray(expected.evaluate(turns)), atol=1e-9
+    )
 
 
 def seat_bias(turns: Turns) -> dict[str, float]:

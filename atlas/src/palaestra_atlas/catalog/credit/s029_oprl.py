@@ -47,11 +47,11 @@ def context(iteration: int = 1) -> Context:
 def step_rewards() -> None:
     """The card's pair: beta times the log-ratio of the stage's model to the rollout policy, scaled, in the credit."""
     turns = process_reward(epochs=0)(pair(), context())
-    np.testing.assert_allclose(implicit_reward().evaluate(turns), [0.1, -0.05, 0.15, 0, 0.05], atol=1e-6)
+    np.testing.assert_allclose(np.asarray(implicit_reward().evaluate(turns)), [0.1, -0.05, 0.15, 0, 0.05], atol=1e-6)
     scaled = np.array([0.5, -0.25, 0.75, 0, 0.25])
     steps = 1.25 * (scaled - scaled.mean())  # leave-one-out of five
-    np.testing.assert_allclose(oprl(0.0).evaluate(turns), steps, atol=1e-4)
-    np.testing.assert_allclose(oprl().evaluate(turns), steps + np.array([1, 1, 1, -1, -1]), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(oprl(0.0).evaluate(turns)), steps, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(oprl().evaluate(turns)), steps + np.array([1, 1, 1, -1, -1]), atol=1e-4)
 
 
 @exact

@@ -57,13 +57,13 @@ def paid_at_the_end(kinds: np.ndarray, first: int = 0) -> Turns:
 def turn_rewards() -> None:
     """The card's rewards, each in its turn: what was added, and .5 if it was executed; the last turn always was."""
     turns = three_turns()
-    np.testing.assert_allclose(spa_reward(executed="executed").evaluate(turns), [0.7, -0.1, 1.1], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(spa_reward(executed="executed").evaluate(turns)), [0.7, -0.1, 1.1], atol=1e-9)
 
 
 @exact
 def with_values() -> None:
     """GAE of those rewards over given values, gamma 1 and lambda .95, worked out by hand."""
-    credit = spa(executed="executed", value="value").evaluate(three_turns())
+    credit = np.asarray(spa(executed="executed", value="value").evaluate(three_turns()))
     np.testing.assert_allclose(credit, [1.0 + 0.95 * (-0.2 + 0.95 * 0.7), -0.2 + 0.95 * 0.7, 0.7], atol=1e-9)
 
 
@@ -83,7 +83,7 @@ def together() -> None:
     turns = progress(ridge=1e-12)(paid_at_the_end(np.array([[2, 4], [1, 0], [1, 4]])), context(1))
     to_go = np.array([[0.8, 0.5], [0.1, 0.0], [0.6, 0.5]])
     expected = (to_go - to_go.mean(axis=0)) / to_go.std(axis=0, ddof=1)
-    np.testing.assert_allclose(spa(executed=1.0).evaluate(turns), expected.ravel(), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(spa(executed=1.0).evaluate(turns)), expected.ravel(), atol=1e-4)
 
 
 @reproduction(

@@ -80,7 +80,7 @@ def same_draws() -> None:
         warnings.simplefilter("ignore")  # of groups whose episodes do not begin alike, which fails below
         turns = rollout(openspiel("kuhn_poker"), team, groups=6, group_size=8)
     assert turns.frame["reward"].n_unique() > 1
-    np.testing.assert_allclose(advantage_alignment().evaluate(turns), 0.0, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(advantage_alignment().evaluate(turns)), 0.0, atol=1e-9)
 
 
 def cooperation(policy: Policy) -> dict[str, float]:

@@ -109,10 +109,12 @@ def ten_episodes() -> None:
     names = ["factor_0", "factor_1", "factor_2"]
     found = progress(factors=names, ridge=1e-9)(turns, context())["progress"]
     np.testing.assert_allclose(found, worth, atol=1e-6)
-    credit = spa(executed=1.0).evaluate(turns.with_column(progress=found))
-    np.testing.assert_allclose(credit, spa("worth", 1.0).evaluate(turns.with_column(worth=worth)), atol=1e-4)
-    np.testing.assert_allclose(decompose(turns, names).evaluate(turns), worth, atol=1e-6)
-    np.testing.assert_allclose(redistribute(*names).evaluate(turns), worth, atol=1e-6)
+    credit = np.asarray(spa(executed=1.0).evaluate(turns.with_column(progress=found)))
+    np.testing.assert_allclose(
+        credit, np.asarray(spa("worth", 1.0).evaluate(turns.with_column(worth=worth))), atol=1e-4
+    )
+    np.testing.assert_allclose(np.asarray(decompose(turns, names).evaluate(turns)), worth, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(redistribute(*names).evaluate(turns)), worth, atol=1e-6)
 
 
 @exact

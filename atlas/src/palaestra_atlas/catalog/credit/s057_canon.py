@@ -49,9 +49,9 @@ def both_terms() -> None:
 def favoured_half() -> None:
     """Short ones favoured: R - α · mean of the long half; the long half has α · R - mean of the short one."""
     turns = group([1.0, 1, 0, 0], [4.0, 2, 3, 1])
-    credit = canon(metric="metric", alpha=0.5, favour="low").evaluate(turns)
+    credit = np.asarray(canon(metric="metric", alpha=0.5, favour="low").evaluate(turns))
     np.testing.assert_allclose(credit, [0.0, 0.75, -0.5, -0.25], atol=1e-9)
-    credit = canon(metric="metric", alpha=0.5, favour="high").evaluate(turns)
+    credit = np.asarray(canon(metric="metric", alpha=0.5, favour="high").evaluate(turns))
     np.testing.assert_allclose(credit, [0.75, 0.0, -0.25, -0.5], atol=1e-9)
 
 

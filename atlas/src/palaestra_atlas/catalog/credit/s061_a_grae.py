@@ -54,8 +54,8 @@ def card() -> None:
             found = np.asarray(a_grae(ddof=0).evaluate(batch(rewards, progress)))[:4]
             np.testing.assert_allclose(found, expected, atol=1e-4)
     early = batch([1.0, 0, 0, 0], 0.2)
-    np.testing.assert_allclose(a_grae().evaluate(early)[:4], [0.1986, -0.3309, -0.3309, -0.3309], atol=1e-4)
-    np.testing.assert_allclose(a_grae(alpha=0.5, ddof=0).evaluate(early)[0], 2 * 0.2293, atol=2e-4)
+    np.testing.assert_allclose(np.asarray(a_grae().evaluate(early))[:4], [0.1986, -0.3309, -0.3309, -0.3309], atol=1e-4)
+    np.testing.assert_allclose(np.asarray(a_grae(alpha=0.5, ddof=0).evaluate(early))[0], 2 * 0.2293, atol=2e-4)
 
 
 @exact

@@ -43,8 +43,8 @@ def both_levels() -> None:
     turns, won = four_episodes()
     scaled = np.tile([0.8660, 1.1547, 0.0, -0.8660, -0.5774, -0.5774], 2)
     centred = np.tile([4.5125, 6.3333, 0.0, -4.5125, -3.1667, -3.1667], 2)
-    np.testing.assert_allclose(gigpo().evaluate(turns), 0.8660 * won + scaled, atol=1e-4)
-    np.testing.assert_allclose(gigpo(scale=False).evaluate(turns), 5.0 * won + centred, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(gigpo().evaluate(turns)), 0.8660 * won + scaled, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(gigpo(scale=False).evaluate(turns)), 5.0 * won + centred, atol=1e-4)
 
 
 @exact
@@ -52,8 +52,8 @@ def seen_once() -> None:
     """A state that the group saw once has no step credit, whatever followed."""
     keys = {"group": [0] * 4, "episode": [0, 1, 1, 1], "turn": [0, 0, 1, 2], "agent": ["walker"] * 4}
     turns = Turns(keys | {"state": range(4), "reward": [10.0, 0.0, 0.0, 0.0]})
-    np.testing.assert_allclose(gigpo(scale=False).evaluate(turns), [5.0, -5.0, -5.0, -5.0], atol=1e-9)
-    np.testing.assert_allclose(gigpo().evaluate(turns), np.sqrt(0.5) * np.array([1, -1, -1, -1]), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(gigpo(scale=False).evaluate(turns)), [5.0, -5.0, -5.0, -5.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(gigpo().evaluate(turns)), np.sqrt(0.5) * np.array([1, -1, -1, -1]), atol=1e-5)
 
 
 @exact
@@ -65,7 +65,7 @@ def alike_texts() -> None:
     turns = Turns(keys | {"reward": [10.0, 0.0, 2.0], "state": range(3)})
     marked = anchors()(turns, context())
     assert marked["state"][0] == marked["state"][1] != marked["state"][2]
-    np.testing.assert_allclose(gigpo(scale=False).evaluate(marked), [11.0, -9.0, -2.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(gigpo(scale=False).evaluate(marked)), [11.0, -9.0, -2.0], atol=1e-9)
 
 
 def context() -> Context:

@@ -47,7 +47,7 @@ def team_baseline() -> None:
     """The card's two episodes of three defenders, and an attacker: returns less the mean of the own team."""
     returns = [1.0, 1.0, 0.5, 0.8, 0.0, 0.5, 0.0, 0.4]
     keys = {"group": [0] * 8, "episode": [0] * 4 + [1] * 4, "turn": [0] * 8, "agent": [*DEFENDERS, ATTACKER] * 2}
-    credit = advevo_marl().evaluate(Turns(keys | {"reward": returns}))
+    credit = np.asarray(advevo_marl().evaluate(Turns(keys | {"reward": returns})))
     np.testing.assert_allclose(credit, [0.5, 0.5, 0.0, 0.2, -0.5, 0.0, -0.5, -0.2], atol=1e-9)
 
 

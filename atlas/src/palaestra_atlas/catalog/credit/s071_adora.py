@@ -38,16 +38,16 @@ def weights() -> None:
     for rewards, lengths, weight in CASES:
         turns = table(np.array([rewards]), np.array([lengths]))
         plain = np.asarray(grpo().evaluate(turns))
-        np.testing.assert_allclose(adora(cap=CAP).evaluate(turns), weight * plain, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(adora(cap=CAP).evaluate(turns)), weight * plain, atol=1e-12)
     turns = table(np.array([CASES[1][0]]), np.array([CASES[1][1]]))
-    np.testing.assert_allclose(adora().evaluate(turns), [0.15, -0.05, -0.05, -0.05], atol=1e-6)
+    np.testing.assert_allclose(np.asarray(adora().evaluate(turns)), [0.15, -0.05, -0.05, -0.05], atol=1e-6)
 
 
 @exact
 def one_sided() -> None:
     """Groups in which all are right, or all wrong, have no credit to weigh."""
     turns = table(np.array([[1, 1, 1], [0, 0, 0]]), np.array([[3, 5, 9], [3, 5, 9]]))
-    np.testing.assert_allclose(adora().evaluate(turns), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(adora().evaluate(turns)), 0.0, atol=1e-12)
 
 
 @exact
@@ -58,7 +58,9 @@ def every_batch_anew() -> None:
     for order in ([0, 1], [1, 0]):
         turns = table(rewards, lengths[order])
         weight = np.repeat(np.array([1.0, 0.1])[order], 4)
-        np.testing.assert_allclose(credit.evaluate(turns), weight * np.asarray(grpo().evaluate(turns)), atol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(credit.evaluate(turns)), weight * np.asarray(grpo().evaluate(turns)), atol=1e-12
+        )
 
 
 def right_length() -> Measure:

@@ -43,7 +43,7 @@ def forced_turns() -> None:
     turns = table([1.0, 0.0], [1.0, 0.0], entropy=(0.2, 0.7))
     half = np.sqrt(0.5)
     expected = np.array([half, half, -half, -half, half * np.exp(-0.5), half, 0.0, -half])
-    np.testing.assert_allclose(adhint(entropy="entropy").evaluate(turns), expected, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(adhint(entropy="entropy").evaluate(turns)), expected, atol=1e-4)
 
 
 @exact
@@ -61,7 +61,7 @@ def ratio() -> None:
     """A task solved in a quarter of the naive episodes is shown to .55, with .1 to .7; one never solved to .7."""
     found = np.asarray(hint_ratio("score").evaluate(table([1.0, 0, 0, 0], [1.0, 1, 1, 1])))
     np.testing.assert_allclose(found, 0.55, atol=1e-9)
-    np.testing.assert_allclose(hint_ratio("score").evaluate(table([0.0, 0.0], [1.0, 1.0])), 0.7, atol=1e-9)
+    np.testing.assert_allclose(np.asarray(hint_ratio("score").evaluate(table([0.0, 0.0], [1.0, 1.0]))), 0.7, atol=1e-9)
 
 
 @exact

@@ -51,7 +51,7 @@ def potentials() -> None:
     found = np.asarray(answer_potential().evaluate(five_steps()))[:5]
     np.testing.assert_allclose(found, [-0.12, 0.0, 0.87875, 0.9309, -0.46], atol=1e-9)
     corners = Turns({"probe_accuracy": [1.0, 0.0, 1.0, 0.0], "probe_confidence": [1.0, 1.0, 0.0, 0.0]})
-    np.testing.assert_allclose(answer_potential().evaluate(corners), [1.0, -1.0, 0.5, 0.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(answer_potential().evaluate(corners)), [1.0, -1.0, 0.5, 0.0], atol=1e-9)
 
 
 @exact

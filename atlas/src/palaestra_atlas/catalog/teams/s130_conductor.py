@@ -43,7 +43,7 @@ CHAIN, STAR, FULL, LAYERED, LARGE = (4, 3, 4, 4), (4, 3, 2, 4), (4, 6, 4, 4), (7
 @exact
 def worked_density() -> None:
     """exp(S_node + 2 S_edge + S_depth) of the worked teams, and tanh((N - V)/N) of the one that is too large."""
-    found = density().evaluate(Turns(shapes(CHAIN, STAR, FULL, LAYERED, LARGE)))
+    found = np.asarray(density().evaluate(Turns(shapes(CHAIN, STAR, FULL, LAYERED, LARGE))))
     np.testing.assert_allclose(found, [4.8595, 8.012, 3.0151, 9.002, -0.2449], atol=1e-3)
 
 
@@ -54,10 +54,10 @@ def paid() -> None:
         "valid": [True, True, True, False], "success": [True, False, False, False],
         "plan_read": [True, True, False, False],
     })  # fmt: skip
-    np.testing.assert_allclose(conductor(0.0).evaluate(turns), [1.5, 1.0, 0.7, -2.0], atol=1e-9)
+    np.testing.assert_allclose(np.asarray(conductor(0.0).evaluate(turns)), [1.5, 1.0, 0.7, -2.0], atol=1e-9)
     priced = np.array([1.5, 1.0, 0.7, -2.0]) + 0.02 * np.array([4.8595, 4.8595, 4.8595, 0])
-    np.testing.assert_allclose(conductor(0.02).evaluate(turns), priced, atol=1e-4)
-    np.testing.assert_allclose(conductor().evaluate(turns), priced, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(conductor(0.02).evaluate(turns)), priced, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(conductor().evaluate(turns)), priced, atol=1e-4)
 
 
 def wrote(plans: Sequence[str], groups: int = 30, **options: Any) -> pl.DataFrame:
@@ -82,7 +82,7 @@ def most_by_level() -> None:
     """An easy task deserves 4 workers, a medium one 7, a hard one 10; the same team is then too large for some."""
     found = seat(wrote(["3-2-1"])).with_columns(level=pl.col("task").cast(str).str.split(":").list.get(1))
     assert set(found.select("level", "plan_most").unique().rows()) == {("easy", 4), ("medium", 7), ("hard", 10)}
-    worth = pl.Series(density().evaluate(Turns(found)))
+    worth = pl.Series(np.asarray(density().evaluate(Turns(found))))
     assert set(found.filter(worth < 0)["level"]) == {"easy"}
 
 
