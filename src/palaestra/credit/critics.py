@@ -6,7 +6,7 @@ encodings of text, have the same targets and live where torch is allowed: `palae
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -197,6 +197,40 @@ class PrefixCritic:
         return self.value(state, prefix) - self.value(state, prefix[:-1])
 
 
+def refinement(
+    advantage: Callable[[list[Plan], Plan], float],
+    *,
+    agents: int = 1,
+    threshold: float = 0.0,
+    max_queries: int = 10,
+    order: Literal["sequential", "joint"] = "sequential",
+) -> Generator[tuple[list[Plan], str | None], Plan, tuple[list[Plan], int]]:
+    """The loop of `refine` for planners that answer later: yields what is decided and the feedback, is sent a plan."""
+    if order not in ("sequential", "joint"):
+        raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
+    if max_queries < 1:
+        raise InputError(f"refine: max_queries={max_queries} must be at least 1")
+    decided: list[Plan] = []
+    queries = 0
+    for _ in range(agents if order == "sequential" else 1):
+        best: tuple[float, Plan] | None = None
+        feedback = None
+        for _ in range(max_queries):
+            plan = yield list(decided), feedback
+            queries += 1
+            score = advantage(decided, plan)
+            if best is None or score > best[0]:
+                best = score, plan
+            if score >= threshold:
+                break
+            feedback = (
+                f"The plan {plan} has an expected advantage of {score:.3f}, below {threshold:.3f}. Propose another."
+            )
+        assert best is not None
+        decided.append(best[1])
+    return decided, queries
+
+
 def refine(
     propose: Callable[[list[Plan], str | None], Plan],
     advantage: Callable[[list[Plan], Plan], float],
@@ -211,7 +245,7 @@ def refine(
     propose: the plans decided so far in this turn and feedback on the last proposal (None at first) to the next plan.
     advantage: of a plan after those decided. Below `threshold` its score goes back to the planner, at most
     `max_queries` times per plan; then the best of its proposals is taken. sequential (ReAd-S): agent by agent; joint
-    (ReAd-J): one plan for all, scored by the joint advantage.
+    (ReAd-J): one plan for all, scored by the joint advantage. In an env it is the workflow `advantage_feedback`.
 
     Returns:
         the accepted plans, one per agent or a single joint one, and the number of queries.
@@ -219,26 +253,10 @@ def refine(
     Raises:
         InputError: the order is unknown, or no query is allowed.
     """
-    if order not in ("sequential", "joint"):
-        raise InputError(f"refine: order={order!r}{nearest(str(order), ['sequential', 'joint'])}")
-    if max_queries < 1:
-        raise InputError(f"refine: max_queries={max_queries} must be at least 1")
-    decided: list[Plan] = []
-    queries = 0
-    for _ in range(agents if order == "sequential" else 1):
-        best: tuple[float, Plan] | None = None
-        feedback = None
-        for _ in range(max_queries):
-            plan = propose(decided, feedback)
-            queries += 1
-            score = advantage(decided, plan)
-            if best is None or score > best[0]:
-                best = score, plan
-            if score >= threshold:
-                break
-            feedback = (
-                f"The plan {plan} has an expected advantage of {score:.3f}, below {threshold:.3f}. Propose another."
-            )
-        assert best is not None
-        decided.append(best[1])
-    return decided, queries
+    loop = refinement(advantage, agents=agents, threshold=threshold, max_queries=max_queries, order=order)
+    try:
+        asked = next(loop)
+        while True:
+            asked = loop.send(propose(*asked))
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]

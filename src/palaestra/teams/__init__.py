@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from palaestra.envs import ENVS
 from palaestra.teams import workflows
+from palaestra.teams.advantage_feedback import AdvantageFeedbackEnv, advantage_feedback
 from palaestra.teams.audit import AUDITS, AuditedDeliberation, audited
 from palaestra.teams.conductor import ConductedEnv, conducted
 from palaestra.teams.context_window import ContextWindowEnv, context_window
@@ -32,6 +33,7 @@ __all__ = [
     "ROUTES",
     "STOPS",
     "WORKFLOWS",
+    "AdvantageFeedbackEnv",
     "AuditedDeliberation",
     "ConductedEnv",
     "ContextWindowEnv",
@@ -47,6 +49,7 @@ __all__ = [
     "SelfOrganized",
     "SelfSummaryEnv",
     "TreeSearchEnv",
+    "advantage_feedback",
     "audited",
     "conducted",
     "context_window",
@@ -67,8 +70,8 @@ for made in (
     workflows.graph, workflows.single, workflows.self_consistency, workflows.debate, workflows.star,
     workflows.chain, workflows.tree, workflows.layered, workflows.relay, workflows.blackboard, workflows.contest,
     workflows.auction, workflows.strategy_auction, workflows.refine, workflows.plan_act_check, workflows.search,
-    workflows.checked_chain, audited, conducted, directed, handover, one_conversation, orchestrated, personas, pipeline,
-    self_organized, self_summary, tree_search, context_window,
+    workflows.checked_chain, advantage_feedback, audited, conducted, directed, handover, one_conversation, orchestrated,
+    personas, pipeline, self_organized, self_summary, tree_search, context_window,
 ):  # fmt: skip
     WORKFLOWS.add(made.__name__, made)
 ENVS.add("self_summary", SelfSummaryEnv)

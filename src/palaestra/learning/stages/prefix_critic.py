@@ -23,7 +23,7 @@ class prefix_critic(Stage):
     s is what all agents of the turn see. Means of what the turn's agents together earn from it on, as known before
     this iteration; rate: `PrefixCritic`. Its credit is
     `sequential_advantage()`, whose sum over agents is the advantage of the joint action. The fitted `critic` also
-    scores proposals of a planner: `palaestra.credit.refine`.
+    scores proposals of a planner: the workflow `advantage_feedback`.
     """
 
     adds = {"prefix_value": "Q of the joint action up to this agent's", "value": "V of what the team sees"}
@@ -35,20 +35,12 @@ class prefix_critic(Stage):
 
     def __call__(self, turns: Turns, context: Context) -> Turns:
         """The table with both values."""
-        goal = np.asarray(self.target.evaluate(turns), float)
-        ids = turns.codes("episode", "turn").ids
-        rows = pl.DataFrame({
-            "at": ids, "row": np.arange(len(turns)), "agent": turns["agent"].cast(pl.String),
-            "state": turns["state"].cast(pl.String), "action": turns["action"].fill_null(""),
-        })  # fmt: skip
-        seen = pl.concat_str(["agent", "state"], separator=" ").sort().str.join("\x1f").alias("seen")
-        did = pl.concat_str(["agent", "action"], separator=" ").alias("did")
-        plays = rows.group_by("at", maintain_order=True).agg("row", seen, did)
+        goal, plays = np.asarray(self.target.evaluate(turns), float), team_plays(turns)
         prefix, value = np.full(len(turns), np.nan), np.full(len(turns), np.nan)
-        for _, order, state, joint in plays.iter_rows():  # a turn of the team at a time: its prefixes are a chain
+        for order, state, joint in plays:  # a turn of the team at a time: its prefixes are a chain
             for size, row in enumerate(order, 1):
                 prefix[row], value[row] = self.critic.value(state, joint[:size]), self.critic.value(state)
-        known = [(s, j, goal[o[0]]) for _, o, s, j in plays.iter_rows() if goal[o[0]] == goal[o[0]]]
+        known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]
         if known:
             self.critic.fit(*map(list, zip(*known, strict=True)))
         return turns.with_column(prefix_value=prefix, value=value)
@@ -62,3 +54,24 @@ class prefix_critic(Stage):
         """Inverse of `state_dict`."""
         pairs = zip(state["cells"], np.asarray(state["values"]).tolist(), strict=True)
         self.critic.cells = {tuple(json.loads(cell)): (value, int(number)) for cell, (value, number) in pairs}
+
+
+def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
+    """What each turn of a team was: its rows, what its agents saw together, and what each of them did, in order."""
+    rows = pl.DataFrame({
+        "at": turns.codes("episode", "turn").ids, "row": np.arange(len(turns)),
+        "agent": turns["agent"].cast(pl.String), "state": turns["state"].cast(pl.String),
+        "action": turns["action"].fill_null(""),
+    })  # fmt: skip
+    seen = pl.concat_str(["agent", "state"], separator=" ").sort().str.join("\x1f").alias("seen")
+    did = pl.concat_str(["agent", "action"], separator=" ").alias("did")
+    return [each[1:] for each in rows.group_by("at", maintain_order=True).agg("row", seen, did).iter_rows()]
+
+
+def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -> PrefixCritic:
+    """ReAd's critic of logged play: what the team earned from each of its turns on, by growing prefixes."""
+    target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
+    goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns)
+    known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]
+    states, joint, returns = map(list, zip(*known, strict=True)) if known else ([], [], [])
+    return PrefixCritic().fit(states, joint, returns)  # type: ignore[arg-type]
