@@ -16,7 +16,7 @@ import numpy as np
 from palaestra import envs
 from palaestra.agents import TabularPolicy, Team
 from palaestra.algebra.signals import evaluate
-from palaestra.algebra.turns import Turns
+from palaestra.algebra.turns import Ragged, Turns
 from palaestra.credit import Replay, TurnCritic, archer
 from palaestra.credit.critics import Fresh
 from palaestra.learning.critics import NetworkCritic
@@ -111,7 +111,9 @@ def token_baseline() -> None:
     stage, context = token_critic(reward="col('q') - col('v')", buckets=8, lr=0.02, steps=100), around()
     stage(turns, context)
     found = stage(turns, context)
-    credit = np.asarray(evaluate(found, archer(baseline="value"))[0].to_series("credit").to_list())
+    (tokens,) = evaluate(found, archer(baseline="value"))
+    assert isinstance(tokens, Ragged)
+    credit = tokens.values.reshape(rows, 3)
     np.testing.assert_allclose(credit, np.tile([[1.0], [-1.0]], (4, 3)) - found["value"].to_list(), atol=1e-9)
     assert np.mean(credit**2) < 0.1
 

@@ -108,8 +108,9 @@ def follows_policy() -> None:
             number = 100 * phase + iteration
             context = Context(np.random.default_rng(number), number, env, team, Local())
             plan = Plan(groups=8, group_size=4, seed=number, iteration=number)
-            tasks = [int(start.text.split()[1]) for start in context.executor.starts(env, plan)]
-            sizes = stage.plan(plan, context).group_size
+            tasks = [int(start.text.split()[1]) for start in context.executor.starts(env, plan) if start]
+            planned = stage.plan(plan, context)
+            sizes = [planned.size_of(group) for group in planned.numbers]
             stage(outcomes(tasks, sizes, open_tasks), context)
         shares = {
             kind: [n for k, n in zip(tasks, sizes, strict=True) if (k in open_tasks) == kind] for kind in (True, False)

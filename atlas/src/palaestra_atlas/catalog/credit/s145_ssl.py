@@ -7,6 +7,7 @@ the hit alone or the hit with tiers. Left out: screens, mazes and the models tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ def dial_pays_tiers() -> None:
     reward, credit = sweet_spot("distance") * col("ended"), grpo(sweet_spot("distance") * col("ended"))
     found = []
     for target in (4, 8):
-        hand = ScriptedPolicy(lambda request, half=target // 2: _go(request, half), name="hand")
-        turns = rollout(lambda marks=target: Dial(target=marks), Team(hand=hand), groups=1, group_size=1)
+        hand = ScriptedPolicy(partial(_go, half=target // 2), name="hand")
+        turns = rollout(partial(Dial, target=target), Team(hand=hand), groups=1, group_size=1)
         found.append(np.asarray(reward.evaluate(turns)))
     np.testing.assert_allclose(np.concatenate(found), [0, 0, 0.15, 0, 0, 0, 0, 0.15])
     keys = {"group": [0] * 3, "episode": range(3), "turn": [0] * 3, "agent": ["hand"] * 3}
