@@ -66,7 +66,11 @@ def simulated(arbiter: Scorer, seed: int, rows: int = 100_000) -> float:
 @exact
 def final_actions() -> None:
     """Right after the panel: .815 with the arbiter, .795 with every correction taken, .748 with a coin."""
-    found = {None: Verifier("0.0"), ARBITER: Arbiter(ARBITER, seed=3), 0.5: Arbiter(0.5, seed=3)}
+    found: dict[float | None, Any] = {
+        None: Verifier("0.0"),
+        ARBITER: Arbiter(ARBITER, seed=3),
+        0.5: Arbiter(0.5, seed=3),
+    }
     for chance, arbiter in found.items():
         right = simulated(arbiter, 3, rows=40_000)
         assert abs(right - expected(chance)) < 0.01, (chance, right, expected(chance))

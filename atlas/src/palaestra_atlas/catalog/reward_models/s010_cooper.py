@@ -57,7 +57,7 @@ def said(*answers: str, group: int = 0) -> dict[str, list[Any]]:
 @exact
 def pairs_of_a_group() -> None:
     """The first verified answer stands against the first corrupted one; what the rule misses is on no side."""
-    rows = {"group": [0] * 5 + [1] * 2 + [2] * 2, "episode": range(9)}
+    rows: dict[str, Any] = {"group": [0] * 5 + [1] * 2 + [2] * 2, "episode": range(9)}
     rows |= {"rule": [False, True, True, False, False, False, False, True, True]}
     rows |= {"corrupted": [None, None, None, "splice", "mutate", None, "extend", None, None]}
     found = verified_vs_corrupted("rule")(Turns(rows))

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from palaestra.agents import ScriptedPolicy, Team
 from palaestra.algebra.signals import col
+from palaestra.envs.worlds import Judging
+from palaestra.envs.worlds.judging import examiner
 from palaestra.judges import ToolScorer, Verifier
 from palaestra.judges.tooled import tooled
+from palaestra.play.executors import Local, Plan
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
@@ -80,6 +84,15 @@ def tool_before_score() -> None:
     """Products are judged rightly by what the tool says; by an estimate alone no better than by a coin."""
     assert pair_accuracy(1.0, 35, count=1000)[0] == 1.0
     assert pair_accuracy(0.0, 35, count=1000)[0] < 0.6
+
+
+@exact
+def which_tool() -> None:
+    """Who takes the tool that fits the kind of the task is right as often as that tool."""
+    table = [[0.9, 0.5], [0.5, 0.9]]
+    team = Team(judge=ScriptedPolicy(examiner(right=1.0), name="fits"))
+    played = Local().play(lambda: Judging(accuracy=table), team, Plan(groups=800, group_size=1, seed=35))
+    assert abs(float(played.frame["result"].drop_nulls().mean()) - 0.9) < 0.04  # type: ignore[arg-type]
 
 
 @exact

@@ -22,6 +22,7 @@ from palaestra.envs.worlds import LayersEnv
 from palaestra.judges import siblings
 from palaestra.judges.planning import BestOf
 from palaestra.judges.search import TreeSearch
+from palaestra.learning.reward_models import ImplicitReward, Labels
 from palaestra.learning.stages.alternate import preferences
 from palaestra.play.executors import Local, Plan
 from palaestra.rewards import value_label
@@ -109,6 +110,15 @@ def executes_the_largest() -> None:
     requests = [Request(Observation("at []"), "walker", np.random.default_rng(seed)) for seed in range(20)]
     said = [str(each.action) for each in policy.act(requests)]
     assert said == ["0"] * 20, said
+
+
+@exact
+def ratio_to_the_start() -> None:
+    """Before anything was learned Q is 0 of every action, however much likelier one of them is."""
+    model = ImplicitReward()
+    rows = pl.DataFrame({"prompt": ["at 0"] * 3, "response": ["a", "go left", "go right and on"]})
+    model.prepare(Labels(rows, np.zeros(3)), seed=68)
+    np.testing.assert_allclose(model.score(rows).to_numpy(), 0.0, atol=1e-6)
 
 
 @exact

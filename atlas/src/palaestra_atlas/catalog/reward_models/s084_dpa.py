@@ -18,7 +18,7 @@ from palaestra.envs.worlds.wishes import Wishes
 from palaestra.learning.reward_models import Labels, VectorReward, unit
 from palaestra.learning.reward_models.held_out_scores import explained
 from palaestra.rewards.judged.criteria import best_of
-from palaestra.runs.inline import TrainingResult
+from palaestra.runs.inline import TrainingResult, learn
 from palaestra_atlas.catalog.reward_models.made import rows
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 from palaestra_atlas.verification.measures import Left, Measure
@@ -74,7 +74,7 @@ def inner_product() -> None:
         worth = []
         for number in range(30):
             world.reset(seed)
-            worth.append(world.step({"writer": f"answer {number}"}).rewards["writer"])
+            worth.append(float(world.step({"writer": f"answer {number}"}).rewards["writer"] or 0.0))
         found[world.wishes[world.state.wish][1]] = world.answers[int(np.argmax(worth))][0]
     np.testing.assert_allclose([found[v[1]] for v in world.wishes], expected, atol=0.02)
     model = VectorReward(heads=2)
@@ -91,6 +91,14 @@ def only_the_best_is_kept() -> None:
     keys = {"group": [0] * 3 + [1] * 3, "episode": range(6), "turn": [0] * 6, "agent": ["a"] * 6}
     kept = best_of("reward").evaluate(Turns(keys | {"reward": [0.1, 0.9, 0.5, 0.7, 0.2, 0.7]}))
     assert np.asarray(kept).tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]
+
+
+@exact
+def sampled_anew() -> None:
+    """Each round samples from the policy of now, so even four answers to a wish come to be better ones."""
+    short = {"train": {"iterations": 10, "groups": 10, "group_size": 4}, "learn": {"lr": 0.5}}
+    curve = learn("wishes", short, seed=84).curve("reward")
+    assert np.mean(curve[-3:]) > curve[0] + 0.1, curve
 
 
 @exact

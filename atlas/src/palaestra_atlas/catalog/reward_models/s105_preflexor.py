@@ -137,7 +137,7 @@ def spoken(*answers: str) -> Turns:
 def fresh_pairs() -> None:
     """Each iteration the reference stands against what the policy says now, by tokens after the thought."""
     speaker = Speaker()
-    team = SimpleNamespace(policies={"speaker": speaker})
+    team: Any = SimpleNamespace(policies={"speaker": speaker})
     stages = [references(), thinking("<", ">"), preferences("current_vs_reference('reference_row')", unit="turn")]
     rejected = []
     for iteration, turns in enumerate((spoken("<a>1", "<b>2"), spoken("<c>7", "<r>7", "3")), 1):

@@ -18,8 +18,10 @@ from palaestra.algebra.returns import episode_return
 from palaestra.algebra.signals import col, standardise
 from palaestra.algebra.turns import Turns
 from palaestra.judges import Cascade, Verifier
+from palaestra.learning.stages.alternate import alternate
 from palaestra.rewards import best_of_n
 from palaestra.runs.inline import TrainingResult
+from palaestra_atlas.catalog.reward_models.made import stage_context
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 HOLD = {"free": 0.0, "held": 0.3, "tight": 3.0}
@@ -69,6 +71,30 @@ class Ruled:
     def score(self, rows: pl.DataFrame, *, reference: Any = None, condition: Any = None) -> pl.Series:
         """See `Scorer`."""
         return rows.select(self.value.alias("score"))["score"]
+
+
+@exact
+def learned_scorer() -> None:
+    """A scorer that is fitted to pairs of generated samples finds the best of eight new ones."""
+    model = 'head("sample", hidden=16)'
+    stage = alternate('best_vs_worst("reward")', model=model, every=1)
+    for iteration in range(1, 7):
+        stage(samples(40, iteration), stage_context(iteration))
+    stage.every = 0
+    scored = stage(samples(60, 99), stage_context(99))
+    picked = np.asarray(best_of_n("model_reward").evaluate(scored)) == 1
+    reward = scored["reward"].to_numpy()
+    best = reward.reshape(-1, 8).max(axis=1).mean()
+    assert reward[picked].mean() > best - 0.15 > reward.mean() + 1, (reward[picked].mean(), best, reward.mean())
+
+
+def samples(groups: int, seed: int) -> Turns:
+    """Eight samples each of three modes, and how far they are from the middle one."""
+    rng = np.random.default_rng([183, seed])
+    x = rng.choice([-1.0, 1.0, 3.0], 8 * groups) + 0.2 * rng.normal(size=8 * groups)
+    keys = {"group": np.repeat(np.arange(groups), 8), "episode": range(8 * groups), "turn": [0] * (8 * groups)}
+    said = {"observation": ["?"] * (8 * groups), "action": ["!"] * (8 * groups)}
+    return Turns(keys | said | {"sample": x, "reward": -((x - 1) ** 2)})
 
 
 @exact

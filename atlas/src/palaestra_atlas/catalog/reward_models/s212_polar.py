@@ -116,7 +116,7 @@ def file(seed: int, folder: Path) -> None:
     rng = np.random.default_rng([212, seed])
     for name, count in (("learned", 60), ("unseen", 30)):
         who, x = voices(count, 6, rng)
-        table = pl.DataFrame({"policy": who.astype(str), "group": [0] * len(who), **rows(x, "x").to_dict()})
+        table = pl.DataFrame({"policy": who.astype(str), "group": who // 10, **rows(x, "x").to_dict()})
         table.write_parquet(folder / f"{name}.parquet")
 
 
