@@ -75,6 +75,21 @@ class Brief:
         )
 
 
+def similar(task: str, examples: Mapping[str, str], number: int = 1) -> list[tuple[str, str]]:
+    """The solved tasks that share most words with this one, by Jaccard index: (task, code).
+
+    >>> similar("open the door", {"push the cube": "a", "open the drawer": "b"})
+    [('open the drawer', 'b')]
+    """
+    words = set(task.lower().split())
+
+    def shared(other: str) -> float:
+        theirs = set(other.lower().split())
+        return len(words & theirs) / max(len(words | theirs), 1)
+
+    return sorted(examples.items(), key=lambda each: -shared(each[0]))[:number]
+
+
 def repair_prompt(prompt: str, code: str, issues: Sequence[Issue]) -> str:
     """The prompt again, with the code that was refused and why."""
     reasons = "\n".join(f"- {issue}" for issue in issues)

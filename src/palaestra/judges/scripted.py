@@ -77,6 +77,35 @@ def taught() -> Play:
     return play
 
 
+STAGED = """
+def compute_dense_reward(turn):
+    if turn["door"]:
+        return 5.0
+    # stage 1: fetch the key; stage 2: bring it to the door
+    if turn["key"]:
+        return 1.0 * turn["key_picked"] - 0.02 * turn["door_distance"]
+    return -0.1 - 0.02 * turn["key_distance"]
+"""
+
+
+def staged() -> Play:
+    """[216]'s writer for a key and a door, in the general names that the turn is said to have.
+
+    It pays picking the key up, until it is told that the key is dropped.
+    """
+
+    def play(request: Request) -> str:
+        text = request.observation.text
+        if not set(re.findall(r'turn\["(\w+)"\]', STAGED)) <= set(re.findall(r"^ +(\w+): ", text, re.MULTILINE)):
+            return STAGED.replace("key_distance", "distance_to_key")
+        dropped = re.search(r"key_dropped (\d+\.\d)", text)
+        if dropped and float(dropped[1]) > 0:
+            return STAGED.replace("    # stage 1", '    if turn["key_dropped"]:\n        return -2.0\n    # stage 1')
+        return STAGED
+
+    return play
+
+
 def nearer() -> Play:
     """Writes, once it was refused, [34]'s pair for a map with lava; its first try pays every turn the same."""
     return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)

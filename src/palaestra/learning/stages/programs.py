@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 from palaestra.judges import asking
 from palaestra.judges.metering import Limits
 from palaestra.judges.programs import RewardProgram, annotate, declared_columns
-from palaestra.judges.prompts import Brief, describe, revise_prompt
+from palaestra.judges.prompts import Brief, NameMap, describe, revise_prompt, similar
 from palaestra.judges.writing import write
 from palaestra.learning.stages.asking import Adviser
 from palaestra.learning.stages.stage import Context, Stage, stage
@@ -34,12 +34,14 @@ class program(Stage):
     proposal on the first turns, and every refusal is told to the writer, `attempts` times; what passes is the reward,
     and is written anew every `revise` iterations, told how the team did under it. Nothing that passes leaves the
     columns missing, and the next iteration asks again. The reward of a file alone is also the signal `program(…)`.
+    With functions=["compute_dense_reward"] the writer is asked as Text2Reward asks it.
 
     Args:
         path: of the file. functions: those that are called once a turn: ["dense", "sparse"] is Auto MC-Reward's pair,
             whose reward is `auto_mc_reward()`. columns: what a turn shows; default: what the file declares.
         writer: policy of the recipe, or `module:name`; see `asking.Adviser`. task: what the team is to do.
-        attempts, revise, budget: of the writer.
+        names: general names that the writer reads and writes, each with the column that it stands for. examples: solved
+            tasks with their code, of which the most similar one is shown. attempts, revise, budget: of the writer.
 
     Raises:
         InputError: not exactly one of path and writer; a writer without columns or task.
@@ -59,6 +61,8 @@ class program(Stage):
         columns: Sequence[str] = (),
         writer: str | Policy | None = None,
         task: str = "",
+        names: Mapping[str, str] | None = None,
+        examples: Mapping[str, str] | None = None,
         attempts: int = 5,
         revise: int | None = None,
         budget: Limits = None,
@@ -72,6 +76,7 @@ class program(Stage):
         self.functions, self.task, self.attempts, self.revise = tuple(functions), task, attempts, revise
         template = RewardProgram("", functions[0], tuple(columns))
         self.program = template if path is None else RewardProgram.load(path, columns=tuple(columns))
+        self.names, self.examples = NameMap(dict(names or {})), dict(examples or {})
         self.writer = None if writer is None else Adviser(writer, budget=budget)
         self.asks = () if self.writer is None else self.writer.asks
         self.needs = set(self.program.columns or declared_columns(self.program.source)) | {"episode", "agent"}
@@ -91,13 +96,22 @@ class program(Stage):
 
     def _write(self, turns: Turns, context: Context) -> None:
         assert self.writer is not None
-        brief = Brief(self.task, describe(turns, self.program.columns))
-        prompt = brief.auto_mc() if set(self.functions) == {"dense", "sparse"} else brief.step(self.functions)
+        general, columns = self.names.to_general, self.program.columns
+        brief = Brief(self.task, general(describe(turns, columns)))
+        if set(self.functions) == {"dense", "sparse"}:
+            prompt = brief.auto_mc()
+        elif self.functions == ("compute_dense_reward",):
+            prompt = brief.text2reward(similar(self.task, self.examples))
+        else:
+            prompt = brief.step(self.functions)
         if self.program.source:
-            prompt = revise_prompt(prompt, self.program.source, _summary(turns, self.program.columns))
+            prompt = revise_prompt(prompt, general(self.program.source), general(_summary(turns, columns)))
         ask = asking(self.writer.begin(context), seed=context.seed)
         sample = Turns(turns.frame.head(SAMPLE))
-        found, attempts = write(ask, prompt, self.program, sample, functions=self.functions, attempts=self.attempts)
+        found, attempts = write(
+            ask, prompt, self.program, sample, functions=self.functions, attempts=self.attempts,
+            specific=self.names.to_specific,
+        )  # fmt: skip
         self.attempted = ["; ".join(map(str, each.issues)) for each in attempts]
         if found is not None:
             self.program = found
@@ -114,7 +128,7 @@ class program(Stage):
 
 
 def _summary(turns: Turns, columns: Sequence[str] = ()) -> str:
-    """Summary of the team's play: success, length, how failed episodes ended, and the worst one."""
+    """Summary of the team's play: success, length, what happened how often, how failed episodes ended, the worst."""
     score = np.asarray(episode_score("success").evaluate(turns), float)
     rows = turns.frame.filter(score <= np.nanmin(score)) if np.isfinite(score).any() else turns.frame
     first = rows.filter(rows["episode"] == rows["episode"][0])
@@ -122,6 +136,9 @@ def _summary(turns: Turns, columns: Sequence[str] = ()) -> str:
     episodes = turns.codes("episode").size
     length = len(turns) / episodes
     told = f"Success {np.nanmean(score):.2f} in {episodes} episodes of {length:.1f} turns."
+    marks = [name for name in columns if turns.frame.schema[name] == pl.Boolean]
+    often = ", ".join(f"{name} {turns[name].sum() / episodes:.1f}" for name in marks)
+    told += f" Per episode: {often}." if often else ""
     return f"{told}\n{_causes(turns, columns)}A bad one: {acts}"
 
 
