@@ -99,8 +99,8 @@ def gradient_difference(turns: Turns) -> float:
 
 @reproduction(
     78,
-    claim="Averaging credit over equal steps makes what episodes share neutral; for a policy of the state alone it leaves "
-    "the policy gradient unchanged if every visit counts.",
+    claim="Averaging credit over equal steps makes what episodes share neutral; for a policy of the state alone it "
+    "leaves the policy gradient unchanged if every visit counts.",
     baseline="GRPO, same episodes and learning rate",
     criterion="sums of credit over states and actions equal to 1e-9 on every batch of the training, visits counted; "
     "learning curves, with episodes counted once per step, are reported",
