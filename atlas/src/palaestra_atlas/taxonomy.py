@@ -16,10 +16,10 @@ from palaestra_atlas import systems
 HEADINGS: dict[tuple[str, str], tuple[str, ...]] = {
     ("core", "cognition: learning"): ("learning", "credit", "agents", "algebra", "runs"),
     ("core", "cognition: reasoning and planning"): (
-        "algebra.search", "judges.search", "judges.planning", "envs.worlds.lookup", "envs.worlds.errands",
+        "foundation.search", "judges.search", "judges.planning", "envs.worlds.lookup", "envs.worlds.errands",
         "envs.worlds.Errands",
     ),
-    ("core", "memory"): ("algebra.archive", "learning.stages.replay", "envs.worlds.memory_team"),
+    ("core", "memory"): ("foundation.archive", "learning.stages.replay", "envs.worlds.memory_team"),
     ("core", "perception"): ("envs.worlds.grounding",),
     ("core", "world model"): ("learning.auxiliary",),
     ("core", "action: tools"): ("envs.sandbox", "envs.roles.calls"),
