@@ -53,6 +53,8 @@ def on_every_rank(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
 
     @functools.wraps(verb)
     def call(learner: Any, *values: P.args, **options: P.kwargs) -> T:
+        if learner.devices.size == 1:
+            return verb(learner, *values, **options)
         found: T = learner.devices.run(verb, learner, values, options)
         return found
 
@@ -110,8 +112,9 @@ class Devices:
         Raises:
             RankError: a rank is gone, or called another verb. All else that is raised, is raised on every rank.
         """
-        if self.ranks is None or self._inside:
+        if self._inside:
             return verb(learner, *values, **options)
+        assert self.ranks is not None
         if self.rank:
             heard = self._heard()
             if heard[0] != verb.__name__:
@@ -195,8 +198,7 @@ class Devices:
 
     def meet(self, learner: PolicyGradient, rows: Mapping[str, pl.DataFrame]) -> None:
         """Share what a policy knows beside its parameters with every rank, such as the places of states in a table."""
-        if self.ranks is None:
-            return
+        assert self.ranks is not None
         for name, policy in learner.policies.items():
             more = [] if name in self.sharded else _beside_parameters(policy)
             if not more:

@@ -376,7 +376,8 @@ class PolicyGradient:
             for column in term.needs:
                 require(turns.frame, column, key)
         batches = self._batches(turns, advantage)
-        self.devices.meet(self, {name: batch.rows for name, batch in batches.items()})
+        if self.devices.size > 1:
+            self.devices.meet(self, {name: batch.rows for name, batch in batches.items()})
         return batches
 
     def _accumulate(self, batches: Mapping[str, Batch]) -> dict[str, Metrics]:
@@ -405,7 +406,8 @@ class PolicyGradient:
             for key, term in self.terms.items():
                 if term.after:
                     term.after(self.memory[name][key], metrics_of(taken, key))
-        self.devices.publish(self)
+        if self.devices.size > 1:
+            self.devices.publish(self)
 
     def _drop(self) -> None:
         """Forget gradients that nobody has used."""
