@@ -73,12 +73,12 @@ def check(
     Args:
         program: the program. sample: a table of a few episodes. functions: those to check; default, the program's one.
         audits: further checks of the values on the sample, such as `palaestra.evaluation.audits` has.
-        rare: functions that may be constant on the sample: what they tell of need not have happened in it.
+        rare: functions that may be 0 all over the sample: what they tell of need not have happened in it.
     """
     issues: list[Issue] = []
     for name in functions or (program.function,):
         each = replace(program, function=name)
-        issues += _check_text(each) or _check_values(each, sample, audits, constant=name in rare)
+        issues += _check_text(each) or _check_values(each, sample, audits, may_rest=name in rare)
     return list(dict.fromkeys(issues))
 
 
@@ -100,7 +100,7 @@ def _check_text(program: RewardProgram) -> list[Issue]:
 
 
 def _check_values(
-    program: RewardProgram, sample: Turns, audits: Sequence[Audit], *, constant: bool = False
+    program: RewardProgram, sample: Turns, audits: Sequence[Audit], *, may_rest: bool = False
 ) -> list[Issue]:
     outcomes = program.run(sample)
     for row, outcome in enumerate(outcomes):
@@ -112,7 +112,7 @@ def _check_values(
         if one != other:
             return [Issue("non-deterministic", f"row {row} of the sample got {one.value}, then {other.value}")]
     values = [tuple(each.value) if isinstance(each.value, list) else (each.value,) for each in outcomes]
-    if len(values) > 1 and len(set(values)) == 1 and not (constant and values[0][0] is not None):
+    if len(values) > 1 and len(set(values)) == 1 and not (may_rest and values[0][0] == 0):
         return [Issue("constant", f"every turn of the sample gets {outcomes[0].value}; nothing can be learned from it")]
     if len(set(map(len, values))) > 1:
         return [Issue("result", f"lists of {sorted(set(map(len, values)))} values; always return as many")]

@@ -29,17 +29,17 @@ class _KitchenState:
 class Kitchen(NativeEnv):
     """`things` things with a place and a look; every action sets one attribute of one. Reward 1 when all is as wanted.
 
-    A task is a start and a goal, one of `tasks`. facts, both as JSON of objects with attributes (`goal_score` reads
-    it): objects, before the step, and wanted.
+    A task is a start and a goal, one of `tasks`. stays: it goes on to the horizon, and what counts is its end. facts,
+    both as JSON of objects with attributes (`goal_score` reads it): objects, before the step, and wanted.
     """
 
     agents: tuple[str, ...] = ("cook",)
     facts = {"objects": str, "wanted": str}
 
-    def __init__(self, *, things: int = 2, tasks: int = 1, horizon: int = 12) -> None:
+    def __init__(self, *, things: int = 2, tasks: int = 1, horizon: int = 12, stays: bool = False) -> None:
         if not 1 <= things <= len(THINGS) or tasks < 1 or horizon < 1:
             raise InputError(f"Kitchen: {things=} from 1 to {len(THINGS)}, {tasks=} and {horizon=} at least 1")
-        self.things, self.tasks, self.horizon = THINGS[:things], tasks, horizon
+        self.things, self.tasks, self.horizon, self.stays = THINGS[:things], tasks, horizon, stays
         self.acts = [
             (thing, name, value)
             for thing in self.things
@@ -61,7 +61,7 @@ class Kitchen(NativeEnv):
     def look(self) -> dict[str, Observation]:
         """State and goal in words."""
         state = self.state
-        if state.things == state.goal or state.steps >= self.horizon:
+        if (state.things == state.goal and not self.stays) or state.steps >= self.horizon:
             return {}
         return {"cook": Observation(f"{_words(state.things)}; wanted: {_words(state.goal)}", choices=self.choices)}
 
@@ -73,7 +73,7 @@ class Kitchen(NativeEnv):
             thing, name, value = self.acts[chosen["cook"]]
             state.things[thing][name] = value
         state.steps += 1
-        done = state.things == state.goal
+        done = state.things == state.goal and (not self.stays or state.steps >= self.horizon)
         if done or state.steps >= self.horizon:
             info["success"] = done
         return ({"cook": 1.0} if done else {}), info

@@ -23,8 +23,9 @@ class utterance_reward(Stage):
     over iterations, this one's labels included. Where a label is missing, the prediction is not.
 
     Args:
-        label: a column or signal; the recipe's reward, such as `sotopia_reward(…)` of a judge's columns. size: features.
-            ridge: of the fit. into: the column of predictions, what the credit is of: `single_utterance("utterance")`.
+        label: a column or signal; by default the recipe's reward, such as `sotopia_reward(…)` of a judge's columns.
+        size, ridge: number of features, and of the fit.
+        into: the column of predictions, what the credit is of: `single_utterance("utterance")`.
     """
 
     adds = {"utterance": "reward of the utterance, predicted"}
