@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from palaestra.algebra.signals import is_in
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError
+from palaestra.judges import Verifier
+from palaestra.learning.stages.corrected_actions import corrected_actions
+from palaestra.learning.stages.stage import Context
+from palaestra.play.executors import Local
 from palaestra.runs.inline import learn
 
 WORLD = "palaestra.envs.worlds.answers"
@@ -82,3 +88,24 @@ def test_a_policy_that_chooses_needs_the_number_of_what_is_put_in() -> None:
 
 
 SHORT: dict[str, Any] = {"train": {"iterations": 1, "groups": 4}}
+
+
+def test_a_domain_judge_is_given_what_was_overruled() -> None:
+    class Learns:
+        def __init__(self) -> None:
+            self.given: list[str] = []
+
+        def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+            return pl.DataFrame({"verdict": [False] * len(rows), "corrected_action": ["other"] * len(rows)})
+
+        def fit(self, rows: pl.DataFrame) -> None:
+            self.given += rows["action"].to_list()
+
+    domain = Learns()
+    keys = {"episode": [0, 1], "turn": [0, 0], "agent": ["a"] * 2, "policy": ["a"] * 2, "observation": ["?"] * 2}
+    turns = Turns({**keys, "action": ["kept", "put"], "logprobs": [[-1.0]] * 2, "action_ids": [[0], [1]]})
+    team = SimpleNamespace(policies={"a": SimpleNamespace(name="a")})
+    context = Context(np.random.default_rng(0), 1, None, team, Local())  # type: ignore[arg-type]
+    found = corrected_actions(domain, Verifier(is_in("action", "kept")))(turns, context)
+    assert domain.given == ["kept"]
+    assert found["action"].to_list() == ["kept", "other"]

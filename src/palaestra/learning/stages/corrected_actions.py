@@ -23,8 +23,8 @@ class corrected_actions(Stage):
 
     A row whose action was replaced has the new one, with the log-probabilities that the policy has for it now; `played`
     keeps what was done, to which the reward belongs. `settled` is where the final action was found right or replaced,
-    what the agent learns from: `learn.terms="clone(column='settled')"`. `overruled` marks what the domain judge would
-    learn from; fitting it is its owner's. Metrics: `replaced`, `overruled`, `settled`, shares of the rows.
+    what the agent learns from: `learn.terms="clone(column='settled')"`. `overruled` marks what the domain judge learns
+    from: one with a method `fit` is given these rows in every iteration. Metrics: `replaced`, `overruled`, `settled`, shares of the rows.
 
     Args:
         domain: `module:name(…)` of what makes the domain judge, or itself: from turns, with `prompt` and `response`, to
@@ -69,6 +69,8 @@ class corrected_actions(Stage):
         found = found.with_columns(_new=replaced, _action="final_action", _number=number)
         for name, column in (("replaced", "_new"), ("overruled", "overruled"), ("settled", "settled")):
             context.metrics[name] = float(found[column].fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
+        if hasattr(self.panel.domain, "fit"):
+            self.panel.domain.fit(found.filter(pl.col("overruled").fill_null(False)))
         made = rewritten(found, context, "_new", "_action", "_number")
         return Turns(made.drop("_new", "corrected_id", strict=False))
 

@@ -1,7 +1,7 @@
 """[1] MagicGUI-RMS (arXiv 2601.13060): a domain judge corrects actions, an arbiter decides, the agent clones the rest.
 
 The judges are scripts with the card's rates, over tasks with one right answer of eight. Left out: screens, language
-models, the arbiter's other verdicts, and fitting the domain judge to the cases in which it was overruled.
+models, and the arbiter's other verdicts.
 """
 
 from __future__ import annotations
@@ -90,6 +90,33 @@ def what_is_cloned() -> None:
     assert found["played"].to_list() == ["good", "bad", "odd"]
     assert found["settled"].to_list() == [True, True, False]
     assert found["overruled"].to_list() == [False, False, True]
+
+
+class Distrusts:
+    """A domain judge that calls wrong what it does not know, and learns from what an arbiter kept."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+
+    def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Verdicts, and always the same other action."""
+        verdict = [action in self.known for action in rows["action"]]
+        return pl.DataFrame({"verdict": verdict, "corrected_action": ["wrong"] * len(rows)})
+
+    def fit(self, rows: pl.DataFrame) -> None:
+        """Know these actions."""
+        self.known |= set(rows["action"])
+
+
+@exact
+def domain_judge_learns() -> None:
+    """Right actions that it flagged and the arbiter kept come to be kept by the domain judge itself."""
+    keys = {"episode": range(2), "turn": [0] * 2, "agent": ["a"] * 2, "policy": ["a"] * 2, "observation": ["?"] * 2}
+    turns = Turns({**keys, "action": ["good", "odd"], "logprobs": [[-1.0]] * 2, "action_ids": [[0], [1]]})
+    stage = corrected_actions(Distrusts(), Verifier(is_in("action", "good")))
+    team: Any = SimpleNamespace(policies={"a": SimpleNamespace(name="a")})
+    kept = [stage(turns, dataclasses.replace(stage_context(), team=team))["verdict"].to_list() for _ in range(2)]
+    assert kept == [[False, False], [True, False]], kept
 
 
 def accuracy(learned: TrainingResult) -> dict[str, float]:
