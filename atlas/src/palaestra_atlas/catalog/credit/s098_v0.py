@@ -52,6 +52,7 @@ def worked_counts() -> None:
     np.testing.assert_allclose(chances, [0.18, 0.3438, 0.5695, 0.8147], atol=5e-5)
     counts = allocate_budget(P, 32)
     assert counts.tolist() == [9, 9, 5, 9]
+    assert allocate_budget(P, 32, utility=rare_success).tolist() == [2, 22, 6, 2]
     found = [float(mixed_group_probability(P, each).sum()) for each in (counts, np.full(4, 8))]
     np.testing.assert_allclose(found, [2.543, 2.498], atol=5e-4)
 
