@@ -3,7 +3,7 @@
 from palaestra.algebra.fold import fold, fold_kernel, milestone_bonus, pressure, recurrence, running_max
 from palaestra.algebra.schedules import cosine, linear, two_phase
 from palaestra.rewards.combine.attribute import attribute, single_utterance, sotopia_reward
-from palaestra.rewards.combine.basic import penalty_invalid, success_reward
+from palaestra.rewards.combine.basic import call_price, penalty_invalid, success_reward
 from palaestra.rewards.combine.masks import cm2, e_grpo, e_grpo_reward, masked
 from palaestra.rewards.combine.mix import (
     Component,
@@ -121,6 +121,7 @@ __all__ = [
     "block_share",
     "bradley_terry",
     "call_match",
+    "call_price",
     "call_similarity",
     "cap",
     "cascade",

@@ -19,6 +19,7 @@ EXAMPLES: dict[str, str] = {
     "best_of": "best_of(reward)",
     "best_of_n": "best_of_n(reward)",
     "call_match": "call_match('calls', 'gold_calls')",
+    "call_price": "call_price(reward, 'cost')",
     "calls": "calls(pattern='did 1')",
     "cap": "cap(reward, limit=1)",
     "cascade": "cascade((valid, 1.0), (success, 0.5), otherwise=reward)",

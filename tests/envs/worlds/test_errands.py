@@ -5,8 +5,9 @@ import pytest
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.envs import make
-from palaestra.envs.worlds.errands import EXPERTS, KINDS, planner
+from palaestra.envs.worlds.errands import EXPERTS, KINDS, Errands, planner
 from palaestra.errors import InputError
+from palaestra.foundation.archive import Archive
 from palaestra.play.rollout import rollout
 
 
@@ -45,3 +46,17 @@ def test_what_cannot_be_played_is_named():
 
 def test_experts_are_as_good_as_their_table():
     assert (np.array(EXPERTS).argmax(0) == np.arange(3)).all()
+
+
+def test_tasks_that_come_again_are_remembered():
+    env = Errands(tasks=1, memory=Archive(), experts=EXPERTS, fresh=1.0, drift=0.0, goals=1, budget=9)
+    for expected in ("begun", "begun | 1 done in "):
+        seen = env.reset(0)
+        assert seen["manager"].text.startswith(expected)
+        while seen:
+            ((seat, observation),) = seen.items()
+            choice = 0 if seat == "manager" else KINDS.index(observation.text.split(" | ")[0])
+            seen = env.step({seat: choice}).observations
+    assert len({entry.key for entry in env.memory.entries}) == len(env.memory.entries)
+    with pytest.raises(InputError, match="tasks"):
+        Errands(tasks=-1)

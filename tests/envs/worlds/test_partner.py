@@ -61,3 +61,13 @@ def test_the_protocol_and_what_cannot_be_played():
     for options in ({"types": ["onion"]}, {"jobs": 4}, {"shows": "all"}, {"blocked": 2.0}, {"noise": -1.0}):
         with pytest.raises(InputError, match=r"Partner|Belief"):
             Partner(**options)
+
+
+def test_the_cook_reads_as_many_rounds_as_it_is_shown():
+    env = Partner(types=("alternate",), shows="last", last=2)
+    texts = [env.reset(0)["cook"].text]
+    for _ in range(3):
+        texts.append(env.step({"cook": 0}).observations["cook"].text)
+    assert texts == ["work", "it did dishes", "it did dishes, then onions", "it did onions, then dishes"]
+    with pytest.raises(InputError, match="last"):
+        Partner(last=0)

@@ -2,7 +2,7 @@
 
 Before each sub-goal the manager keeps its plan or makes it anew, which has a price; what is carried out on a stale plan
 often fails. How it may decide is a rule (`replan`), or its own choice. Each sub-goal has a kind; the router sends it to
-an expert. Left out: screens, and memories.
+an expert. Tasks may come again, and be remembered. Left out: screens.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
+from palaestra.foundation.archive import Archive, Entry
 
 Replan = Literal["chosen", "never", "on_failure", "after_each"]
 KINDS = ("visual", "text", "sheet")
@@ -34,6 +35,7 @@ class _ErrandsState:
     kind: int = 0
     turn: str = "manager"
     plans: int = 1
+    task: int = 0
 
 
 @ENVS.register("native/errands")
@@ -49,7 +51,10 @@ class Errands(NativeEnv):
         goals: sub-goals. budget: steps. fresh: how often a step succeeds on a fresh plan; stale: times so much on a
             stale one. drift: how often a step makes the plan stale. replan: "chosen" by the manager; "never",
             "on_failure" (reactive), "after_each" (proactive), and the manager is not asked. experts: [experts][kinds],
-            how often each is right; without any the router is not asked. price: of a plan.
+            how often each is right; without any the router is not asked. price: of a plan. tasks: different ones, each
+            with sub-goals of its own; 0: every task is a new one. memory: is read and written by all envs that have
+            it; of a task, how it went, which the manager reads when it begins; of a kind of sub-goal, the expert that
+            did it, which the router reads. Each is written once.
 
     Raises:
         InputError: an option is out of range.
@@ -69,6 +74,8 @@ class Errands(NativeEnv):
         replan: Replan = "chosen",
         experts: Sequence[Sequence[float]] = (),
         price: float = 0.0,
+        tasks: int = 0,
+        memory: Archive | None = None,
     ) -> None:
         if replan not in get_args(Replan):
             raise InputError(f"Errands: replan={replan!r}{nearest(str(replan), get_args(Replan))}")
@@ -81,18 +88,33 @@ class Errands(NativeEnv):
         if not len(experts) and replan != "chosen":
             raise InputError(f"Errands: replan={replan!r} without experts, and nobody acts; give experts")
         self.goals, self.budget, self.fresh, self.stale, self.drift = goals, budget, fresh, stale, drift
-        self.replan, self.price = replan, price
+        if tasks < 0:
+            raise InputError(f"Errands: {tasks=} of at least 0")
+        self.replan, self.price, self.tasks, self.memory = replan, price, tasks, memory
         self.agents = (("manager",) if replan == "chosen" else ()) + (("router",) if len(experts) else ())
         self.routes = tuple(f"expert {number}" for number in range(len(experts)))
 
     def begin(self) -> tuple[str, _ErrandsState]:
         """A fresh plan."""
-        state = _ErrandsState(kind=self._kind())
+        state = _ErrandsState(task=int(self.rng.integers(self.tasks)) if self.tasks else -1)
+        self._goals_of = np.random.default_rng(state.task) if self.tasks else self.rng
+        state.kind = self._kind()
+        if not self.tasks:
+            state.task = int(self.rng.integers(2**40))
         state.turn = "manager" if self.replan == "chosen" else "router"
-        return f"errands:{int(self.rng.integers(2**40))}", state
+        return f"errands:{state.task}", state
 
     def _kind(self) -> int:
-        return int(self.rng.choice(len(KINDS), p=SHARES))
+        return int(self._goals_of.choice(len(KINDS), p=SHARES))
+
+    def _recalled(self, key: str) -> str:
+        """What the memory says of a task or a kind, after a separator; nothing if it does not know it."""
+        entries = self.memory.entries if self.memory is not None else ()
+        return next((f" | {entry.content}" for entry in entries if entry.key == key), "")
+
+    def _remember(self, key: str, content: str) -> None:
+        if self.memory is not None and not self._recalled(key):
+            self.memory.add(Entry(key, content), [1.0])
 
     def look(self) -> dict[str, Observation]:
         """The manager sees how it goes, the router what is to be done."""
@@ -100,8 +122,11 @@ class Errands(NativeEnv):
         if state.done == self.goals or state.steps >= self.budget:
             return {}
         if state.turn == "router":
-            return {"router": Observation(KINDS[state.kind], self.routes)}
+            kind = KINDS[state.kind]
+            return {"router": Observation(kind + self._recalled(kind), self.routes)}
         how = "begun" if state.steps == 0 else "failed" if state.failed else "done"
+        if state.steps == 0:
+            how += self._recalled(f"task {state.task}")
         return {"manager": Observation(how, ("keep", "replan"))}
 
     def play(self, chosen: Chosen) -> tuple[dict[str, float], dict[str, Any]]:
@@ -125,6 +150,8 @@ class Errands(NativeEnv):
         state.stale |= bool(self.rng.random() < self.drift)
         state.done, state.failed = state.done + done, not done
         told = {"kind": state.kind, "plans": state.plans, "failed": not done}
+        if done and self.routes:
+            self._remember(KINDS[state.kind], self.routes[expert])
         state.kind = self._kind()
         state.turn = "manager" if self.replan == "chosen" else "router"
         return self._over(told, tried=True)
@@ -135,6 +162,7 @@ class Errands(NativeEnv):
         if state.done < self.goals and state.steps < self.budget:
             return {}, told
         success = state.done == self.goals
+        self._remember(f"task {state.task}", f"{state.done} done in {state.steps} steps, {state.plans} plans")
         worth = success - self.price * (state.plans - 1)
         return dict.fromkeys(self.agents, worth), told | {"success": success}
 

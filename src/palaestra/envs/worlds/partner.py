@@ -91,7 +91,7 @@ class _PartnerState:
     blocked: int
     coming: int
     round: int = 0
-    last: int | None = None
+    past: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     right: int = 0
 
@@ -110,7 +110,7 @@ class Partner(NativeEnv):
 
     Args:
         types: of `TYPES`, of which one is drawn. jobs: 2 or 3. noise, forget: of `Belief`. blocked: how often a job of
-            the cook is.
+            the cook is. last: how many rounds the cook reads, the newest last, if it is shown what the partner did.
 
     Raises:
         InputError: an option is out of range.
@@ -130,12 +130,16 @@ class Partner(NativeEnv):
         forget: float = 0.0,
         blocked: float = 0.0,
         retries: int = 3,
+        last: int = 1,
     ) -> None:
         for name in types:
             if name not in TYPES:
                 raise InputError(f"Partner: types has {name!r}{nearest(str(name), TYPES)}")
         if shows not in get_args(Shows):
             raise InputError(f"Partner: {shows=}{nearest(str(shows), get_args(Shows))}")
+        if last < 1:
+            raise InputError(f"Partner: {last=} of at least 1")
+        self.last = last
         if not types or rounds < 1 or not 2 <= jobs <= len(JOBS) or not 0 <= blocked <= 1 or retries < 0:
             raise InputError(f"Partner: {types=} and {rounds=} of at least 1, {jobs=} 2 or 3, {blocked=}, {retries=}")
         self.types, self.rounds, self.jobs, self.shows = tuple(types), rounds, JOBS[:jobs], shows
@@ -165,7 +169,8 @@ class Partner(NativeEnv):
         if self.shows == "intention":
             text = f"it will do {self.jobs[int(state.belief.predict().argmax())]}"
         else:
-            text = "work" if self.shows == "nothing" or state.last is None else f"it did {self.jobs[state.last]}"
+            seen = [] if self.shows == "nothing" else state.past[-self.last :]
+            text = f"it did {', then '.join(self.jobs[job] for job in seen)}" if seen else "work"
         if state.refused:
             text += f"; you cannot do {self.jobs[state.refused[-1]]}: its station is taken"
         return {"cook": Observation(text, choices=self.jobs)}
@@ -188,7 +193,8 @@ class Partner(NativeEnv):
         right = job is not None and job != state.coming
         told["done"] = self.jobs[state.coming]
         state.belief.update(state.coming)
-        state.last, state.round, state.right = state.coming, state.round + 1, state.right + right
+        state.past.append(state.coming)
+        state.round, state.right = state.round + 1, state.right + right
         if state.round >= self.rounds:
             told["success"] = state.right >= 0.9 * self.rounds
         else:

@@ -187,16 +187,19 @@ def personas() -> Analysis:
 
 
 @ANALYSES.register("budget")
-def budget(cost: float | None = None, score: float | None = None) -> Analysis:
-    """Best score within a cost, and least cost of a score. POINTS with `system`, `cost` and `score`."""
+def budget(cost: float | None = None, score: float | None = None, kind: str = "cost") -> Analysis:
+    """Best score within a cost, and least cost of a score. POINTS with `system`, `score` and the column `kind`.
+
+    kind: of cost, such as tokens, seconds, steps or calls.
+    """
 
     def answer(points: Path) -> pl.DataFrame:
-        frame = table(points, "system", "cost", "score")
+        frame = table(points, "system", "score", kind)
         rows: dict[str, float | None] = {}
         if cost is not None:
-            rows["score_at_cost"] = teamwork.score_at_cost(frame, cost)
+            rows["score_at_cost"] = teamwork.score_at_cost(frame, cost, cost=kind)
         if score is not None:
-            rows["cost_at_score"] = teamwork.cost_at_score(frame, score)
+            rows["cost_at_score"] = teamwork.cost_at_score(frame, score, cost=kind)
         return pl.DataFrame([rows])
 
     return answer

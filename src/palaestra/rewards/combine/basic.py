@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palaestra.algebra.keys import on_last
 from palaestra.algebra.returns import as_reward
-from palaestra.algebra.signals import Signal, SignalLike, register, where
+from palaestra.algebra.signals import Signal, SignalLike, as_signal, fill_missing, register, where
 
 
 @register()
@@ -17,3 +17,16 @@ def penalty_invalid(valid: SignalLike = "valid", *, size: float = 0.1) -> Signal
 def success_reward(reward: SignalLike = "success") -> Signal:
     """1 for success, on each agent's last turn of the episode, else 0; missing where nobody said."""
     return on_last(reward)
+
+
+@register()
+def call_price(reward: SignalLike = "reward", calls: SignalLike = "calls", *, price: float = 0.1) -> Signal:
+    """Computes the reward less a price for each call of a tool, r - λ·calls ([53] arXiv 2601.14192).
+
+    calls: of the turn; where they are unknown, none.
+
+    >>> from palaestra.algebra.turns import Turns
+    >>> call_price(price=0.1).evaluate(Turns({"reward": [1.0, 1.0], "calls": [2, None]}))
+    array([0.8, 1. ])
+    """
+    return as_signal(reward) - price * fill_missing(as_signal(calls), 0.0)

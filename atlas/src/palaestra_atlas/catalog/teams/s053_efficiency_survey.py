@@ -1,21 +1,90 @@
 """[53] Survey of efficient agents (arXiv 2601.14192): the best at a budget, the price of a target, and the front.
 
-The worked front, and drawn points, of which only those on the front can change either reading. Left out: the taxonomy,
-which is prose; a price on calls is a reward (`reward: success - .1 * calls`).
+The worked front, and drawn points, of which only those on the front can change either reading; a price on calls is a
+reward (`call_price`). Left out: what the survey says of systems that are not in the atlas.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from palaestra.algebra.turns import Turns
 from palaestra.evaluation import frontier
-from palaestra.evaluation.teamwork import cost_at_score, score_at_cost
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.evaluation.teamwork import analyses, cost_at_score, score_at_cost
+from palaestra.rewards import call_price
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.taxonomy import place
+from palaestra_atlas.verification.measures import Left, Measure
 
 POINTS = pl.DataFrame({"cost": [1.0, 2.0, 2.0, 3.0, 4.0], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
+
+
+def calls_per_success() -> Measure:
+    """Calls of a tool for each solved held-out task, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
+            last = table.sort("turn").group_by("task", "trial").last()
+            found.append(float(last["searches"].sum() / last["success"].cast(float).sum()))
+        return found
+
+    return measured
+
+
+@exact
+def fixed_budget() -> None:
+    """The best score for at most 3 is .5, though .9 is had for 4."""
+    assert score_at_cost(POINTS, 3) == 0.5
+    assert score_at_cost(POINTS, 4) == 0.9
+    assert score_at_cost(POINTS, 0.5) is None
+
+
+@exact
+def matched_score() -> None:
+    """A score of .45 costs 2, one of .6 costs 4; nobody has .95."""
+    assert [cost_at_score(POINTS, target) for target in (0.45, 0.6, 0.95)] == [2.0, 4.0, None]
+
+
+@exact
+def front() -> None:
+    """Three of five points, of equal ones one."""
+    twice = pl.concat([POINTS, POINTS.tail(1)])
+    best = frontier(twice).filter("frontier")
+    assert best.select("cost", "score").rows() == [(1.0, 0.2), (2.0, 0.5), (4.0, 0.9)]
+
+
+@exact
+def kinds_of_cost() -> None:
+    """Who is cheap in tokens and slow is the best for few tokens, and not for little time."""
+    rows = [("slow", 10, 60.0, 0.8), ("quick", 50, 5.0, 0.7)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "points.csv"
+        pl.DataFrame(rows, schema=["system", "tokens", "seconds", "score"], orient="row").write_csv(path)
+        assert analyses.budget(cost=20, kind="tokens")(path).to_dicts() == [{"score_at_cost": 0.8}]
+        assert analyses.budget(cost=20, kind="seconds")(path).to_dicts() == [{"score_at_cost": 0.7}]
+        assert analyses.budget(score=0.6, kind="seconds")(path).to_dicts() == [{"cost_at_score": 5.0}]
+
+
+@exact
+def priced_calls() -> None:
+    """Each call takes its price from the reward; who calls less earns more."""
+    turns = Turns({"reward": [1.0, 1.0, 0.0], "calls": [0, 3, None]})
+    np.testing.assert_allclose(np.asarray(call_price(price=0.1).evaluate(turns)), [1.0, 0.7, 0.0])
+
+
+@exact
+def headings() -> None:
+    """An archive is memory, a search planning, calls of tools an action."""
+    names = ("foundation.archive.Archive", "foundation.search.search", "envs.roles.calls.called")
+    found = [place(f"palaestra.{name}")[1] for name in names]
+    assert found == ["memory", "cognition: reasoning and planning", "action: tools"]
 
 
 @reproduction(

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
-from palaestra.envs.worlds.partner import TYPES, Partner
+from palaestra.algebra.parse import parse
+from palaestra.algebra.turns import Turns
+from palaestra.envs.worlds.partner import TYPES, Belief, Partner
 from palaestra.play.rollout import rollout
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -59,6 +62,83 @@ def played(seed: int, **options: Any) -> tuple[float, float]:
 def learned(found: TrainingResult) -> dict[str, float]:
     """Reward of a new game, with partners of all types."""
     return {"reward": float(found.play(groups=60, seed=3).frame["reward"].sum()) / 60}
+
+
+def games(script: Any, groups: int = 5, **options: Any) -> pl.DataFrame:
+    """The turns of some games."""
+    env = functools.partial(Partner, **options)
+    return rollout(env, Team(cook=ScriptedPolicy(script)), groups=groups, seed=0).frame
+
+
+def reward(script: Any, **options: Any) -> float:
+    """Of a game of twenty rounds, at most 1."""
+    return float(games(script, **options)["reward"].sum()) / 5
+
+
+def two_rounds(request: Request) -> str:
+    """Goes on with what the last two rounds were: two different jobs, and the first one comes again."""
+    did = request.observation.text.removeprefix("it did ").split(", then ")
+    if did == ["work"]:
+        return "onions"
+    coming = did[0] if len(did) == 2 and did[0] != did[1] else did[-1]
+    return "dishes" if coming == "onions" else "onions"
+
+
+@exact
+def answered() -> None:
+    """Who does what the partner will not do is right in .9 of rounds with each that always does one thing."""
+    assert all(reward(cook, types=(kind,), shows="intention") >= 0.9 for kind in ("onions", "dishes"))
+    assert reward(cook, types=("dishes",), shows="nothing") == 0.0
+
+
+@exact
+def revised() -> None:
+    """The belief follows what was done, so that one who alternates is met too; who expects the last job never does."""
+    belief = Belief(TYPES, jobs=2)
+    np.testing.assert_allclose(belief.predict(), [0.38125, 0.61875])
+    for done in (1, 0, 1, 0):
+        belief.update(done)
+    assert max(belief.shares, key=lambda kind: belief.shares[kind]) == "alternate"
+    assert reward(cook, types=("alternate",), shows="intention") >= 0.95
+    assert reward(cook, types=("alternate",), shows="last") <= 0.1
+
+
+@exact
+def checked() -> None:
+    """A job that cannot be done is refused with the reason, and asked for again: no round is lost to it."""
+    frame = games(cook, jobs=3, blocked=0.5)
+    refused = frame.filter("refused")
+    assert len(refused) > 0
+    assert not frame["invalid"].any()
+    assert frame.filter(pl.col("observation").str.contains("you cannot do")).height == len(refused)
+
+
+@exact
+def waits() -> None:
+    """A planner that never learns is asked four times; then it waits, and nothing invalid is done."""
+    frame = games(lambda request: "onions", groups=1, types=("dishes",), jobs=2, blocked=1.0)
+    rounds = frame.filter(pl.col("done").is_not_null())
+    blocked = rounds.filter("refused")
+    assert frame["refused"].sum() == 4 * len(blocked)
+    assert len(blocked) > 0
+    assert not frame["invalid"].any()
+    assert set(blocked["reward"]) == {0.0}
+
+
+@exact
+def last_rounds() -> None:
+    """Two rounds tell who alternates from who does not; one round does not."""
+    for kind in ("onions", "dishes", "alternate"):
+        assert reward(two_rounds, types=(kind,), shows="last", last=2) >= 0.85
+    assert reward(two_rounds, types=("alternate",), shows="last", last=1) < 0.5
+
+
+@exact
+def round_by_round() -> None:
+    """The credit of a round is its reward less the mean of all rounds."""
+    turns = Turns({"episode": [0, 0], "turn": [0, 1], "agent": ["cook"] * 2, "reward": [0.05, 0.0]})
+    signal = parse('centre(return_to_go(gamma=0), over="agent")')
+    np.testing.assert_allclose(np.asarray(signal.evaluate(turns)), [0.025, -0.025])
 
 
 @reproduction(
