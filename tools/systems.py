@@ -17,7 +17,7 @@ HEAD = """# Systems
 <!-- Written by tools/systems.py from the evidence; run it after `palaestra verify`. -->
 
 {counts}. [Evidence](evidence.md) says how a row is judged; `palaestra systems ID` shows one in full, and
-`palaestra verify ID` judges it again. What was verified before the code of a row changed is verified again by `make verify`.
+`palaestra verify ID` judges it again. `make verify` repeats what was verified before the code of a row changed.
 
 - Parts: bound to an edit that takes them out, of all parts of the mechanism.
 - Shown: parts without which a check failed, on the documented seeds and on a fresh block.

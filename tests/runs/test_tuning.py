@@ -60,7 +60,9 @@ def test_a_team_and_its_controls_get_the_same_trials_over_the_same_space(
     first = journal(folder, "after")[0]
     assert (first["settings"], first["as_written"]) == ({"learn.lr": 0.1, "learn.epochs": 1}, True)
     assert found["after"]["as_written"] == first["value"]
-    assert found["after"]["value"] == max(line["value"] for line in journal(folder, "after") if line["value"] is not None)
+    assert found["after"]["value"] == max(
+        line["value"] for line in journal(folder, "after") if line["value"] is not None
+    )
 
 
 def test_what_was_found_is_what_is_trained(recipe: Recipe, done: tuple[Path, Recipe, dict[str, Any]]) -> None:

@@ -84,7 +84,9 @@ class Papers(NativeEnv):
         if state.round >= self.papers:
             return {}
         return {
-            lab: Observation(f"round {state.round}, best {state.best.get(lab, 0.0):.3f}{self._found_so_far(lab)}", CHOICES)
+            lab: Observation(
+                f"round {state.round}, best {state.best.get(lab, 0.0):.3f}{self._found_so_far(lab)}", CHOICES
+            )
             for lab in self.agents
         }
 

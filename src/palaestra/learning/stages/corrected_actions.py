@@ -24,7 +24,8 @@ class corrected_actions(Stage):
     A row whose action was replaced has the new one, with the log-probabilities that the policy has for it now; `played`
     keeps what was done, to which the reward belongs. `settled` is where the final action was found right or replaced,
     what the agent learns from: `learn.terms="clone(column='settled')"`. `overruled` marks what the domain judge learns
-    from: one with a method `fit` is given these rows in every iteration. Metrics: `replaced`, `overruled`, `settled`, shares of the rows.
+    from: one with a method `fit` is given these rows in every iteration. Metrics: `replaced`, `overruled`, `settled`,
+    shares of the rows.
 
     Args:
         domain: `module:name(…)` of what makes the domain judge, or itself: from turns, with `prompt` and `response`, to

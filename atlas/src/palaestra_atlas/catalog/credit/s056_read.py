@@ -60,7 +60,9 @@ def credit_of_each() -> None:
     stage(table, context)
     turns = stage(table, context)
     np.testing.assert_allclose(turns["prefix_value"], [6, 8, 6, 4, 2, 2, 2, 2], atol=1e-9)
-    np.testing.assert_allclose(sequential_advantage().evaluate(turns), [2, 2, 2, -2, -2, 0, -2, 0], atol=1e-9)
+    np.testing.assert_allclose(
+        np.asarray(sequential_advantage().evaluate(turns)), [2, 2, 2, -2, -2, 0, -2, 0], atol=1e-9
+    )
 
 
 @exact

@@ -63,8 +63,8 @@ def cuts_and_mask() -> None:
     chances = [0.95, 0.5, 0.99, 0.5, 0.97, 0.92, 0.3, 0.8]
     keys = {"group": [0], "episode": [0], "turn": [0], "agent": ["a"], "reward": [1.0]}
     turns = Turns(keys | {"logprobs": [np.log(chances).tolist()], "values": [[0.2] * 3 + [0.4] * 4 + [0.9]]})
-    assert segments(every=2).evaluate(turns).values.tolist() == [0, 0, 0, 1, 1, 1, 1, 2]
-    found = spo_tokens(every=2).evaluate(turns).values
+    assert segments(every=2).evaluate(turns).values.tolist() == [0, 0, 0, 1, 1, 1, 1, 2]  # type: ignore[union-attr]
+    found = spo_tokens(every=2).evaluate(turns).values  # type: ignore[union-attr]
     np.testing.assert_allclose(found, [0, 0, 0, 0.5, 0, 0, 0.5, 0.1], atol=1e-9)
 
 

@@ -72,7 +72,7 @@ def right_length() -> Measure:
             frame = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
             ends = frame.filter(pl.col("success").is_not_null())
             right = ends.filter(pl.col("success"))
-            found.append(float((right["turn"] + 1).mean()) if len(right) >= 0.7 * len(ends) else 0.0)  # type: ignore[operator]
+            found.append(float((right["turn"] + 1).mean()) if len(right) >= 0.7 * len(ends) else 0.0)  # type: ignore[arg-type, operator]
         return found
 
     return measured

@@ -46,7 +46,7 @@ def worked_credits() -> None:
     for number in env.right[0, :2]:
         env.step({"opener": f"turn to {number}"})
     paid = env.step({"opener": f"turn to {(env.right[0, 2] + 1) % 4}"}).rewards["opener"]
-    np.testing.assert_allclose(paid, 0.4**3 + 0.4**2, atol=1e-9)
+    np.testing.assert_allclose(paid, 0.4**3 + 0.4**2, atol=1e-9)  # type: ignore[arg-type]
 
 
 @exact

@@ -70,7 +70,7 @@ def shares() -> None:
     assert worked_error() < 1e-9
     columns = {"weight": WEIGHTS, "score": [SCORE] * 4}
     turns = Turns({"episode": [0] * 4, "agent": ["a"] * 4, "turn": range(4)} | columns)
-    np.testing.assert_allclose(np.asarray(attribute("score", "weight").evaluate(turns)), WORKED["importance"])
+    np.testing.assert_allclose(np.asarray(attribute("score", "weight").evaluate(turns)), WORKED["importance"])  # type: ignore[call-overload]
 
 
 def dimensions(scale: float = 1.0) -> np.ndarray:

@@ -47,7 +47,7 @@ def paid(gold: list[Any], *calls: list[Any], **options: Any) -> np.ndarray:
 def worked_rewards() -> None:
     """The card's five answers: one value wrong, the other way round, another tool, nothing, one call too many."""
     wrong = {"name": "search", "arguments": {"q": "cats", "k": 5}}
-    calls = ([wrong], [CALC, SEARCH], [{"name": "send", "arguments": {}}], [], [SEARCH, CALC, SEARCH])
+    calls = ([wrong], [CALC, SEARCH], [{"name": "send", "arguments": {}}], [], [SEARCH, CALC, SEARCH])  # type: ignore[var-annotated]
     np.testing.assert_allclose(paid([SEARCH, CALC], *calls), [-0.5, 3, -3, -3, 2 + 2 / 3])
     np.testing.assert_allclose(paid([SEARCH, CALC], *calls, granularity="all"), [-3, 3, -3, -3, -3])
 

@@ -32,7 +32,7 @@ def calls_per_success() -> Measure:
         for seed in left.seeds():
             table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
             last = table.sort("turn").group_by("task", "trial").last()
-            found.append(float(last["searches"].sum() / last["success"].cast(float).sum()))
+            found.append(float(last["searches"].sum() / last["success"].cast(float).sum()))  # type: ignore[operator]
         return found
 
     return measured

@@ -148,7 +148,7 @@ def counted_errors() -> None:
         "episode": [0, 0, 0, 1, 1, 1], "turn": [0, 1, 2] * 2, "agent": ["a", "b", "c"] * 2,
         "score": [0.0] * 3 + [1.0] * 3, "success": [False] * 3 + [True] * 3,
     }  # fmt: skip
-    found = coordination(table_of(one=one, team=team), baseline="one").filter(system="team")
+    found = coordination(table_of(one=one, team=team), baseline="one").filter(system="team")  # type: ignore[arg-type]
     assert found["error_amplification"].to_list() == [3.0]
     assert found["failure_ratio"].to_list() == [1.0]
 

@@ -103,7 +103,7 @@ def mixtures() -> None:
         found = analyses.modules()(path)
     assert found.equals(module_values(table))
     solved = dict(table.group_by("coalition").agg(pl.col("success").mean()).iter_rows())
-    np.testing.assert_allclose(found["value"].sum(), solved["action+planning+reasoning+reflection"] - solved[""])
+    np.testing.assert_allclose(found["value"].sum(), solved["action+planning+reasoning+reflection"] - solved[""])  # type: ignore[arg-type]
 
 
 @exact

@@ -98,7 +98,7 @@ def answers(seed: int, questions: int) -> np.ndarray:
     own = rng.normal(size=shared.shape)
     noise = np.sqrt(SHARED) * shared + np.sqrt(1 - SHARED) * own
     noise[..., 0] += SIGNAL
-    return noise
+    return noise  # type: ignore[no-any-return]
 
 
 def written(seed: int, directory: Path) -> None:

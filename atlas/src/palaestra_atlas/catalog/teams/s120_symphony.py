@@ -55,7 +55,7 @@ def learns_online() -> None:
     team = Team(router=router())
     turns = rollout(Candidates, team, groups=12, seed=0, timeout=None)
     BanditLearner(team).update(turns)
-    assert float(np.abs(team.policies["route"].module.get_buffer("target").numpy()).sum()) > 0  # type: ignore[union-attr]
+    assert float(np.abs(team.policies["route"].module.get_buffer("target").numpy()).sum()) > 0  # type: ignore[attr-defined, union-attr]
 
 
 @exact
@@ -63,13 +63,13 @@ def state_decides() -> None:
     """The choice follows the state of the workers, not how often each was right."""
     policy = router(width=0.1)
     rng = np.random.default_rng(0)
-    seen = np.stack([state(rng.random(5)) for _ in range(200)])
+    seen = np.stack([state(rng.random(5)) for _ in range(200)])  # type: ignore[arg-type]
     arms = rng.integers(5, size=200)
     policy.update(arms, seen.reshape(200, 5, FEATURES)[np.arange(200), arms, 4], contexts=seen)
     for best in range(5):
         prior = np.full(5, 0.3)
         prior[best] = 0.9
-        assert policy.scores(policy.contexts(state(prior)[None]))[0].argmax() == best
+        assert policy.scores(policy.contexts(state(prior)[None]))[0].argmax() == best  # type: ignore[arg-type]
 
 
 @exact

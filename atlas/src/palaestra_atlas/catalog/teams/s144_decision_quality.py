@@ -37,7 +37,7 @@ def judged(*rows: tuple[str, str, list[str], str]) -> list[dict[str, object]]:
     schema = {"system": pl.String, "case": pl.String, "actions": pl.List(pl.String), "truth": pl.String}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "decisions.parquet"
-        pl.DataFrame(rows, schema=schema, orient="row").write_parquet(path)
+        pl.DataFrame(rows, schema=schema, orient="row").write_parquet(path)  # type: ignore[arg-type]
         return ANALYSES.build("decisions()")(path).to_dicts()
 
 
@@ -49,7 +49,7 @@ def worked_quality() -> None:
     np.testing.assert_allclose(specificity, 0.5567, atol=5e-5)
     np.testing.assert_allclose(correctness, 0.4167, atol=5e-5)
     (found,) = judged(("s", "c", TIERS, TRUTH))
-    np.testing.assert_allclose([found["quality"], found["specificity"]], [0.692, 0.5567], atol=1e-4)
+    np.testing.assert_allclose([found["quality"], found["specificity"]], [0.692, 0.5567], atol=1e-4)  # type: ignore[arg-type]
 
 
 @exact
@@ -63,7 +63,7 @@ def no_actions() -> None:
 def vague_actions() -> None:
     """An action that says nothing is valid and worth .4: not actionable; a specific one beside it makes half."""
     found = judged(("s", "1", ["Stay calm"], TRUTH), ("s", "2", ["Roll auth-service back to v2.3.0"], TRUTH))[0]
-    np.testing.assert_allclose([found["quality"], found["actionable"]], [0.7, 0.5], atol=1e-9)
+    np.testing.assert_allclose([found["quality"], found["actionable"]], [0.7, 0.5], atol=1e-9)  # type: ignore[arg-type]
 
 
 @exact
@@ -74,8 +74,8 @@ def constants_are_named() -> None:
     rows += [("reads", case, [truth], truth) for case, truth in truths.items()]
     found = {row["system"]: row for row in judged(*rows)}
     assert [found[name]["constant"] for name in ("same", "reads")] == [True, False]
-    np.testing.assert_allclose([found["same"]["correctness"], found["same"]["elsewhere"]], [0.375, 0.375], atol=1e-9)
-    np.testing.assert_allclose([found["reads"]["correctness"], found["reads"]["elsewhere"]], [1.0, 0.0], atol=1e-9)
+    np.testing.assert_allclose([found["same"]["correctness"], found["same"]["elsewhere"]], [0.375, 0.375], atol=1e-9)  # type: ignore[arg-type]
+    np.testing.assert_allclose([found["reads"]["correctness"], found["reads"]["elsewhere"]], [1.0, 0.0], atol=1e-9)  # type: ignore[arg-type]
 
 
 def written(seed: int, directory: Path) -> None:
