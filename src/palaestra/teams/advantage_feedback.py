@@ -30,6 +30,8 @@ class AdvantageFeedbackEnv:
     accepted, whether the proposal is good enough or the last one allowed.
     """
 
+    _decided: int
+
     def __init__(
         self, env: EnvFactory, critic: PrefixCritic | None, threshold: float, max_queries: int, order: Order
     ) -> None:
@@ -70,7 +72,6 @@ class AdvantageFeedbackEnv:
         """Ask for the next turn of those who see something."""
         self._seen = {agent: seen[agent] for agent in self.agents if agent in seen}
         self._asked: dict[str, Observation] = {}
-        self._decided: int = 0
         if not self._seen:
             return {}
         self._state = "\x1f".join(sorted(f"{agent} {each.key()}" for agent, each in self._seen.items()))

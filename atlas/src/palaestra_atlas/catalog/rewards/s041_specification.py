@@ -89,7 +89,7 @@ def kept_return() -> Measure:
         found = []
         for seed in left.seeds():
             turns = Turns.load(seed / "turns")
-            late = turns.frame.filter(turns["iteration"] > turns["iteration"].max() / 2)  # type: ignore[operator]
+            late = turns.frame.filter(turns["iteration"] > turns["iteration"].to_numpy().max() / 2)
             arm = late["action_ids"].list.first().to_numpy()
             found.append(float(RETURN[arm].mean()) if COST[arm].mean() <= LIMIT + 0.02 else 0.0)
         return found

@@ -108,7 +108,7 @@ def extracted() -> None:
     scores = [
         np.asarray(goal_score(*names).evaluate(found)) for names in (("scene", "scene.wanted"), ("objects", "wanted"))
     ]
-    np.testing.assert_allclose(*scores)  # type: ignore[call-overload]
+    np.testing.assert_allclose(scores[0], scores[1])
     found = found.with_column(agent=["cook"] * 3, truncated=[False] * 3)
     progress = np.asarray(shape(goal_score("scene", "scene.wanted"), gamma=1.0).evaluate(found))
     np.testing.assert_allclose(progress.sum(), -scores[0][0])

@@ -92,7 +92,7 @@ def in_feature_space() -> None:
     assert elliptical_error() < 5e-6
     scale = RunningScale()
     deviations = [scale.add(np.array(batch)) for batch in ([1.0, 3.0], [5.0])]
-    np.testing.assert_allclose(deviations, [1.0, np.std([1.0, 3.0, 5.0])])  # type: ignore[arg-type]
+    np.testing.assert_allclose(deviations, [1.0, float(np.std([1.0, 3.0, 5.0]))])
     turns = Turns({"bonus": [2.0, 4.0], "scale": [0.5, 0.5]})
     np.testing.assert_allclose(np.asarray(scaled("bonus", "scale").evaluate(turns)), [4.0, 8.0])
 

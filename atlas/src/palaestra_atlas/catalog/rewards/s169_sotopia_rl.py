@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
 
 WEIGHTS, PROGRESS, SCORE = [3.0, 1.0, 0.0, -1.0], [2.0, 5.0, 5.0, 8.0], 8.0
-WORKED = {
+WORKED: dict[str, list[float]] = {
     "importance": [8, 8 / 3, 0, -1],
     "normalised": [8, 8 / 3, 0, -8 / 3],
     "discount": [5.832, 6.48, 7.2, 8],
@@ -114,6 +114,29 @@ def fitted() -> None:
     missing = np.arange(8) % 3 == 0
     assert np.isfinite(found).all(), "a reply without a label has no reward"
     assert np.abs(found - worth)[missing].max() < 1.5, found
+
+
+@exact
+def in_training() -> None:
+    """By recipe: judged in two dimensions, the labels fitted, every utterance has a reward that follows its label."""
+    from palaestra.runs.inline import learn
+
+    tables: list[Turns] = []
+    polite = {"kind": "script", "options": {"script": "palaestra.envs.worlds.talk:polite"}}
+    changes = {
+        "env": {"options": {"manners": True}}, "policies": {"manners": polite}, "train": {"iterations": 1},
+        "stages": [
+            'judge("goal", question="Did the clerk do what it was time for?", level="turn")',
+            'judge("kind", question="Was that polite?", level="turn", policy="manners")', "utterance_reward()",
+        ],
+        "reward": 'sotopia_reward((mean(col("judge.goal"), over="episode"), "judge.goal"), '
+        '(mean(col("judge.kind"), over="episode"), "judge.kind"), top=1)',
+        "credit": 'single_utterance("utterance")',
+    }  # fmt: skip
+    learn("talk", changes, on_turns=lambda _, turns: tables.append(turns))
+    found, label = (tables[0][name].to_numpy().astype(float) for name in ("utterance", "reward"))
+    assert np.isfinite(found).all()
+    assert np.corrcoef(found, label)[0, 1] > 0.7, np.corrcoef(found, label)
 
 
 @exact
