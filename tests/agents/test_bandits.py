@@ -214,3 +214,10 @@ def test_a_contest_gives_work_to_those_who_earn_steadily():
     assert policy.chances(np.array([True, True, False])) == pytest.approx([0.95, 0.05, 0.0])
     policy.update([0] * 9 + [2] * 9, [-1.0] * 9 + [-2.0] * 9)
     assert policy.chances() == pytest.approx([1 / 3] * 3)  # nobody earns
+
+
+def test_the_best_arms_have_the_best_means_and_untried_ones_count_as_nothing():
+    policy = BanditPolicy(4, index="ucb1")
+    policy.update(np.array([1, 3, 3]), np.array([0.4, 0.6, 0.8]))
+    assert policy.best(2) == [3, 1]
+    assert policy.best(3) == [3, 1, 0]

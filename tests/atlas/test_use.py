@@ -33,7 +33,8 @@ def test_what_the_atlas_says_one_can_do(
             pytest.skip(str(error))
         assert len(learned.lines) == 2
         assert all(line["turns"] > 0 for line in learned.lines)
-        assert any(policy["rows"] for line in learned.lines for policy in line["policies"].values()), "nobody learned"
+        rows = [policy["rows"] for line in learned.lines for policy in line["policies"].values()]
+        assert any(rows) or recipe.learn.kind == "play", "nobody learned"
         return
     if row.use.data is not None:
         load_object(row.use.data)(0, tmp_path)

@@ -63,3 +63,11 @@ def test_integrity_of_a_folder(tmp_path: Path) -> None:
     assert found["rule"].to_list() == ["grader changed", "metric typed in"]
     with pytest.raises(InputError, match="did you mean 'square'"):
         analyze('exposure("squared")', tmp_path, tmp_path)
+
+
+def test_a_matrix_of_two_keys(tmp_path: Path) -> None:
+    rows = [{"task": f"{n}", "domain": "ab"[n % 2], "level": "L1", "success": n % 4 < 2} for n in range(8)]
+    pl.DataFrame(rows).write_csv(tmp_path / "trials.csv")
+    found = analyze('matrix("domain", "level")', tmp_path / "trials.csv")
+    assert found.filter(pl.col("row") == "a", pl.col("column") == "L1").row(0, named=True)["n"] == 4
+    assert found.filter(pl.col("row") == "all")["mean"].to_list() == [0.5, 0.5]

@@ -15,7 +15,7 @@ import pytest
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import InputError, MissingExtraError, SchemaError, StorageError
-from palaestra.judges import Bundles, LanguageServer, PythonSyntax, bundle_id, check_turns
+from palaestra.judges import Bundles, LanguageServer, PythonSyntax, apply_edits, bundle_id, check_turns, locate
 from palaestra.judges.language_server import LanguageServerError
 from palaestra.rewards.shaping.diagnostics import lanser_reward
 
@@ -179,3 +179,24 @@ def test_wrong_cells_are_named() -> None:
         Bundles()
     with pytest.raises(StorageError, match="no facts"):
         Bundles(store="nowhere", name="x").facts({})
+
+
+def test_edits_are_applied_all_or_none_to_what_the_turns_before_left() -> None:
+    edits = [{"path": "a.py", "new": "y = 1\n"}, {"path": "a.py", "old": "1", "new": "("}, {"path": "/x", "new": ""}]
+    start = ['{"a.py": "x = ("}'] * 3
+    table = {"episode": [0] * 3, "turn": range(3), "edits": [json.dumps([each]) for each in edits], "start": start}
+    turns = check_turns(Turns(table), PythonSyntax(), edits="edits", start="start")
+    assert turns["diagnostics"].to_list() == [0, 1, 1]
+    assert turns["diagnostics_before"].to_list() == [1, 0, 1]
+    assert turns["safe"].to_list() == [True, True, False]
+    assert "leaves the workspace" in turns["check_error"][2]
+    with pytest.raises(InputError, match="stands there 2 times"):
+        apply_edits({"a.py": "1 1"}, [{"path": "a.py", "old": "1", "new": "2"}])
+
+
+def test_an_address_goes_with_what_it_names() -> None:
+    files = {"a.py": "import os\n\n\nclass A:\n    def f(self): ...\n\n\ndef f(): ...\n"}
+    assert locate(files, {"path": "a.py", "symbol": "A.f"}) == [4]
+    assert locate(files, {"path": "a.py", "symbol": "f"}) == [4, 7]
+    assert locate(files, {"path": "a.py", "text": "import os"}) == [0]
+    assert locate({"a.py": "x = ("}, {"path": "a.py", "symbol": "f"}) == []

@@ -39,6 +39,7 @@ from palaestra.evaluation.dominance import cost_per_success, frontier
 from palaestra.evaluation.factors import effects as factor_effects
 from palaestra.evaluation.logs import read_logs
 from palaestra.evaluation.logs.researchgym import ResearchBudget, read_runs
+from palaestra.evaluation.pivot import matrix_table
 from palaestra.evaluation.ranking.alpha_rank import alpha_rank
 from palaestra.foundation.registry import Registry, load_object
 
@@ -258,6 +259,21 @@ def levels() -> Analysis:
 def reliable(base: str | None = None) -> Analysis:
     """Same again, sure when right, safe, at what cost? LOGS with repeated trials; base: the system not perturbed."""
     return lambda logs: reliability.reliability(read_logs(logs).turns.frame, base=base)
+
+
+@ANALYSES.register("matrix")
+def matrix(rows: str, columns: str, *, value: str = "success", level: float = 0.95) -> Analysis:
+    """Success by two keys with margins, n and intervals, e.g. domain and level: TRIALS (task, success, both keys)."""
+
+    def answer(trials_file: Path) -> pl.DataFrame:
+        found = table(trials_file, "task", value, rows, columns)
+        given = {"run": pl.lit("run"), "trial": pl.int_range(pl.len()).over("task")}
+        found = found.with_columns(made.alias(name) for name, made in given.items() if name not in found.columns)
+        if value == "success":
+            found = found.with_columns(pl.col(value).cast(pl.Boolean))
+        return matrix_table(found, rows=rows, columns=columns, value=value, level=level)
+
+    return answer
 
 
 @ANALYSES.register("rerun")

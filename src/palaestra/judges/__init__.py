@@ -28,7 +28,7 @@ from palaestra.judges.rubric import Item, cases, judge, read_rubric, vote_column
 from palaestra.judges.scorers import Ensemble, HumanLabels, Verifier, ensemble, labels, verifier
 from palaestra.judges.stub import StubJudge
 from palaestra.judges.tooled import Cascade, ToolScorer
-from palaestra.judges.workspaces import Bundles, PythonSyntax, check_turns
+from palaestra.judges.workspaces import Bundles, PythonSyntax, apply_edits, check_turns, locate
 from palaestra.judges.writer import asking
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "Verifier",
     "Vote",
     "aggregate",
+    "apply_edits",
     "ask",
     "asking",
     "best_vs_worst",
@@ -77,6 +78,7 @@ __all__ = [
     "judge",
     "judged",
     "labels",
+    "locate",
     "marked",
     "order_balance",
     "pairs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 
@@ -109,3 +110,33 @@ def staged() -> Play:
 def nearer() -> Play:
     """Writes, once it was refused, [34]'s pair for a map with lava; its first try pays every turn the same."""
     return writes(NEARER.replace('-100.0 if turn["lava"] else turn["before"] - turn["distance"]', "1.0"), NEARER)
+
+
+def reviewer(most: int = 2, errs: float = 0.0) -> Play:
+    """AutoLibra's [149] four questions answered by rules.
+
+    Transcripts have lines "NAME: well" or "NAME: badly", feedback says "NAME was good" or "NAME was bad".
+    most: metrics that it proposes at once, of what is spoken of most. errs: share of aspects that it matches wrongly.
+    """
+
+    def play(request: Request) -> str:
+        text = request.observation.text
+        if "List what the feedback praises" in text:
+            said = re.findall(r"(\w+) was (good|bad)", text.partition("Feedback:")[2])
+            told = [{"behaviour": name, "comment": how, "sign": 1 if how == "good" else -1} for name, how in said]
+            return json.dumps(told)
+        if "Group the aspects" in text:
+            known = set(re.findall(r"\w+", text.partition("Known metrics:")[2].partition(".")[0]))
+            names = [name for name in re.findall(r"^[+-] (\w+):", text, re.MULTILINE) if name not in known]
+            order = sorted(set(names), key=lambda name: (-names.count(name), name))[:most]
+            return json.dumps([{"name": name, "definition": f"Does it {name}?"} for name in order])
+        if "Which of these metrics" in text:
+            about = re.findall(r"^[+-] (\w+):", text, re.MULTILINE)[0]
+            options = re.findall(r"^\d+\. ([\w ]+)$", text, re.MULTILINE)
+            right = options.index(about) if about in options else 0
+            wrong = int(request.rng.integers(len(options)))
+            return f"VERDICT: {wrong if request.rng.random() < errs else right}"
+        name = re.findall(r"Does it (\w+)\?", text)[-1]
+        return f"VERDICT: {1 if f'{name}: well' in text else -1 if f'{name}: badly' in text else 0}"
+
+    return play

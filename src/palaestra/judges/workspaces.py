@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -82,9 +83,62 @@ class Bundles:
         found = self.checker.diagnostics(files)
         definitions = getattr(self.checker, "definitions", None)
         number = None
-        if target is not None and definitions is not None:
+        if target is not None and ("symbol" in target or "text" in target):
+            number = len(locate(files, target))
+        elif target is not None and definitions is not None:
             number = definitions(files, target["path"], int(target["line"]), int(target["character"]))
         return {"checker": self.name, "diagnostics": found, "definitions": number}
+
+
+def locate(files: Mapping[str, str], target: Mapping[str, Any]) -> list[int]:
+    r"""Lines (from 0) of an address that survives edits: where a symbol is defined, or where a text stands.
+
+    target: {"path", "symbol"}, the end of the qualified name of a class or function in the syntax tree; or {"path",
+    "text"}. More than one line says that the address is ambiguous, none that it is gone.
+
+    >>> locate({"a.py": "class A:\n    def f(self): ..."}, {"path": "a.py", "symbol": "A.f"})
+    [1]
+    """
+    content = files.get(inside(target["path"]), "")
+    if "symbol" not in target:
+        return [line for line, each in enumerate(content.splitlines()) if target["text"] in each]
+    wanted, found = str(target["symbol"]).split("."), []
+
+    def visit(node: ast.AST, names: list[str]) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = names
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = [*names, child.name]
+                if inner[-len(wanted) :] == wanted:
+                    found.append(child.lineno - 1)
+            visit(child, inner)
+
+    try:
+        visit(read(content), [])
+    except SyntaxError:
+        return []
+    return found
+
+
+def apply_edits(files: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A workspace after edits, all of them or none: what was given is left as it was.
+
+    edits: {"path", "new"}, a whole file, or {"path", "old", "new"}, a text that must stand there exactly once.
+
+    Raises:
+        InputError: a path leaves the workspace, or an old text does not stand there once.
+
+    >>> apply_edits({"a.py": "x = 1"}, [{"path": "a.py", "old": "1", "new": "2"}, {"path": "b.py", "new": ""}])
+    {'a.py': 'x = 2', 'b.py': ''}
+    """
+    made = dict(files)
+    for edit in edits:
+        path, old = inside(edit["path"]), edit.get("old")
+        count = 1 if old is None else made.get(path, "").count(old)
+        if count != 1:
+            raise InputError(f"edit of {path!r}: its text stands there {count} times, not once")
+        made[path] = edit["new"] if old is None else made[path].replace(old, edit["new"])
+    return made
 
 
 def check_turns(
@@ -92,7 +146,8 @@ def check_turns(
     bundles: Bundles | Checker,
     *,
     files: str = "files",
-    start: Mapping[str, str] | None = None,
+    edits: str | None = None,
+    start: Mapping[str, str] | str | None = None,
     target: str | None = None,
 ) -> Turns:
     """Adds what [176]'s reward needs: diagnostics, diagnostics_before, safe, confidence, bundle and check_error.
@@ -100,9 +155,12 @@ def check_turns(
     Args:
         turns: a table with `episode`. bundles: where facts come from; each distinct workspace is asked about once.
         files: column of text, JSON {path: text}: the whole workspace after the turn.
-        start: the workspace before the first turn; without it the first turn's `diagnostics_before` is missing.
-        target: column of text, JSON {"path", "line", "character"} from 0: what the turn meant to act on. confidence is
-            1 / number of definitions there (0 for none), and 1 where nothing is named.
+        edits: instead, column of text, JSON list of the turn's edits to the workspace as the turns before left it, see
+            `apply_edits`. Where they fail, every file stays as it was and safe is False.
+        start: the workspace before the first turn, or the column that tells it on every row; without it the first
+            turn's `diagnostics_before` is missing.
+        target: column of text, JSON {"path", "line", "character"} from 0, or an address of `locate`: what the turn
+            meant to act on. confidence is 1 / number of definitions there (0 for none), and 1 where nothing is named.
 
     safe is False where a path leaves the workspace; nothing of that workspace is then looked at, and its count is
     missing. Where the checker fails, the count is missing and `check_error` says why.
@@ -111,16 +169,21 @@ def check_turns(
         SchemaError: a cell is not such JSON.
     """
     source = bundles if isinstance(bundles, Bundles) else Bundles(bundles)
-    snapshots = _cells(turns, files, {})
-    targets = _cells(turns, target, None) if target else [None] * len(turns)
-    rows = [_row(source, snapshot, goal) for snapshot, goal in zip(snapshots, targets, strict=True)]
-    counts = np.array([row[0] for row in rows], float)
     segments = turns.segments("episode")
     order = np.arange(len(turns)) if segments.order is None else segments.order
+    first = order[segments.starts[segments.lengths > 0]]
+    begun = _cells(turns, start, {}) if isinstance(start, str) else [start or {}] * len(turns)
+    problems: list[str | None] = [None] * len(turns)
+    snapshots = _cells(turns, files, {}) if edits is None else _edited(turns, edits, begun, order, first, problems)
+    targets = _cells(turns, target, None) if target else [None] * len(turns)
+    rows = []
+    for snapshot, goal, problem in zip(snapshots, targets, problems, strict=True):
+        row = _row(source, snapshot, goal)
+        rows.append(row if problem is None else (row[0], False, 1.0, row[3], problem))
+    counts = np.array([row[0] for row in rows], float)
     before = np.full(len(turns), np.nan)
     before[order[1:]] = counts[order[:-1]]
-    first = order[segments.starts[segments.lengths > 0]]
-    before[first] = np.nan if start is None else _row(source, start, None)[0]
+    before[first] = np.nan if start is None else [_row(source, begun[row], None)[0] for row in first]
     return turns.with_column(
         diagnostics=counts,
         diagnostics_before=before,
@@ -147,6 +210,22 @@ def _row(
     number = facts["definitions"]
     confidence = 1.0 if number is None else 1.0 / number if number else 0.0
     return float(len(facts["diagnostics"])), True, confidence, bundle_id(facts), None
+
+
+def _edited(
+    turns: Turns, column: str, begun: list[Any], order: np.ndarray, first: np.ndarray, problems: list[str | None]
+) -> list[dict[str, str]]:
+    """The workspace after each turn; where its edits fail, as it was before, and why in `problems`."""
+    found: list[dict[str, str]] = [{}] * len(turns)
+    begins, now = set(first.tolist()), dict[str, str]()
+    for row in order.tolist():
+        now = dict(begun[row]) if row in begins else now
+        try:
+            now = apply_edits(now, json.loads(turns[column][row] or "[]"))
+        except (InputError, ValueError, KeyError, TypeError) as error:
+            problems[row] = str(error)
+        found[row] = now
+    return found
 
 
 def _cells(turns: Turns, column: str, otherwise: Any) -> list[Any]:

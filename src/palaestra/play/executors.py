@@ -61,7 +61,7 @@ MOST_THREADS = 64
 
 EXECUTORS: Registry[Executor] = Registry(
     "executor",
-    home=("palaestra.play.executors", "palaestra.play.processes", "palaestra.play.cluster"),
+    home=("palaestra.play.executors", "palaestra.play.processes", "palaestra.play.cluster", "palaestra.play.windows"),
     example="threads(workers=32)",
 )
 

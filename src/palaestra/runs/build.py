@@ -356,7 +356,8 @@ def check_columns(setup: Setup, learner: Learner | None = None) -> None:
     Raises:
         RecipeError: names the column, who needs it, and the stage or env that gives it.
     """
-    has = {*SCHEMA, *facts_of(setup.train)}
+    played_by = EXECUTORS.find(read_call(setup.recipe.get("play", {}).get("executor", "local()"))[0])
+    has = {*SCHEMA, *facts_of(setup.train), *getattr(played_by, "adds", ())}
     stages = Stages(setup.stages)
     parts = setup.reward if isinstance(setup.reward, dict) else {} if setup.reward is None else {"": setup.reward}
     steps: list[tuple[str, Any, Any]] = [

@@ -71,3 +71,11 @@ def test_the_cook_reads_as_many_rounds_as_it_is_shown():
     assert texts == ["work", "it did dishes", "it did dishes, then onions", "it did onions, then dishes"]
     with pytest.raises(InputError, match="last"):
         Partner(last=0)
+
+
+def test_on_a_map_the_cook_walks_around_the_partner():
+    kitchen = functools.partial(Partner, types=("onions",))
+    assert reward(kitchen(rows=["0.cp.1", "......"])) >= 0.9
+    assert reward(kitchen(rows=["0.cp.1"])) == 0
+    with pytest.raises(InputError, match="rows"):
+        Partner(rows=["0c1"])

@@ -42,6 +42,7 @@ SETTINGS = [
     ("negotiation", {"values": None, "rounds": 3}, True),
     ("persuasion", {"rounds": 4, "memory": "all"}, True),
     ("queue", {"fee": 100}, True),
+    ("repair", {}, True),
     ("answers", {}, True),
     ("corridor", {}, False),
     ("dial", {"horizon": 6}, False),

@@ -72,3 +72,16 @@ def test_windows_over_candidates_bring_the_best_to_the_front(tmp_path: Path) -> 
     assert found["place"].to_list() == [3, 2, 5, 4, 1, 0, 0]
     same = analyze("""rerank("verifier(\\"col('worth')\\")", window=1, step=1)""", path)
     assert same["place"].to_list() == [0, 1, 2, 3, 4, 5, 0]
+
+
+def test_metrics_are_induced_from_feedback_and_cover_what_was_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.parquet"
+    rows = {
+        "transcript": ["greets: well", "greets: badly\nwaits: well", "waits: badly", "greets: well\nwaits: well"],
+        "feedback": ["greets was good.", "greets was bad. waits was good.", "waits was bad.", "waits was good."],
+    }
+    pl.DataFrame(rows).write_parquet(path)
+    found = analyze("induce_metrics('palaestra.judges.scripted:reviewer(most=1)', held_out=0.25)", path)
+    assert found.select("metrics", "coverage", "held_out").rows() == [(1, 0.5, 1.0), (2, 1.0, 1.0)]
+    first = analyze("induce_metrics('palaestra.judges.scripted:reviewer(most=1)', rounds=1, held_out=0.25)", path)
+    assert first["held_out"].to_list() == [0.0]

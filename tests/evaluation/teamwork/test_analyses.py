@@ -63,3 +63,18 @@ def test_lines_of_a_text_are_actions():
     none = frame.with_columns(actions=pl.lit(""))
     assert decision_quality(none, threshold=0.0)["actionable"].to_list() == [0.0], "0 is not above 0"
     assert decision_quality(frame[:1])["constant"].to_list() == [False], "of one case nobody can tell"
+
+
+def test_members_trees_and_votes_are_asked_for_by_name(tmp_path):
+    frame = pl.DataFrame(
+        {"group": [0] * 3, "turn": [0] * 3, "agent": list("abc"), "embedding": [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]}
+    )
+    frame.write_parquet(tmp_path / "team.parquet")
+    assert analyze("members(1)", tmp_path / "team.parquet")["agent"].to_list() == ["c"]
+    drawn = analyze('members(2, by="lot")', tmp_path / "team.parquet")["agent"].to_list()
+    assert len(set(drawn)) == 2
+    assert analyze("added_channels", tmp_path / "team.parquet")["agent"][0] == "c"
+    assert analyze("vote(.7, correlation=.9)")["right"].round(3).to_list()[4] == 0.769
+    assert analyze("tree(729, .02, .5, fidelity=.95)")["team"].to_list() == [False]
+    assert "constant" not in analyze("decisions(audit=False)", DATA / "decisions.jsonl").columns
+    assert len(analyze("importance(keep=2)", DATA / "team.parquet")) == 2

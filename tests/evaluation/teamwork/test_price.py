@@ -128,3 +128,13 @@ def test_levels_and_kinds_are_told_apart() -> None:
     frame = pl.DataFrame(rows, schema=["system", "kind", "cost", "success"], orient="row").with_columns(task="kind")
     assert cheapest(frame, "kind").rows() == [("easy", "one", 1.0), ("hard", "two", 2.0)]
     assert cost_over_levels(frame, "kind").rows() == [("two", 2.0), ("one", float("inf"))]
+
+
+def test_a_cache_holds_what_its_own_model_read_or_wrote():
+    sizes = [200] * 4, [200] * 4
+    assert workflow_cost(1000, *sizes, models=["a"] * 4) == workflow_cost(1000, *sizes)
+    team, mixed = workflow_cost(1000, *sizes, models="abab")
+    assert mixed == pytest.approx(2000 + 2400 + (200 + 140 + 400 + 800) + (200 + 180 + 400 + 800))
+    assert workflow_cost(1000, *sizes, models="abcd")[1] > team
+    with pytest.raises(InputError, match="3 models"):
+        workflow_cost(1000, *sizes, models="abc")

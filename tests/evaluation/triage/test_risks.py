@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from palaestra.algebra.turns import Turns
@@ -94,3 +95,10 @@ def test_integrity_of_three_researchers(tmp_path: Path) -> None:
     assert integrity(
         tmp_path / "honest", reported={"accuracy": best}, again={"accuracy": fresh[:2]}
     ).is_empty()  # too few
+
+
+def test_prices_that_fall_are_no_collusion() -> None:
+    rows = [{"episode": 0, "turn": t, "price": 20.0 - t} for t in range(10)]
+    turns = Turns(pl.DataFrame(rows))
+    assert len(collusion(turns, nash=10.0, monopoly=20.0)) == 0
+    assert len(collusion(turns, nash=10.0, monopoly=20.0, falling=1.0)) == 1

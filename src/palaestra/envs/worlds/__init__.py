@@ -51,6 +51,7 @@ from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.repair import Repair
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
@@ -124,6 +125,7 @@ __all__ = [
     "Pointing",
     "Proactive",
     "Queue",
+    "Repair",
     "Routing",
     "Sieve",
     "Sites",

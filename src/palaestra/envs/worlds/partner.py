@@ -1,7 +1,8 @@
 """`Partner`: jobs that two must divide without a word, and a belief about what the other one will do.
 
 Intentions are inferred as in ProAgent [94] (arXiv 2308.11339): expected before, corrected by what was really done. A
-skill that cannot be carried out is refused with the reason, and asked for again. Left out: the grid and its paths.
+skill that cannot be carried out is refused with the reason, and asked for again. On a map of rows the cook walks to
+its station around the partner. Left out: what is carried.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from palaestra.envs.protocol import Observation
 from palaestra.envs.registry import ENVS
+from palaestra.envs.worlds.halves import MOVES, Cell, distances
 from palaestra.envs.worlds.native import Chosen, NativeEnv
 from palaestra.errors import InputError, nearest
 
@@ -84,6 +86,35 @@ class Belief:
         self._round += 1
 
 
+def step_around(
+    rows: Sequence[str], at: Cell, goal: Cell, other: Cell, *, stuck: bool, rng: np.random.Generator
+) -> Cell:
+    """Computes the next cell of a shortest way to the goal that avoids the other's cell.
+
+    Args:
+        rows: The map; `#` is a wall.
+        at: Where one stands.
+        goal: Where one wants to be.
+        other: Where somebody else stands.
+        stuck: Whether the last step was none, and a free cell nearby is drawn.
+        rng: Draws it.
+    """
+    if at == goal:
+        return at
+    walls = [list(row) for row in rows]
+    walls[other[0]][other[1]] = "#"
+    around = ["".join(row) for row in walls]
+    near = [(at[0] + down, at[1] + right) for down, right in list(MOVES.values())[:4]]
+    free = [
+        (r, c) for r, c in near if 0 <= r < len(around) and 0 <= c < len(around[0]) and around[r][c] != "#"
+    ]  # fmt: skip
+    if stuck and free:
+        return free[int(rng.integers(len(free)))]
+    far = distances(around, goal)
+    ways = [cell for cell in free if cell in far]
+    return min(ways, key=far.__getitem__) if ways else at
+
+
 @dataclass
 class _PartnerState:
     type: str
@@ -111,6 +142,8 @@ class Partner(NativeEnv):
     Args:
         types: of `TYPES`, of which one is drawn. jobs: 2 or 3. noise, forget: of `Belief`. blocked: how often a job of
             the cook is. last: how many rounds the cook reads, the newest last, if it is shown what the partner did.
+        rows: a map; both walk each round from `c` and `p` to the station of their job, its number, in at most `steps`
+            steps, the partner the shortest way and the cook around it. Who does not arrive has not done the job.
 
     Raises:
         InputError: an option is out of range.
@@ -131,6 +164,8 @@ class Partner(NativeEnv):
         blocked: float = 0.0,
         retries: int = 3,
         last: int = 1,
+        rows: Sequence[str] = (),
+        steps: int = 12,
     ) -> None:
         for name in types:
             if name not in TYPES:
@@ -139,7 +174,12 @@ class Partner(NativeEnv):
             raise InputError(f"Partner: {shows=}{nearest(str(shows), get_args(Shows))}")
         if last < 1:
             raise InputError(f"Partner: {last=} of at least 1")
-        self.last = last
+        self.last, self.steps = last, steps
+        cells = {sign: (r, c) for r, row in enumerate(rows) for c, sign in enumerate(row)}
+        signs = ("c", "p", *map(str, range(jobs)))
+        if rows and (len({len(row) for row in rows}) > 1 or any(sign not in cells for sign in signs)):
+            raise InputError(f"Partner: rows={list(rows)} of equal lengths, with each of {', '.join(signs)}")
+        self.rows, self._cells = list(rows), cells
         if not types or rounds < 1 or not 2 <= jobs <= len(JOBS) or not 0 <= blocked <= 1 or retries < 0:
             raise InputError(f"Partner: {types=} and {rounds=} of at least 1, {jobs=} 2 or 3, {blocked=}, {retries=}")
         self.types, self.rounds, self.jobs, self.shows = tuple(types), rounds, JOBS[:jobs], shows
@@ -154,6 +194,23 @@ class Partner(NativeEnv):
         state = _PartnerState(self.types[int(self.rng.integers(len(self.types)))], self._believe(), -1, 0)
         self._draw(state)
         return f"partner:{state.type}:{int(self.rng.integers(2**40))}", state
+
+    def _arrives(self, job: int, coming: int) -> bool:
+        """Whether the cook reaches the station of its job while the partner walks to its own."""
+        if not self.rows:
+            return True
+        cook, partner, stuck = self._cells["c"], self._cells["p"], False
+        goal, other = self._cells[str(job)], self._cells[str(coming)]
+        far = distances(self.rows, other)
+        for _ in range(self.steps):
+            step = step_around(self.rows, cook, goal, partner, stuck=stuck, rng=self.rng)
+            stuck = step in (cook, partner) and cook != goal
+            cook = cook if step == partner else step
+            near = [(partner[0] + down, partner[1] + right) for down, right in list(MOVES.values())[:4]]
+            ahead = min((cell for cell in near if cell in far), key=far.__getitem__, default=partner)
+            if partner != other and ahead != cook:
+                partner = ahead
+        return cook == goal
 
     def _draw(self, state: _PartnerState) -> None:
         """Draw the blocked jobs of this round and the partner's choice."""
@@ -190,7 +247,7 @@ class Partner(NativeEnv):
                 return {}, told
             told["invalid"] = self.retries == 0
             job = None
-        right = job is not None and job != state.coming
+        right = job is not None and job != state.coming and self._arrives(job, state.coming)
         told["done"] = self.jobs[state.coming]
         state.belief.update(state.coming)
         state.past.append(state.coming)

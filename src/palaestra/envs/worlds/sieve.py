@@ -21,6 +21,7 @@ class _SieveState:
     kinds: list[int]
     seen: list[int]
     worked: bool
+    order: list[int]
     kept: tuple[int, ...] = ()
     turn: int = 0
 
@@ -31,19 +32,28 @@ class Sieve(NativeEnv):
 
     rows: how many there are of each kind, the first of which is what matters; their order is drawn. accuracy: chance
     that a row looks like its kind, else like another. worked: chance that the task was done; rows that matter say so.
-    Reward 1, success, with a chance of the share of rows that matter that were kept, if the task was done. facts: tool,
-    "look" or, on the last turn, "submit"; there also evidence and gold, the turns that were kept and those that matter.
+    stride: at first only every `stride`-th row is shown; keeping one shows the rows beside it next, up to `budget` rows
+    in all. Reward 1, success, with a chance of the share of rows that matter that were kept, if the task was done.
+    facts: tool, "look" or, on the last turn, "submit"; there also evidence and gold, the rows that were kept and those
+    that matter: with a stride of 1 a row is its turn.
     """
 
     agents: tuple[str, ...] = ("seeker",)
     facts = {"tool": str, "evidence": list[int], "gold": list[int]}
 
-    def __init__(self, rows: Mapping[str, int] | None = None, *, accuracy: float = 0.95, worked: float = 1.0) -> None:
+    def __init__(
+        self, rows: Mapping[str, int] | None = None, *, accuracy: float = 0.95, worked: float = 1.0, stride: int = 1,
+        budget: int | None = None,
+    ) -> None:  # fmt: skip
         self.rows = {"proof": 3, "chaff": 17} if rows is None else {name: int(n) for name, n in rows.items()}
         if len(self.rows) < 2 or min(self.rows.values()) < 1 or not (0 <= accuracy <= 1 and 0 <= worked <= 1):
             raise InputError(
                 f"Sieve: rows={self.rows} needs two kinds of one row or more, {accuracy=} and {worked=} in [0, 1]"
             )
+        most = sum(self.rows.values())
+        if stride < 1 or (budget is not None and budget < -(-most // stride)):
+            raise InputError(f"Sieve: {stride=} must be at least 1, and {budget=} enough for the rows shown at first")
+        self.stride, self.budget = stride, most if budget is None else budget
         self.names, self.accuracy, self.worked = tuple(self.rows), accuracy, worked
         self.every = np.repeat(np.arange(len(self.rows)), list(self.rows.values()))
 
@@ -54,18 +64,20 @@ class Sieve(NativeEnv):
         seen = np.where(self.rng.random(len(kinds)) < self.accuracy, kinds, other)
         worked = bool(self.rng.random() < self.worked)
         look = "-".join(map(str, seen))
-        return f"sieve {look}{'' if worked else ' failed'}", _SieveState(kinds.tolist(), seen.tolist(), worked)
+        return f"sieve {look}{'' if worked else ' failed'}", _SieveState(
+            kinds.tolist(), seen.tolist(), worked, list(range(0, len(kinds), self.stride))
+        )
 
     def look(self) -> dict[str, Observation]:
         """One row, or that it is time to submit."""
         state = self.state
-        if state.turn > len(state.kinds):
+        if state.turn > len(state.order):
             return {}
-        submit = state.turn == len(state.kinds)
+        submit = state.turn == len(state.order)
         if submit:
             text = "submit what was kept"
         else:
-            kind = state.seen[state.turn]
+            kind = state.seen[state.order[state.turn]]
             text = self.names[kind] + ("" if kind else ", it worked" if state.worked else ", it failed")
         return {"seeker": Observation(text, MOVES, np.array([not submit, not submit, submit]))}
 
@@ -73,11 +85,20 @@ class Sieve(NativeEnv):
         """Keep or leave; what is no move leaves. Then judge what was kept."""
         state = self.state
         turn, state.turn = state.turn, state.turn + 1
-        if turn < len(state.kinds):
-            state.kept += (turn,) if chosen["seeker"] == 0 else ()
+        if turn < len(state.order):
+            if chosen["seeker"] == 0:
+                self._keep(state, turn)
             return {}, {"tool": "look"}
         gold = [turn for turn, kind in enumerate(state.kinds) if kind == 0]
         share = len(set(gold) & set(state.kept)) / len(gold)
         right = state.worked and bool(self.rng.random() < share)
         told = {"tool": "submit", "evidence": list(state.kept), "gold": gold, "success": right}
         return {"seeker": float(right)}, told
+
+    def _keep(self, state: _SieveState, turn: int) -> None:
+        """Keep the row of a turn; the rows beside it come next, as far as the budget goes."""
+        row = state.order[turn]
+        state.kept += (row,)
+        for beside in (row + 1, row - 1):
+            if 0 <= beside < len(state.kinds) and beside not in state.order and len(state.order) < self.budget:
+                state.order.insert(turn + 1, beside)

@@ -8,13 +8,18 @@ the published transcripts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from palaestra.envs.worlds.exact.networks import PROBLEMS, network, random_score, score, solve, valid_answers
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.agents.policy import Request
+from palaestra.envs.worlds import GraphGame
+from palaestra.envs.worlds.exact.networks import PROBLEMS, diameter, network, random_score, score, solve, valid_answers
+from palaestra.envs.worlds.protocols import flood, local
+from palaestra_atlas.catalog.evaluation.played import played
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -46,6 +51,69 @@ def answers(n: int, seed: int) -> dict[str, float]:
         }
         found[f"{problem}_solution"] = float(np.min(right))
     return found
+
+
+def solved(problem: str, seeds: Sequence[int] = range(5), rule: Any = local, **options: Any) -> float:
+    """Share of games that a scripted protocol solves."""
+    won = []
+    for seed in seeds:
+        env, rng, play = GraphGame(problem, **options), np.random.default_rng(seed), rule(problem)
+        seen = env.reset(seed)
+        while seen:
+            result = env.step({agent: play(Request(o, agent, rng)) for agent, o in seen.items()})
+            seen = result.observations
+        won.append(bool(result.info["success"]))
+    return float(np.mean(won))
+
+
+@exact
+def messages_carry_news() -> None:
+    """Flood-max elects one leader on fresh graphs of eight and sixteen; telling everything solves all problems."""
+    assert solved("leader", n=8) == solved("leader", n=16, seeds=range(2)) == 1
+    assert all(solved(problem, seeds=range(2), rule=flood, n=8) == 1 for problem in PROBLEMS)
+    assert solved("leader", n=8, rounds=0) == 0
+
+
+@exact
+def only_neighbours_hear() -> None:
+    """On a ring of six a message to everybody reaches the two neighbours."""
+    env = GraphGame("leader", family="ring", n=6, rounds=1)
+    env.reset(0)
+    loud = json.dumps(dict.fromkeys(env.agents, "hello"))
+    seen = env.step(dict.fromkeys(env.agents, loud)).observations
+    heard = json.loads(seen["n0"].text.rsplit("\n", 1)[1])["received"][0]
+    assert sorted(heard) == ["n1", "n5"], heard
+    everybody = [set(each) for each in env.state.heard[0]]
+    assert everybody[0] == {1, 5}
+
+
+@exact
+def graphs_are_drawn() -> None:
+    """Graphs of every family differ by seed, in edges and in diameter; rounds follow the diameter."""
+    names, rounds = set(), set()
+    for seed in range(6):
+        for family in ("small_world", "preferential", "delaunay"):
+            env = GraphGame("leader", family=family, n=16)
+            env.reset(seed)
+            names.add(env.state.adjacent.tobytes())
+            rounds.add(env.state.rounds)
+            assert env.state.rounds == 2 * diameter(env.state.adjacent) + 1
+    assert len(names) == 18
+    assert len(rounds) > 1
+
+
+@exact
+def scores_of_answers() -> None:
+    """Random answers of four agents score as the card says, right ones 1; random colours of sixteen solve nothing."""
+    found = answers(4, 0)
+    for problem, mean in (("consensus", 0.147), ("leader", 0.249), ("colouring", 0.753), ("matching", 0.337),
+                          ("cover", 0.653)):  # fmt: skip
+        assert abs(found[f"{problem}_random"] - mean) < 0.1, (problem, found[f"{problem}_random"])
+        assert found[f"{problem}_solution"] == 1
+    turns = played("graph_game", {"problem": "colouring", "n": 16, "words": 1, "rounds": 1}, groups=20)
+    ended = turns.drop_nulls("score")
+    assert ended["score"].to_numpy().mean() > 0.8
+    assert ended["success"].to_numpy().mean() < 0.05
 
 
 @reproduction(

@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from palaestra.agents.policy import Request
+from palaestra.algebra.turns import Turns
+from palaestra.envs.protocol import Observation
+from palaestra.envs.worlds import Market
 from palaestra.envs.worlds.exact.choice import choice_position_test
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra.envs.worlds.exact.economics import optimal_welfare
+from palaestra.envs.worlds.market import careful, first_proposal
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
+from palaestra_atlas.verification.measures import Left, Measure
 
 if TYPE_CHECKING:
     from palaestra.runs.inline import TrainingResult
@@ -68,6 +75,84 @@ def bought(learned: TrainingResult) -> dict[str, float]:
     first = (turns["position"].drop_nulls() == 1).to_numpy().mean()
     welfare, optimal = (whole[name].to_numpy().sum() for name in ("welfare", "optimal"))
     return {"first": float(first), "welfare": float(welfare / optimal)}
+
+
+def traded(script: Any, seeds: Sequence[int], **options: Any) -> list[dict[str, Any]]:
+    """The end of markets in which everybody plays a script."""
+    ends = []
+    for seed in seeds:
+        env, rng = Market(**options), np.random.default_rng(seed)
+        seen = env.reset(seed)
+        while seen:
+            result = env.step({agent: script(Request(o, agent, rng)) for agent, o in seen.items()})
+            seen = result.observations
+        ends.append(dict(result.info))
+    return ends
+
+
+@exact
+def one_by_one() -> None:
+    """A customer hears one proposal, and after waiting two; it can pay what it has heard."""
+    env = Market(markups=[1.0])
+    seen = env.reset(1)
+    seen = env.step(dict.fromkeys(seen, "markup 1")).observations
+    waits = [name for name, o in seen.items() if not o.text.endswith("last")]
+    assert all(" | 2: " not in o.text for o in seen.values())
+    then = env.step(dict.fromkeys(seen, "wait")).observations
+    assert waits
+    assert all(" | 2: " in then[name].text and " | 3: " not in then[name].text for name in waits if name in then)
+
+
+@exact
+def rank_of_what_is_paid() -> None:
+    """Always the first proposal is flagged, ranks that are even are not."""
+    assert choice_position_test([1] * 500, 3).p < 1e-6
+    assert choice_position_test([1, 2, 3] * 100, 3).p == 1
+
+
+@exact
+def welfare_of_buyers() -> None:
+    """Utility is twice the list prices less the payment; careful buyers reach the optimum that search allows."""
+    env = Market(customers=1, sellers=1, items=1, proposals=1, markups=[1.0])
+    for seed in range(20):
+        env.reset(seed)
+        result = env.step({"seller_0": "markup 1"})
+        if "meets" in result.observations.get("customer_0", _nothing()).text:
+            break
+    price = float(result.observations["customer_0"].text.split("meets ")[1].split()[0])
+    assert env.step({"customer_0": "pay 1"}).rewards == {"customer_0": 6 - price, "seller_0": price}
+    assert optimal_welfare(np.array([[1.0, 3.0], [-1.0, -2.0]])) == 3
+    seeds = range(40)
+    careful_ones, first = (traded(script, seeds) for script in (careful(), first_proposal()))
+    assert all(abs(end["welfare_ratio"] - 1) < 1e-9 for end in careful_ones)
+    assert np.mean([end["welfare_ratio"] for end in first]) < 0.8
+
+
+def _nothing() -> Observation:
+    return Observation("")
+
+
+@exact
+def search_decides() -> None:
+    """Whoever takes the first proposal gets more from a better search."""
+    means = [np.mean([end["welfare_ratio"] for end in traded(first_proposal(), range(60), search=search)])
+             for search in ("simple", "filtered", "optimal")]  # fmt: skip
+    assert means[0] < means[1] < means[2], means
+    assert means[2] > 0.99
+
+
+def first_share() -> Measure:
+    """Share of first proposals among those that were paid in the last quarter of training, per seed."""
+
+    def measured(left: Left) -> list[float]:
+        found = []
+        for seed in left.seeds():
+            turns = Turns.load(seed / "turns").frame
+            late = turns.filter(pl.col("iteration") > 0.75 * pl.col("iteration").max())["position"].drop_nulls()
+            found.append(float((late == 1).mean()))  # type: ignore[arg-type]
+        return found
+
+    return measured
 
 
 @reproduction(

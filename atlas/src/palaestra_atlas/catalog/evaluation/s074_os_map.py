@@ -7,15 +7,24 @@ every step.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from scipy.sparse.csgraph import shortest_path
 
-from palaestra.evaluation.pivot import matrix_table
-from palaestra_atlas.reproductions import Outcome, reproduction
+from palaestra.agents.policy import Request
+from palaestra.envs.worlds.automation_grid import AutomationGrid, follow, plan_once, replan
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.os_map import read_tasks
+from palaestra.evaluation.pivot import matrix_table, wide
+from palaestra_atlas.catalog.evaluation.played import played
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
+from palaestra_atlas.verification.measures import Left, Measure
 
 SIDE, OBSTACLES, STEPS, TASKS, PUSH = 5, 5, 30, 400, 0.15
 CELLS = SIDE * SIDE
@@ -101,6 +110,93 @@ def succeeds(agent: str, level: str, seed: int) -> bool:
         if cell == world.door and has_key:
             return True
     return False
+
+
+SCRIPTS = {"follows steps": follow, "plans once": plan_once, "plans always": replan}
+
+
+def errands(seeds: Sequence[int]) -> list[dict[str, object]]:
+    """Trials of the three scripted agents on the same errands of all levels, as the world tells them."""
+    rows: list[dict[str, object]] = []
+    for agent, script in SCRIPTS.items():
+        for seed in seeds:
+            env, rng, play = AutomationGrid(), np.random.default_rng(seed), script()
+            seen = env.reset(seed)
+            while seen:
+                result = env.step({"operator": play(Request(seen["operator"], "operator", rng))})
+                seen = result.observations
+            rows.append({"task": f"{seed}", "agent": agent, "success": bool(result.info["success"]),
+                         "level": result.info["level"], "any": "all"})  # fmt: skip
+    return rows
+
+
+def asked(rows: Sequence[dict[str, object]], columns: str = "level") -> dict[tuple[str, str], dict[str, float]]:
+    """What `palaestra analyze matrix` says, by agent and column."""
+    with tempfile.TemporaryDirectory() as folder:
+        pl.DataFrame(rows).write_csv(Path(folder) / "trials.csv")
+        found = analyze(f'matrix("agent", "{columns}")', Path(folder) / "trials.csv")
+    return {(row["row"], row["column"]): row for row in found.iter_rows(named=True)}
+
+
+@exact
+def levels_tell_agents_apart() -> None:
+    """Who follows steps fails where only the goal is given, who plans once where pushed or where a key comes first."""
+    mean = {key: row["mean"] for key, row in asked(errands(range(120))).items()}
+    assert all(mean[agent, "L1"] == 1 for agent in SCRIPTS), mean
+    assert mean["follows steps", "L2"] < 0.8 < mean["plans once", "L2"] == 1
+    assert mean["plans once", "L3"] < 0.95, mean
+    assert mean["plans once", "L4"] < 0.5, mean
+    assert all(mean["plans always", level] == 1 for level in LEVELS)
+
+
+@exact
+def domains_and_levels() -> None:
+    """The published counts by domain and level with both margins; a cell that nobody tried is null, others have n."""
+    counts = {"Office": (11, 72, 23, 16), "Knowledge": (4, 41, 40, 13), "Life": (0, 29, 16, 4),
+              "Entertainment": (0, 16, 14, 1), "Creativity": (1, 15, 5, 4), "System": (9, 62, 16, 4)}  # fmt: skip
+    rows = [
+        {"run": "run", "trial": 0, "task": f"{domain} {level} {n}", "domain": domain, "level": level, "success": n > 1}
+        for domain, row in counts.items() for level, count in zip(LEVELS, row, strict=True) for n in range(count)
+    ]  # fmt: skip
+    table = matrix_table(pl.DataFrame(rows), rows="domain", columns="level")
+    numbers = {row["row"]: row for row in wide(table, "n").iter_rows(named=True)}
+    assert "Office" in numbers, sorted(numbers)
+    assert [numbers["Office"][level] for level in LEVELS] == [11, 72, 23, 16]
+    assert [numbers["all"][level] for level in (*LEVELS, "all")] == [25, 235, 114, 42, 416]
+    assert numbers["Life"]["L1"] is None
+    means = {row["row"]: row for row in wide(table).iter_rows(named=True)}
+    assert means["Entertainment"]["L1"] is None
+
+
+@exact
+def tasks_of_files() -> None:
+    """Levels and applications of task files are read; turns of a recipe on the grid carry their level."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = {"id": "l2_create_debt", "instruction": "Note a debt.", "related_apps": ["calc"], "domain": "Office"}
+        (Path(folder) / "task.json").write_text(json.dumps(said))
+        assert read_tasks(folder).select("level", "app", "domain").rows() == [("L2", "calc", "Office")]
+    turns = played("automation_grid", {"levels": "L2"}, "palaestra.envs.worlds.automation_grid:replan", groups=4)
+    assert turns["level"].drop_nulls().to_list() == ["L2"] * 4
+    assert turns["success"].drop_nulls().all()
+
+
+def made(seed: int, folder: Path) -> None:
+    """Trials of the three agents on errands of a seed."""
+    pl.DataFrame(errands(range(300 * seed, 300 * seed + 160))).write_csv(folder / "trials.csv")
+
+
+def first_failure_is_named() -> Measure:
+    """1 if the printed cells name L3 as the first level at which planning once fails, and L2 for following, else 0."""
+
+    def measured(left: Left) -> list[float]:
+        cells = {(row["row"], row["column"]): row["high"] for row in json.loads(left.stdout)}
+        first = {
+            agent: next((level for level in LEVELS if cells.get((agent, level), 1.0) < 1), None)
+            for agent in ("follows steps", "plans once", "plans always")
+        }
+        return [float(first == {"follows steps": "L2", "plans once": "L3", "plans always": None})]
+
+    return measured
 
 
 @reproduction(

@@ -2,8 +2,8 @@
 
 The recipe `bargaining-selfplay`: two tables of logits divide a sum in two rounds with discounts 0.9 and 0.8. Backward
 induction: the first player keeps 0.2, because the second could refuse and take all of what is left. A negative result:
-the recipe ends at .6 to .7. Beside it, the worked metrics of all three games. Left out: language, people, and the
-regression over designs.
+the recipe ends far above it, yet below what one round alone lets it keep. Beside it, the worked metrics of all three
+games. Left out: language and people.
 """
 
 from __future__ import annotations
@@ -166,6 +166,11 @@ def shares(learned: TrainingResult) -> dict[str, float]:
     }
 
 
+def opened(learned: TrainingResult) -> dict[str, float]:
+    """What the first offer keeps, exactly by the table."""
+    return {"first": float(_chances(learned, learned.setup.test().reset(0))[:OFFERS] @ SHARES)}
+
+
 def _chances(learned: TrainingResult, seen: Any) -> np.ndarray:
     ((agent, observation),) = seen.items()
     return np.asarray(learned.team.for_agent(agent).choice_probabilities([observation])[0][0])  # type: ignore[attr-defined]
@@ -173,27 +178,25 @@ def _chances(learned: TrainingResult, seen: Any) -> np.ndarray:
 
 @reproduction(
     95,
-    claim="Shares of backward induction, fairness and gains are exact; self-play by the recipe does not find the fifth "
-    "that backward induction leaves whoever moves first: who offers learns sooner than who could refuse.",
-    baseline="the share of backward induction, .2; an even split",
-    criterion="worked numbers to 4 decimals; first offers are accepted in > 0.85 of the games in the mean and keep "
-    "more than 0.4 in every seed, twice the equilibrium's share",
-    seeds=tuple(range(2000, 2012)),
+    claim="Shares of backward induction, fairness and gains are exact; in self-play the chance to refuse and to offer "
+    "in a second round makes the opening offer smaller, though not as small as the fifth of backward induction.",
+    baseline="the same self-play with one round, where all can be kept; the share of backward induction, .2",
+    criterion="worked numbers to 4 decimals; in the mean the opening keeps > .8 with one round, by > .1 less with two, "
+    "and > .4 then; first offers of two rounds are accepted in > .85 of the games",
+    seeds=(0, 1, 2),
     slow=True,
 )
 def measure(seeds: Sequence[int]) -> Outcome:
-    """Worked numbers, then self-play."""
-    found = train_arms("bargaining-selfplay", {"self_play": {}}, seeds, shares).values["self_play"]
-    first = found["first"]
-    near = np.abs(first - bargaining_share(DISCOUNTS, 2)) <= 0.1
+    """Worked numbers, then self-play with one round and with two."""
+    two = train_arms("bargaining-selfplay", {"two": {}}, seeds, shares).values["two"]
+    one = train_arms("bargaining-selfplay", {"one": {"env": {"options": {"rounds": 1}}}}, seeds, opened).values["one"]
     measured = {
         "worked_error": worked_error(),
-        "first_offer_keeps": first.mean(),
-        "first_offer_keeps_most": first.max(),
-        "seeds_near_equilibrium": near.mean(),
-        "first_offer_keeps_least": first.min(),
-        "accepted": found["accepted"].mean(),
-        "counter_offer_keeps": found["counter"].mean(),
+        "opening_of_one_round": one["first"].mean(),
+        "opening_of_two_rounds": two["first"].mean(),
+        "accepted": two["accepted"].mean(),
+        "counter_offer_keeps": two["counter"].mean(),
     }
-    exact = measured["worked_error"] < 1e-4
-    return Outcome(measured, bool(exact and (first > 0.4).all() and measured["accepted"] > 0.85))
+    holds = measured["worked_error"] < 1e-4 and measured["opening_of_one_round"] > 0.8
+    holds &= measured["opening_of_one_round"] - measured["opening_of_two_rounds"] > 0.1
+    return Outcome(measured, bool(holds and measured["opening_of_two_rounds"] > 0.4 and measured["accepted"] > 0.85))

@@ -17,13 +17,16 @@ import polars as pl
 
 from palaestra.agents.policy import Request
 from palaestra.algebra.turns import Turns
-from palaestra.envs.worlds import Queue, forced
-from palaestra.envs.worlds.exact.economics import logit_demand, logit_monopoly_price, logit_nash_price
+from palaestra.envs.worlds import Bertrand, Queue, forced
+from palaestra.envs.worlds.exact.economics import collusion_index, logit_demand, logit_monopoly_price, logit_nash_price
 from palaestra.envs.worlds.queue import first_come, pact
 from palaestra.evaluation.counterfactual import Risk, risk_difference
+from palaestra.evaluation.triage import collusion as collusion_detector
+from palaestra.evaluation.triage import majority_sway, monopolisation, price_rule
 from palaestra.play.executors import Plan
 from palaestra.runs.inline import TrainingResult
-from palaestra_atlas.reproductions import Outcome, reproduction, train_arms
+from palaestra_atlas.catalog.evaluation.played import played
+from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
 NASH, MONOPOLY = logit_nash_price(), logit_monopoly_price()
 PRICES = [round(float(price), 4) for price in np.linspace(1.1 * NASH - 0.1 * MONOPOLY, 1.1 * MONOPOLY - 0.1 * NASH, 11)]
@@ -126,6 +129,90 @@ def without_the_pact(monopolies: dict[str, list[bool]]) -> Risk:
         {"arm": arm, "seed": seed, "flag": flag} for arm, flags in monopolies.items() for seed, flag in enumerate(flags)
     ]
     return risk_difference(pl.DataFrame(rows), "pact", "first_come")
+
+
+def follows(memory: bool, cut: bool) -> list[float]:
+    """Prices of a second seller who asks what the first one asked last, else 15; the first asks 18, or once 11."""
+    env = Bertrand(sellers=2, rounds=6, memory=memory)
+    made = forced(lambda: env, "seller_0", 2, "price 11")() if cut else env
+    seen = made.reset(0)
+    while seen:
+        last = seen["seller_1"].text.rpartition("others ")[2]
+        result = made.step({"seller_0": "price 18", "seller_1": "price 15" if last == "-" else f"price {last}"})
+        seen = result.observations
+    return [row[1] for row in result.info["prices"]]
+
+
+@exact
+def answer_to_a_cut() -> None:
+    """A seller who follows the other answers a forced cut in the next round; without memory nobody can."""
+    with_memory, without = ([follows(memory, cut) for cut in (False, True)] for memory in (True, False))
+    free, after = map(np.array, with_memory)
+    assert (free - after).tolist() == [0, 0, 0, 7, 0, 0], with_memory
+    assert without[0] == without[1]
+
+
+@exact
+def prices_flagged() -> None:
+    """The published rule flags rising and high prices, and falling ones too; the detector leaves the last alone."""
+    flat, rising, high, falling = np.full(10, 10.0), np.arange(10.0, 20.0), np.full(10, 15.0), np.arange(20.0, 10.0, -1)
+    scores = [price_rule(each) for each in (flat, rising, high, falling)]
+    np.testing.assert_allclose([score for _, score in scores], [0, 0.396, 0.34, 0.284], atol=5e-4)
+    assert [flag for flag, _ in scores] == [False, True, True, True]
+    series = (flat, rising + 1, high + 1, falling)
+    rows = [{"episode": e, "turn": t, "price": p} for e, each in enumerate(series) for t, p in enumerate(each)]
+    found = collusion_detector(Turns(pl.DataFrame(rows)), nash=10.0, monopoly=20.0)
+    assert (found["row"].to_numpy() // 10).tolist() == [1, 2], found
+
+
+@exact
+def risks_of_played_rounds() -> None:
+    """The detectors run on turns as a recipe leaves them: prices of a market, hours of a queue."""
+    market_turns = played("bertrand", {"sellers": 2, "rounds": 4})
+    prices = pl.col("action").cast(pl.String).str.slice(6).cast(pl.Float64)
+    sold = Turns(market_turns.with_columns(price=prices))
+    found = collusion_detector(sold, nash=11.0, monopoly=20.0, above=-1.0, falling=9.0)
+    assert len(found) == market_turns["group"].n_unique()
+    index = market_turns["collusion"].drop_nulls()
+    assert abs(found["confidence"][0] - max(index[0], 0)) < 1e-6
+    assert collusion_index(15.5, 11.0, 20.0) == 0.5
+    hours = played("queue", {}, "palaestra.envs.worlds.queue:pact")["hours"].drop_nulls()
+    assert sorted(hours.tail(3).to_list()) == [0, 10, 10]
+
+
+@exact
+def pact_of_two() -> None:
+    """First come, first served, all do their first stage; with a pact two finish and the third gets nothing."""
+    assert queue(None) == ([1] * 30, [False] * 30)
+    assert queue("ab") == ([0] * 30, [True] * 30)
+    needs, coalition = np.full(3, 0.3), np.array([True, True, False])
+    assert monopolisation(np.array([0.5, 0.5, 0.0]), needs, coalition=coalition)
+    assert not monopolisation(np.array([0.3, 0.3, 0.3]), needs, coalition=coalition)
+
+
+@exact
+def sway_of_a_majority() -> None:
+    """Four groups that kept, recovered, lost and never had the truth, by their first and last answers."""
+    told = {"kept": "aab aab", "recovered": "bba aab", "swayed": "aab bba", "wrong": "bba bba"}
+    rows = [
+        {"episode": e, "turn": t, "agent": f"n{n}", "answer": answer, "truth": "a"}
+        for e, said in enumerate(told.values()) for t, word in enumerate(said.split()) for n, answer in enumerate(word)
+    ]  # fmt: skip
+    found = majority_sway(Turns(pl.DataFrame(rows)))
+    assert found["outcome"].to_list() == list(told), found
+    assert found["risk"].to_list() == [False, False, True, False]
+
+
+@exact
+def rates_with_intervals() -> None:
+    """Four of six and one of five with Wilson's intervals; a difference over the seeds of both arms has one too."""
+    flags = {"pair": [1, 1, 1, 1, 0, 0], "basic": [1, 0, 0, 0, 0]}
+    rows = [{"arm": arm, "seed": s, "flag": bool(x)} for arm, each in flags.items() for s, x in enumerate(each)]
+    found = risk_difference(pl.DataFrame(rows), "pair", "basic")
+    assert (found.factual.n, found.counterfactual.n) == (6, 5)
+    assert (round(found.factual.mean, 3), found.counterfactual.mean) == (0.667, 0.2)
+    assert (round(found.factual.low, 2), round(found.factual.high, 2)) == (0.3, 0.9)
+    assert found.difference.low < found.difference.mean < found.difference.high
 
 
 @reproduction(

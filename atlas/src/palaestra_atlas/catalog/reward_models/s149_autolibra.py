@@ -8,13 +8,16 @@ Left out: real feedback, and prompts optimised on the metrics.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from palaestra.agents import ScriptedPolicy
+from palaestra.evaluation.analyses import analyze
 from palaestra.judges.judged import PolicyAsker
 from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match, redundancy
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
@@ -85,6 +88,33 @@ def aspects_of_a_comment() -> None:
     ]
     found = ground(["a talk"], ["friendly, but too fast"], asked(lambda prompt: json.dumps(said)))
     assert found.select("behaviour", "sign", "ok").rows() == [("greets", 1, True), ("hurries", -1, True)]
+
+
+def file(seed: int, folder: Path) -> None:
+    """Feedback on talks in words: a behaviour is praised or blamed as often as it shows, some of them rarely."""
+    said = feedback(seed)
+    rows = []
+    for _, part in said.group_by("episode", maintain_order=True):
+        how = dict(part.select("behaviour", "sign").unique(maintain_order=True).iter_rows())
+        pairs = part.select("behaviour", "sign").rows()
+        told = [f"{name} was {'good' if sign > 0 else 'bad'}." for name, sign in pairs]
+        lines = [f"{name}: {'well' if sign > 0 else 'badly'}" for name, sign in how.items()]
+        rows.append({"transcript": "\n".join(lines), "feedback": " ".join(told)})
+    pl.DataFrame(rows).write_parquet(folder / "feedback.parquet")
+
+
+@exact
+def by_the_question() -> None:
+    """Two planted behaviours in words: one metric a round, and what is held out is covered by both."""
+    rows = {"transcript": ["greets: well", "greets: badly\nwaits: well", "waits: badly", "greets: well\nwaits: well"],
+            "feedback": ["greets was good.", "greets was bad. waits was good.", "waits was bad.",
+                         "greets was good. waits was good."]}  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "feedback.parquet"
+        pl.DataFrame(rows).write_parquet(path)
+        found = analyze("induce_metrics('palaestra.judges.scripted:reviewer(most=1)', held_out=0.25)", path)
+    assert found["coverage"].to_list() == [0.5, 1.0], found
+    assert found["held_out"].to_list() == [1.0, 1.0], found
 
 
 @exact

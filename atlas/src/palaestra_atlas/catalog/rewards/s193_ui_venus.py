@@ -87,7 +87,7 @@ def weighted_points() -> None:
 def screens_are_paid() -> None:
     """Play of the env of the use: the named box earns 1.8, the right kind alone 0.9, another kind nothing."""
     env = functools.partial(Gui, kinds=["click", "type", "scroll"], choices=True)
-    turns = rollout(env, Team(user_agent=random_legal()), groups=200, seed=0)
+    turns = rollout(env, Team(user_agent=random_legal()), groups=60, seed=0)
     paid = values(parse(f"ui_venus_navigation({DETAILS})"), turns.frame)
     right, kind = turns["success"].to_numpy(), (turns["action_type"] == turns["gold_type"]).to_numpy()
     np.testing.assert_allclose(paid[right], 1.8)

@@ -2,7 +2,8 @@
 
 The world `sieve`: twenty rows, three of them gold, each looking like what it is 95 % of the time; every row is kept or
 left, and the answer is right with the share of gold rows that were kept. A table of logits by the recipe `world`.
-Correctness alone keeps nearly everything. Left out: video, and the resampling around a selected frame.
+Correctness alone keeps nearly everything. Rows between those that are shown at first come with a kept one. Left out:
+video.
 """
 
 from __future__ import annotations
@@ -69,6 +70,24 @@ def rows_are_sieved() -> None:
     ended = frame.filter((pl.col("tool") == "submit") & pl.col("success"))
     assert len(ended) > 3
     np.testing.assert_allclose(ended["reward"] - 0.5 * ended["pure"], np.where(ended["pure"] >= 0.5, 1.1, 0.6))
+
+
+@exact
+def selecting_shows_what_lies_between() -> None:
+    """Of rows of which every third is shown those beside a kept one come next, within the budget, and only those."""
+    env = Sieve({"proof": 8, "chaff": 12}, accuracy=1.0, stride=3, budget=14)
+    between = 0
+    for seed in range(10):
+        seen = env.reset(seed)
+        shown = 0
+        while "submit" not in seen["seeker"].text:
+            shown += 1
+            seen = env.step({"seeker": "keep" if "proof" in seen["seeker"].text else "leave"}).observations
+        told = env.step({"seeker": "submit"}).info
+        between += sum(row % 3 > 0 for row in told["evidence"])
+        assert set(told["evidence"]) <= set(told["gold"])
+        assert 7 <= shown <= 14
+    assert between > 10
 
 
 def rows_kept() -> Measure:

@@ -1,8 +1,7 @@
 """[94] ProAgent (arXiv 2308.11339): who infers what a partner is about to do, and corrects it, works with any partner.
 
 The worked game of jobs in `native/partner`, with scripted cooks and with tables that learn what to do about what they
-read; then jobs that may be blocked, with and without being asked again. Left out: the grid of Overcooked, language
-models, the memory of the conversation.
+read; then jobs that may be blocked, with and without being asked again. Left out: Overcooked, language models.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from palaestra.agents import ScriptedPolicy, Team
 from palaestra.agents.policy import Request
 from palaestra.algebra.parse import parse
 from palaestra.algebra.turns import Turns
-from palaestra.envs.worlds.partner import TYPES, Belief, Partner
+from palaestra.envs.worlds.partner import TYPES, Belief, Partner, step_around
 from palaestra.play.rollout import rollout
 from palaestra_atlas.reproductions import Outcome, exact, reproduction, train_arms
 
@@ -131,6 +130,34 @@ def last_rounds() -> None:
     for kind in ("onions", "dishes", "alternate"):
         assert reward(two_rounds, types=(kind,), shows="last", last=2) >= 0.85
     assert reward(two_rounds, types=("alternate",), shows="last", last=1) < 0.5
+
+
+NARROW = ("0.cp.1", "#..###")
+"""A corridor in which the two stand in each other's way, with room to step aside."""
+
+
+@exact
+def around() -> None:
+    """The way to the station goes around the partner; who is stuck steps aside, so that both get where they want."""
+    rng = np.random.default_rng(0)
+    wide = ("c.p1", "....")
+    cell, way = (0, 1), []
+    for _ in range(5):
+        cell = step_around(wide, cell, (0, 3), (0, 2), stuck=False, rng=rng)
+        way.append(cell)
+    assert (0, 2) not in way
+    assert way[-1] == (0, 3)
+    assert step_around(("cp1",), (0, 0), (0, 2), (0, 1), stuck=False, rng=rng) == (0, 0)
+    games_ = {
+        rows: reward(cook, types=("onions",), shows="intention", rows=list(rows)) for rows in (NARROW, wide_kitchen())
+    }
+    assert games_[wide_kitchen()] >= 0.9
+    assert games_[NARROW] >= 0.4
+
+
+def wide_kitchen() -> tuple[str, str]:
+    """Two lanes; the partner stands in the shorter one."""
+    return "0.cp.1", "......"
 
 
 @exact
