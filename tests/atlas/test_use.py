@@ -25,8 +25,16 @@ def test_what_the_atlas_says_one_can_do(
 ) -> None:
     program, command, *words = shlex.split(row.use.line)
     assert program == "palaestra"
+    if row.use.data is not None:
+        load_object(row.use.data, "data")(0, tmp_path)
+    else:
+        (tmp_path / "data").symlink_to(DATA)
+    monkeypatch.chdir(tmp_path)
     if command == "train":
-        recipe = load(words[0], [*words[1:], *SHORT])
+        trust = "--trust" in words
+        if trust:  # the command line puts the folder of the recipe on the path of imports
+            monkeypatch.syspath_prepend(str(tmp_path))
+        recipe = load(words[0], [*(word for word in words[1:] if word != "--trust"), *SHORT], trust=trust)
         try:
             learned = learn(recipe)
         except MissingExtraError as error:
@@ -36,11 +44,6 @@ def test_what_the_atlas_says_one_can_do(
         rows = [policy["rows"] for line in learned.lines for policy in line["policies"].values()]
         assert any(rows) or recipe.learn.kind == "play", "nobody learned"
         return
-    if row.use.data is not None:
-        load_object(row.use.data)(0, tmp_path)
-    else:
-        (tmp_path / "data").symlink_to(DATA)
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as done:
         cli.main([command, *words])
     assert done.value.code == 0, capsys.readouterr().err
