@@ -52,7 +52,7 @@ def test_a_misspelt_field_is_not_reported_as_a_missing_one(tmp_path: Path) -> No
     data = copy.deepcopy(QUICK)
     data["teem"] = data.pop("team")
     message = wrong(data, tmp_path=tmp_path)
-    assert "teem: unknown field; did you mean 'team'?" in message
+    assert "teem: unknown field; did you mean 'team'" in message
 
 
 @pytest.mark.parametrize("field", ["name", "env", "policies", "team"])

@@ -9,8 +9,8 @@ import pytest
 from palaestra import envs
 from palaestra.agents import ScriptedPolicy, Team, fixed
 from palaestra.algebra.turns import Turns
+from palaestra.credit.joint_actions import fitted_critic
 from palaestra.errors import InputError
-from palaestra.learning.stages.prefix_critic import fitted_critic
 from palaestra.play.rollout import rollout
 from palaestra.teams import advantage_feedback
 from palaestra.testing import check_env
@@ -68,3 +68,14 @@ def test_it_is_an_env_and_says_what_cannot_be() -> None:
     check_env(advantage_feedback(ENV, table()), varied=False)
     with pytest.raises(InputError, match="order='other' is sequential or joint"):
         advantage_feedback(ENV, order="other")  # type: ignore[arg-type]
+
+
+def test_chat_models_read_the_rules_of_the_game_and_then_what_was_decided() -> None:
+    env = advantage_feedback(ENV, table(), threshold=-0.01)()
+    seen = env.reset(0)["worker_0"]
+    asked = env.step({"worker_0": seen.index("site 0")}).observations["worker_1"]
+    own = ENV().reset(0)["worker_1"].conversation()
+    read = asked.conversation()
+    assert read[:-1] == own[:-1]
+    assert read[-1]["content"].startswith(own[-1]["content"])
+    assert "decided: worker_0: site 0" in read[-1]["content"]

@@ -44,6 +44,8 @@ ARGUMENTS: dict[str, dict] = {
     "plan_act_check": {"rounds": 2},
 }
 OVER = {"handover": "debate", "context_window": "debate", "self_summary": "single"}
+GAMES = {"advantage_feedback"}
+"""Workflows over games whose agents act at once; what they add to a message is tested beside them."""
 """Workflows around other games than a task, and what they are tried on."""
 WRONG_FIRST = {"refine", "conducted", "audited"}
 """Their later turns come about only if the first answer is wrong."""
@@ -101,7 +103,7 @@ def played(name: str, endpoint: Obedient, **options: object) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("structured", [True, False])
-@pytest.mark.parametrize("name", sorted(WORKFLOWS))
+@pytest.mark.parametrize("name", sorted({*WORKFLOWS} - GAMES))
 def test_every_request_says_who_one_is_what_is_asked_and_who_said_what(name, structured, endpoints):
     endpoints.append(endpoint := Obedient(wrong_first=name in WRONG_FIRST))
     rows = played(name, endpoint, structured=structured)

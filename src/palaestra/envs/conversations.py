@@ -190,7 +190,7 @@ def without_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     r"""For models that know no system message: its text stands before that of the first user instead.
 
     >>> without_system(opening("Be brief.", "Hi"))
-    ({'role': 'user', 'content': 'Be brief.\\n\\nHi'},)
+    ({'role': 'user', 'content': 'Be brief.\n\nHi'},)
     """
     if len(messages) < 2 or messages[0].get("role") != "system" or messages[1].get("role") != "user":
         return tuple(messages)

@@ -25,7 +25,7 @@ def python(limits: Limits = LIMITS) -> Tool:
     Programs see no files and no network, and may import what `palaestra.envs.sandbox.MODULES` names. Equal programs
     are run once per process: nothing in the sandbox tells the time or draws without a seed.
 
-    >>> python().run({"code": "n = 6\\nn * 7"})
+    >>> python().run({"code": "n = 6\nn * 7"})
     ('42', None)
     >>> python().run({"code": "1 / 0"})[1]
     'ZeroDivisionError: division by zero'

@@ -116,7 +116,7 @@ def _bare(answer: str) -> str:
 
 
 def _boxed(said: str) -> str | None:
-    r"""Inside of the last `\\boxed{…}` whose brackets close."""
+    r"""Inside of the last `\boxed{…}` whose brackets close."""
     start = said.rfind("\\boxed{")
     if start < 0:
         return None

@@ -72,7 +72,7 @@ def read(text: str, *, fast: bool = False) -> Any:
         yaml.YAMLError: it is not YAML, makes objects, has a key twice, or has aliases that contain themselves or
             stand for more than 100,000 nodes; names the line.
 
-    >>> read("a: 1\\nb: {c: 2}")
+    >>> read("a: 1\nb: {c: 2}")
     {'a': 1, 'b': {'c': 2}}
     """
     loader = (_Fast if fast else _Strict)(text)

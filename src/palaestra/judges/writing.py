@@ -125,7 +125,7 @@ def _check_values(
 def read_code(answer: str) -> str:
     r"""The code in an answer: its last fenced block, or all of it.
 
-    >>> read_code("Here:\\n```python\\ndef reward(turn): return 1\\n```\\nGood luck!")
+    >>> read_code("Here:\n```python\ndef reward(turn): return 1\n```\nGood luck!")
     'def reward(turn): return 1'
     """
     blocks = re.findall(r"```[a-zA-Z]*\n(.*?)```", answer, re.DOTALL)

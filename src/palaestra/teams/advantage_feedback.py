@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 from palaestra.algebra.turns import Turns
 from palaestra.credit.critics import PrefixCritic, refinement
+from palaestra.credit.joint_actions import fitted_critic
+from palaestra.envs.conversations import ChatMessage, Conversation, Reader
 from palaestra.envs.facts import facts_of
 from palaestra.envs.protocol import Action, Env, EnvFactory, Observation, StepResult
 from palaestra.errors import EnvError, InputError
@@ -90,8 +92,7 @@ class AdvantageFeedbackEnv:
         said = [*(["decided: " + ", ".join(before)] if before else []), *([feedback] if feedback else [])]
         who = list(self._seen) if self.order == "joint" else [list(self._seen)[len(decided)]]
         self._asked = {
-            agent: replace(self._seen[agent], text="\n".join([self._seen[agent].text, *said]), messages=None)
-            for agent in who
+            agent: _told(self._seen[agent], "\n".join(said)) if said else self._seen[agent] for agent in who
         }
         return dict(self._asked)
 
@@ -111,6 +112,19 @@ class AdvantageFeedbackEnv:
             return str(action)
         number = seen.index(action)
         return None if number is None else seen.choices[number]
+
+
+def _told(seen: Observation, said: str) -> Observation:
+    """The observation with what was decided and scored behind it, in its last message for chat models."""
+    talk = seen.messages
+    if talk is None:
+        return replace(seen, text=f"{seen.text}\n{said}")
+
+    def write(reader: Reader) -> tuple[ChatMessage, ...]:
+        *earlier, last = talk.for_reader(reader) if isinstance(talk, Conversation) else talk
+        return (*earlier, {**last, "content": f"{last['content']}\n\n{said}"})
+
+    return replace(seen, text=f"{seen.text}\n{said}", messages=Conversation(write))
 
 
 def advantage_feedback(
@@ -136,8 +150,6 @@ def advantage_feedback(
     Raises:
         InputError: the order is unknown, no query is allowed, or the file cannot be read.
     """
-    from palaestra.learning.stages.prefix_critic import fitted_critic
-
     if order not in ("sequential", "joint") or max_queries < 1:
         raise InputError(f"advantage_feedback: order={order!r} is sequential or joint, max_queries={max_queries} >= 1")
     table = logged if isinstance(logged, Turns) or logged is None else Turns.load(logged)

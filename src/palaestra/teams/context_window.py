@@ -28,7 +28,7 @@ Message = Mapping[str, Any]
 def digest(messages: Sequence[Message]) -> str:
     r"""Digest of messages, a line of at most 80 characters each.
 
-    >>> digest([{"role": "tool", "content": "The red mill\\nkeeps 37 sacks."}])
+    >>> digest([{"role": "tool", "content": "The red mill\nkeeps 37 sacks."}])
     'tool: The red mill keeps 37 sacks.'
     """
     lines = [f"{m['role']}: {' '.join(content(m).split())}" for m in messages]

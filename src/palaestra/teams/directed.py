@@ -84,7 +84,8 @@ class DirectedDebate(Deliberation):
         if self._round == 0 and self.first > 1:
             told = read_reply(reply, "answer").text
             answers = list(dict.fromkeys(part.strip() for part in told.split("/") if part.strip()))[: self.first]
-            reply = answers[int(self._draw().integers(len(answers)))] if answers else reply
+            if len(answers) > 1:
+                reply = answers[int(self._draw().integers(len(answers)))]
         return super()._read(role, reply)
 
 

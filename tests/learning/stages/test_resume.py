@@ -38,7 +38,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "stages=scene()", "reward=goal_score('scene', 'scene.wanted')",
     ),
     "utterances": (
-        "talk", "stages=judge('fits', question='Right?', level='turn'), utterance_reward('judge.fits')",
+        "talk", "stages=judge('fits', question='Right?', level='turn'), utterance_reward(\"col('judge.fits')\")",
         "reward=col('utterance')",
     ),
     "rnd": ("maze", *LINE, "stages=embed('observation', size=8), rnd('embedding')", "reward=col('novelty')"),

@@ -50,7 +50,7 @@ def screen(source: str, function: str, *, parameters: int | None = None) -> list
     Args:
         source: the program. function: the one that is called. parameters: how many arguments it is called with.
 
-    >>> [str(finding) for finding in screen("import os\\ndef reward(turn): return 1.0", "reward")]
+    >>> [str(finding) for finding in screen("import os\ndef reward(turn): return 1.0", "reward")]
     ["line 1: import of 'os' is not allowed; allowed are bisect, collections, ..., typing"]
     """
     if len(source) > LONGEST_SOURCE:

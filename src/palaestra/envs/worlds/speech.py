@@ -13,7 +13,7 @@ from palaestra.envs.replies import read_reply
 def spoken(action: int | str | None, moves: Sequence[str]) -> tuple[int | None, str]:
     r"""The id of the move (None if it is none of them), and what was said before it.
 
-    >>> spoken("I have no time.\\nKeep 60", ["keep 60", "accept"])
+    >>> spoken("I have no time.\nKeep 60", ["keep 60", "accept"])
     (0, 'I have no time.')
     """
     if not isinstance(action, str):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from palaestra.agents.scripted import ScriptedPolicy
 from palaestra.errors import InputError, need_columns
 from palaestra.evaluation.analyses import ANALYSES, Analysis, table
 from palaestra.evaluation.intervals import Estimate
@@ -19,11 +17,6 @@ from palaestra.evaluation.scorers.groups import reciprocal_rank as ranked
 from palaestra.evaluation.scorers.rewardbench import domain_scores
 from palaestra.evaluation.scorers.verdict_table import Correlation, rank_correlation
 from palaestra.evaluation.scorers.verdict_table import confusion as confused
-from palaestra.foundation.registry import load_object, read_call
-from palaestra.judges.judged import Judged, PolicyAsker
-from palaestra.judges.metrics import Metric, cluster, coverage, ground, induce, match
-from palaestra.judges.scorers import build
-from palaestra.judges.search import listwise
 
 
 def _scores(path: Path, steps: Steps = "min") -> pl.DataFrame:
@@ -128,67 +121,6 @@ def confusion(action: str = "action", accepted: str = "accepted", *, action_null
         )
         counts = {name: getattr(found, name) for name in ("tp", "fp", "tn", "fn", "missing")}
         return found.table().with_columns(**{name: pl.lit(n) for name, n in counts.items()})
-
-    return answer
-
-
-@ANALYSES.register("rerank")
-def rerank(
-    scorer: str, *, score: str = "score", by: str = "query", window: int = 20, step: int = 10, cover_head: bool = True
-) -> Analysis:
-    """CANDIDATES (a query and a first score) ordered anew by a scorer that sees a window of them at a time: `place`.
-
-    DeAR's second stage [134] (arXiv 2508.16998). The scorer may be a judge that compares what it is shown.
-    """
-    made = build(scorer)
-
-    def answer(candidates: Path) -> pl.DataFrame:
-        rows = table(candidates, by, score)
-        place = np.zeros(len(rows), np.int64)
-        for _, part in rows.with_row_index("row").group_by(by, maintain_order=True):
-            first = part.sort(score, descending=True, nulls_last=True, maintain_order=True)["row"].to_list()
-
-            def ranked(shown: list[int]) -> list[int]:
-                value = made.score(rows[shown]).cast(pl.Float64).fill_null(-np.inf).to_numpy()
-                return [shown[at] for at in np.argsort(-value, kind="stable")]
-
-            order = listwise(first, ranked, window, step, cover_head=cover_head)
-            place[order] = np.arange(len(order))
-        return rows.with_columns(place=pl.Series(place))
-
-    return answer
-
-
-@ANALYSES.register("induce_metrics")
-def induce_metrics(policy: str, *, rounds: int = 10, held_out: float = 0.3) -> Analysis:
-    """Metrics out of FEEDBACK (transcript, feedback) by a policy, `module:name(…)`, a row per round: AutoLibra [149].
-
-    held_out: the last rows, of whose aspects `held_out` is the share that the metrics of the end cover.
-    """
-    name, values, options = read_call(policy, "palaestra.judges.scripted:reviewer()")
-    play = load_object(name, "policy")(*values, **options)
-
-    def answer(feedback: Path) -> pl.DataFrame:
-        rows = table(feedback, "transcript", "feedback")
-        asker = PolicyAsker(ScriptedPolicy(play, name=name))
-        shown = pl.DataFrame({"prompt": [""] * len(rows), "response": rows["transcript"]})
-        aspects = ground(rows["transcript"].to_list(), rows["feedback"].to_list(), asker).drop_nulls("sign")
-
-        def rated(metrics: list[Metric]) -> pl.DataFrame:
-            said = Judged([each.item() for each in metrics], asker).verdicts(shown)
-            return said.select(episode=pl.col("item").cast(pl.Int32), metric="criterion", rating="value")
-
-        def matched(some: pl.DataFrame, ratings: pl.DataFrame) -> pl.DataFrame:
-            return match(some, ratings, asker)
-
-        learned = pl.col("episode") < round(len(rows) * (1 - held_out))
-        seen, new = aspects.filter(learned), aspects.filter(~learned)
-        found = induce(
-            seen, lambda open_, known: cluster(open_, known, asker),
-            lambda metrics: rated(metrics).filter(learned), matched, rounds=rounds,
-        )  # fmt: skip
-        covered = coverage(matched(new, rated(found.metrics))) if found.metrics and len(new) else None
-        return found.history.with_columns(held_out=pl.lit(covered, pl.Float64))
 
     return answer
 

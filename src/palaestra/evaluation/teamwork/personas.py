@@ -42,7 +42,7 @@ class Transcript(NamedTuple):
 def transcript(text: str, *, leader: str = LEADER) -> Transcript:
     r"""Who said what in one completion.
 
-    >>> found = transcript("Participants: AI Assistant (you); Chef\\nChef: Salt.\\nFinal answer: soup")
+    >>> found = transcript("Participants: AI Assistant (you); Chef\nChef: Salt.\nFinal answer: soup")
     >>> found.participants, found.said, found.answer, found.unparsed
     (('AI Assistant (you)', 'Chef'), (('Chef', 'Salt.'),), 'soup', False)
     """

@@ -1,0 +1,33 @@
+"""Joint actions of a team's turns, and ReAd's critic of logged ones ([56], arXiv 2405.14314)."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from palaestra.algebra.parse import parse
+from palaestra.algebra.returns import return_to_go
+from palaestra.algebra.signals import total
+from palaestra.algebra.turns import Turns
+from palaestra.credit.critics import PrefixCritic
+
+
+def team_plays(turns: Turns) -> list[tuple[list[int], str, list[str]]]:
+    """What each turn of a team was: its rows, what its agents saw together, and what each of them did, in order."""
+    rows = pl.DataFrame({
+        "at": turns.codes("episode", "turn").ids, "row": np.arange(len(turns)),
+        "agent": turns["agent"].cast(pl.String), "state": turns["state"].cast(pl.String),
+        "action": turns["action"].fill_null(""),
+    })  # fmt: skip
+    seen = pl.concat_str(["agent", "state"], separator=" ").sort().str.join("\x1f").alias("seen")
+    did = pl.concat_str(["agent", "action"], separator=" ").alias("did")
+    return [each[1:] for each in rows.group_by("at", maintain_order=True).agg("row", seen, did).iter_rows()]
+
+
+def fitted_critic(turns: Turns, *, reward: str = "reward", gamma: float = 1.0) -> PrefixCritic:
+    """ReAd's critic of logged play: what the team earned from each of its turns on, by growing prefixes."""
+    target = total(return_to_go(parse(reward), gamma=gamma), over=("episode", "turn"))
+    goal, plays = np.asarray(target.evaluate(turns), float), team_plays(turns)
+    known = [(s, j, goal[o[0]]) for o, s, j in plays if goal[o[0]] == goal[o[0]]]
+    states, joint, returns = map(list, zip(*known, strict=True)) if known else ([], [], [])
+    return PrefixCritic().fit(states, joint, returns)  # type: ignore[arg-type]
