@@ -10,9 +10,12 @@ from palaestra import envs
 from palaestra.agents import ScriptedPolicy, Team, fixed
 from palaestra.algebra.turns import Turns
 from palaestra.credit.joint_actions import fitted_critic
+from palaestra.envs.conversations import opening
+from palaestra.envs.protocol import Observation
 from palaestra.errors import InputError
 from palaestra.play.rollout import rollout
 from palaestra.teams import advantage_feedback
+from palaestra.teams.advantage_feedback import _told
 from palaestra.testing import check_env
 
 ENV = envs.make("native/sites", workers=2, sites=3)
@@ -74,8 +77,9 @@ def test_chat_models_read_the_rules_of_the_game_and_then_what_was_decided() -> N
     env = advantage_feedback(ENV, table(), threshold=-0.01)()
     seen = env.reset(0)["worker_0"]
     asked = env.step({"worker_0": seen.index("site 0")}).observations["worker_1"]
-    own = ENV().reset(0)["worker_1"].conversation()
-    read = asked.conversation()
-    assert read[:-1] == own[:-1]
-    assert read[-1]["content"].startswith(own[-1]["content"])
-    assert "decided: worker_0: site 0" in read[-1]["content"]
+    read = asked.conversation()[-1]["content"]
+    assert read.startswith("left: 0 1 2\ndecided: worker_0: site 0")
+    assert "`site 1`" in read
+    seen = Observation("short", messages=opening("Rules.", "Long."))
+    told = _told(seen, "decided: a: b")
+    assert told.conversation() == opening("Rules.", "Long.\n\ndecided: a: b")
