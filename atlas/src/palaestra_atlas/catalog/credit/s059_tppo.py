@@ -45,7 +45,7 @@ def card() -> None:
         (tppo(), tokens(True, 0.0, scale=0.0), [0.0, 0.0, 0.0]),
     ]
     for signal, turns, expected in cases:
-        np.testing.assert_allclose(signal.evaluate(turns), expected, atol=5e-4)
+        np.testing.assert_allclose(signal.evaluate(turns), expected, atol=5e-4)  # type: ignore[arg-type]
 
 
 def context() -> Context:
@@ -57,7 +57,7 @@ def context() -> Context:
 @exact
 def finished_only() -> None:
     """The critics of turns and of tokens learn what finished episodes earned, and nothing from a cut one."""
-    np.testing.assert_allclose(value_target(gamma=0.9).evaluate(tokens(False, 1.0)), [0.81, 0.9, 1.0], atol=1e-9)
+    np.testing.assert_allclose(value_target(gamma=0.9).evaluate(tokens(False, 1.0)), [0.81, 0.9, 1.0], atol=1e-9)  # type: ignore[arg-type]
     assert np.isnan(np.asarray(value_target().evaluate(tokens(True, 1.0)))).all()
     ids = {"prompt_ids": [[1]] * 3, "action_ids": [[2, 3]] * 3, "policy": ["a"] * 3, "state": [1, 2, 3]}
     for cut, moves in ((True, False), (False, True)):
@@ -76,11 +76,11 @@ def finished_only() -> None:
 def cut_and_continued() -> None:
     """Slots play four turns an iteration; what is cut goes on where it stopped, what is over makes room."""
     env, team, executor = make("native/corridor", cells=3, horizon=10), Team(walker=random_legal()), Windows(WINDOW)
-    longest, before = 0, {}
+    longest, before = 0, {}  # type: ignore[var-annotated]
     for iteration in range(1, 7):
         frame = executor.play(env, team, Plan(groups=8, iteration=iteration)).frame
         now = frame.filter(~pl.col("past"))
-        assert now.group_by("group").len()["len"].max() <= WINDOW
+        assert now.group_by("group").len()["len"].max() <= WINDOW  # type: ignore[operator]
         for (group,), rows in frame.partition_by("group", as_dict=True).items():
             if group in before:
                 assert (rows["seed"][0], now.filter(pl.col("group") == group)["turn"].min()) == before[group]
@@ -105,7 +105,7 @@ def _busy(frame: pl.DataFrame) -> float:
     played = frame.filter(~pl.col("past")) if "past" in frame.columns else frame
     slots = played.group_by("iteration", "group", "episode").len()
     per = slots.group_by("iteration").agg(pl.col("len").sum(), lasted=pl.col("len").max() * pl.len())
-    return float(per["len"].sum() / per["lasted"].sum())
+    return float(per["len"].sum() / per["lasted"].sum())  # type: ignore[operator]
 
 
 @reproduction(
