@@ -71,7 +71,7 @@ def train_quick(folder: Path) -> None:
         return
     (folder / "quick.yaml").write_text(yaml.safe_dump(QUICK))
     process = start("train", "quick.yaml", "--trust", "--out", "run", "--jobs", "1", cwd=folder)
-    said = json.dumps([*process.communicate(timeout=120), process.returncode])
+    said = json.dumps([*process.communicate(timeout=400), process.returncode])
     (folder / "said.part").write_text(said)
     (folder / "said.part").rename(folder / "said.json")
 
@@ -92,7 +92,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "trained"
     train_quick(folder)
-    for _ in range(2400):
+    for _ in range(8000):
         if (folder / "said.json").exists():
             break
         time.sleep(0.05)
