@@ -12,7 +12,7 @@ import pytest
 from palaestra_atlas.reproductions import _modules
 from palaestra_atlas.rows import read_mechanism, read_rows
 from palaestra_atlas.verification.evidence import Evidence
-from palaestra_atlas.verification.verify import note_of, verify
+from palaestra_atlas.verification.verify import _code_of, note_of, verify
 
 METHOD = '''
 """A mean with two parts: weights, and a shift."""
@@ -177,3 +177,19 @@ def test_a_use_without_its_effect_is_noticed(small: Callable[..., Evidence], old
 def test_what_was_only_looked_at_quickly_is_not_called_working(small: Callable[..., Evidence]) -> None:
     found = small(fast=True, use=True)
     assert (found.status, found.reasons) == ("unverified", ())
+
+
+def test_other_words_do_not_make_evidence_stale(tmp_path: Path) -> None:
+    sources = {
+        "code": 'def mean(x):\n    """Mean."""\n    return x + 1\n',
+        "words": '"""Means."""\n\n\ndef mean(x):\n    # of x\n    """Mean\n    of x."""\n\n    return x + 1  # one\n',
+        "lines": "def mean(\n    x\n):\n    return x + 1\n",
+        "other": "def mean(x):\n    return x + 2\n",
+        "block": "def mean(x):\n    pass\nreturn_x = 1\n",
+    }
+    read = {}
+    for name, source in sources.items():
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        read[name] = _code_of(tmp_path / f"{name}.py")
+    assert read["code"] == read["words"] == read["lines"]
+    assert len(set(read.values())) == 3

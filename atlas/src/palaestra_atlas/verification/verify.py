@@ -12,6 +12,7 @@ import math
 import re
 import shlex
 import time
+import tokenize
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -296,7 +297,7 @@ class _Numbers:
 
 
 def digest_of(number: int, package: str = "palaestra_atlas") -> str:
-    """SHA-256 of a row, its experiment and the modules that it names, as hexadecimal text."""
+    """SHA-256 of a row, its experiment and the code of the modules that it names, as hexadecimal text."""
     family, file = row_files(package)[number]
     names: set[str] = {f"{package}.catalog.{family}.{file.name.removesuffix('.yaml')}"}
     row, mechanism = read_rows(package)[number], read_mechanism(number, package)
@@ -305,8 +306,24 @@ def digest_of(number: int, package: str = "palaestra_atlas") -> str:
     sources = [file.read_text(encoding="utf-8")]
     for name in sorted(names):
         with contextlib.suppress(ModuleNotFoundError, TypeError):
-            sources.append(Path(str(inspect.getsourcefile(import_module(name)))).read_text(encoding="utf-8"))
+            sources.append(_code_of(Path(str(inspect.getsourcefile(import_module(name))))))
     return hashlib.sha256("\0".join(sources).encode()).hexdigest()
+
+
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING}
+
+
+def _code_of(file: Path) -> str:
+    """Tokens of a source file without comments, docstrings and line breaks: other words make no evidence stale."""
+    with file.open("rb") as stream:
+        tokens = [token for token in tokenize.tokenize(stream.readline) if token.type != tokenize.COMMENT]
+    starts = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL, tokenize.ENCODING}
+    kept = []
+    for place, token in enumerate(tokens):
+        docstring = token.type == tokenize.STRING and tokens[place - 1].type in starts
+        if token.type not in _LAYOUT and not (docstring and tokens[place + 1].type == tokenize.NEWLINE):
+            kept.append(token.string if token.string.strip() or token.type == tokenize.DEDENT else "\t")
+    return "\n".join(kept)
 
 
 def _modules(names: Iterable[str]) -> list[str]:
