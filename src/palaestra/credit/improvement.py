@@ -114,7 +114,8 @@ def backup(
             one node. over: names are unique within it.
 
     Raises:
-        ExpressionError: `how` is unknown, or a name is that of no column. InputError: the parents of a tree go round in a circle.
+        ExpressionError: `how` is unknown, or a name is that of no column.
+        InputError: the parents of a tree go round in a circle.
 
     >>> from palaestra.algebra.turns import Turns
     >>> rows = {"node": ["A", "a", "b", "c", "d"], "parent": [None, "A", "A", "b", "b"], "group": [0] * 5}
