@@ -51,6 +51,7 @@ ANALYSES: Registry[Analysis] = Registry(
         "palaestra.evaluation.analyses",
         "palaestra.evaluation.teamwork.analyses",
         "palaestra.evaluation.scorers.analyses",
+        "palaestra.evaluation.games.analyses",
         "palaestra.judges.analyses",
     ),
     example='rubric("net")',

@@ -124,9 +124,12 @@ def shor(
     regrets = [np.zeros_like(x) for x in mixtures]
     before = [np.zeros_like(x) for x in mixtures]
     total = [np.zeros_like(x) for x in mixtures]
+    tables = [np.ascontiguousarray(np.moveaxis(table, i, 0)) for i, table in enumerate(game.payoffs)]
     for _ in range(steps):
         for i in range(len(mixtures)):
-            value = game.against(i, mixtures)
+            value = tables[i]
+            for j in reversed(range(len(mixtures))):
+                value = value if j == i else value @ mixtures[j]
             centred = value - (value.mean() if centre == "mean" else mixtures[i] @ value)
             gain = (1 + momentum) * centred - momentum * before[i] + diversity * (1 - mixtures[i])
             before[i] = centred
@@ -134,6 +137,7 @@ def shor(
             regrets[i] = np.maximum(0.0, regrets[i] + (gain / largest if largest > 1e-8 else gain))
             whole = regrets[i].sum()
             matched = regrets[i] / whole if whole > 0 else np.full(len(value), 1 / len(value))
-            mixtures[i] = (1 - blend) * matched + blend * scipy.special.softmax(value / temperature)
+            soft = np.exp((value - value.max()) / temperature)
+            mixtures[i] = (1 - blend) * matched + blend * soft / soft.sum()
             total[i] += mixtures[i]
     return tuple(x / x.sum() for x in (total if average else mixtures))

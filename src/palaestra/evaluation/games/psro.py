@@ -16,6 +16,7 @@ import numpy as np
 from palaestra.errors import InputError
 from palaestra.evaluation.games.game import Game
 from palaestra.evaluation.games.linear import nash_mixtures
+from palaestra.evaluation.games.risk import moments, risk_averse_response, tremble_mixture
 from palaestra.evaluation.games.tree import Tree
 
 Strategy = np.ndarray
@@ -42,9 +43,9 @@ class Population:
     mixtures: tuple[np.ndarray, ...]
     gap: float
 
-    def blend(self, mixtures: Sequence[np.ndarray] | None = None) -> list[Strategy]:
-        """One strategy per player: its population weighted by mixtures; None: those of the evaluation."""
-        return blend(self.strategies, self.mixtures if mixtures is None else mixtures)
+    def blend(self) -> list[Strategy]:
+        """One strategy per player: its population weighted by the mixtures of the evaluation."""
+        return blend(self.strategies, self.mixtures)
 
 
 def blend(strategies: Sequence[Sequence[Strategy]], mixtures: Sequence[np.ndarray]) -> list[Strategy]:
@@ -57,7 +58,7 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
 
     def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
         if isinstance(game, Tree):
-            return game.plan(game.best_response(_merged(strategies), player)[0], player)
+            return game.plan(game.best_response(merged(strategies), player)[0], player)
         response = np.zeros(game.shape[player])
         response[game.against(player, strategies).argmax()] = 1.0
         return response
@@ -65,30 +66,51 @@ def best_response_oracle(game: Game | Tree) -> Oracle:
     return respond
 
 
+def risk_averse_oracle(game: Game, lam: float, tremble: float = 0.05) -> Oracle:
+    """Response in a matrix game that pays `lam` times the variance of its payoff against the others (2205.15434)."""
+
+    def respond(player: int, strategies: Sequence[Strategy]) -> Strategy:
+        smooth = [tremble_mixture(x, tremble) for x in strategies]
+        return risk_averse_response(*moments(game, player, smooth[:player] + smooth[player + 1 :]), lam)
+
+    return respond
+
+
 def payoffs_between(game: Game | Tree, strategies: Sequence[Sequence[Strategy]]) -> Game:
-    """Exact payoffs between all strategies of all players."""
+    """Exact payoffs between all strategies of all players, and the variance of a return between them."""
     names = tuple(
         tuple(f"{who}_{k}" for k in range(len(own))) for who, own in zip(game.players, strategies, strict=True)
     )
     if isinstance(game, Game):
-        tables = []
-        for payoff in game.payoffs:
-            for own in strategies:  # the axis in front is contracted, and the new one joins at the end
-                payoff = np.tensordot(payoff, np.array(own), axes=(0, 1))
-            tables.append(payoff)
-        return Game(tuple(tables), game.players, names)
+        within = game.variance or (0.0,) * len(game.players)
+        tables = [_contracted(payoff, strategies) for payoff in game.payoffs]
+        squares = [_contracted(u**2 + v, strategies) for u, v in zip(game.payoffs, within, strict=True)]
+        return Game(tuple(tables), game.players, names, _variance(squares, tables))
     at_leaves = [np.array(own)[:, game.leaf[i]] for i, own in enumerate(strategies)]
     letters = "abcdefghijklmnopqrstuvwxy"[: len(strategies)]
     product = f"{','.join(f'{letter}z' for letter in letters)},z->{letters}"
-    tables = [np.einsum(product, *at_leaves, game.chance * payoff, optimize=True) for payoff in game.payoffs]
-    return Game(tuple(tables), game.players, names)
+    tables, squares = (
+        [np.einsum(product, *at_leaves, game.chance * payoff**power, optimize=True) for payoff in game.payoffs]
+        for power in (1, 2)
+    )
+    return Game(tuple(tables), game.players, names, _variance(squares, tables))
+
+
+def _contracted(payoff: np.ndarray, strategies: Sequence[Sequence[Strategy]]) -> np.ndarray:
+    for own in strategies:  # the axis in front is contracted, and the new one joins at the end
+        payoff = np.tensordot(payoff, np.array(own), axes=(0, 1))
+    return payoff
+
+
+def _variance(squares: Sequence[np.ndarray], means: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    return tuple(np.maximum(square - mean**2, 0.0) for square, mean in zip(squares, means, strict=True))
 
 
 def exploitability(game: Game | Tree, strategies: Sequence[Strategy]) -> float:
     """Mean gain of best responses against one strategy per player."""
     if isinstance(game, Game):
         return game.exploitability(strategies)
-    return game.exploitability(game.policy(_merged(strategies)))
+    return game.exploitability(game.policy(merged(strategies)))
 
 
 def psro(
@@ -143,8 +165,8 @@ def _uniform(game: Game | Tree) -> list[Strategy]:
     return [game.plan(game.uniform(), player) for player in range(len(game.players))]
 
 
-def _merged(plans: Sequence[np.ndarray]) -> np.ndarray:
-    """Plans of single players, each 0 at the places of the others, as one."""
-    merged = np.sum(plans, axis=0)
-    merged[-1] = 1.0
-    return np.asarray(merged)
+def merged(plans: Sequence[np.ndarray]) -> np.ndarray:
+    """Plans of single players, each 0 at the places of the others, as one plan of all."""
+    whole = np.sum(plans, axis=0)
+    whole[-1] = 1.0
+    return np.asarray(whole)

@@ -33,7 +33,7 @@ def risk_averse_response(mean: np.ndarray, cov: np.ndarray, lam: float) -> np.nd
     hessian = 2 * lam * cov
     scale = max(1.0, float(np.abs(mean).max()), float(np.abs(hessian).max()))
     ridge = 1e-12 * scale * np.eye(n)
-    support = x > 0
+    support, reached = x > 0, -np.inf
     for _ in range(100 * n):
         at = np.flatnonzero(support)
         system = np.ones((len(at) + 1, len(at) + 1))
@@ -52,8 +52,10 @@ def risk_averse_response(mean: np.ndarray, cov: np.ndarray, lam: float) -> np.nd
         x[at] = target / target.sum()
         slope = mean - hessian @ x
         better = np.where(support, -np.inf, slope)
-        if better.max() <= x @ slope + 1e-9 * scale:
+        worth = float(x @ (mean + slope)) / 2
+        if better.max() <= x @ slope + 1e-9 * scale or worth <= reached + 1e-13 * scale:
             break
+        reached = worth
         support[better.argmax()] = True
     return x
 

@@ -21,6 +21,8 @@ from palaestra.errors import InputError
 from palaestra.evaluation.games import cfr as cfr_rules
 from palaestra.evaluation.games import dynamics, linear, risk
 from palaestra.evaluation.games.game import Game
+from palaestra.evaluation.games.psro import merged, risk_averse_oracle
+from palaestra.evaluation.games.psro import psro as grow
 from palaestra.evaluation.games.tree import Tree, game_tree
 from palaestra.evaluation.ranking import alpha_rank as alpha_ranks
 from palaestra.evaluation.ranking.nash_averaging import nash_averaging as nash_average
@@ -40,12 +42,11 @@ def read_solver(text: str) -> Solver:
     Raises:
         ExpressionError: there is none of this name, or it does not take these options.
     """
-    return SOLVERS.build(re.sub(r"(?<=[(,=])(\s*)([A-Za-z_]\w*)(\s*)(?=[,)])", _quoted, text))
+    return SOLVERS.build(re.sub(r"""'[^']*'|"[^"]*"|(?<=[(,=])\s*([A-Za-z_]\w*)\s*(?=[,)])""", _quoted, text))
 
 
 def _quoted(found: re.Match[str]) -> str:
-    word = found[2] if found[2] in ("True", "False", "None") else repr(found[2])
-    return f"{found[1]}{word}{found[3]}"
+    return found[0] if found[1] in (None, "True", "False", "None") else repr(found[1])
 
 
 def _matrix(game: Game | Tree, name: str) -> Game:
@@ -164,5 +165,24 @@ def shor(
             centre=centre,
             average=True,
         )
+
+    return solve
+
+
+@SOLVERS.register("psro")
+def psro(train: str = "nash", evaluate: str = "nash", iterations: int = 20, risk: float = 0.0) -> Solver:
+    """Populations that grow by best responses (PSRO), with a solver by name for training and one for the answer.
+
+    train: of the mixtures that are responded to. evaluate: of the answer. risk: weight of variance in the responses,
+    for matrix games. With nash in both slots it is the double oracle.
+    """
+    solvers = [read_solver(train), read_solver(evaluate)]
+
+    def solve(game: Game | Tree) -> Any:
+        oracle = risk_averse_oracle(_matrix(game, "psro(risk=…)"), risk) if risk else None
+        tolerance = -1.0 if risk else 1e-9
+        options = {"oracle": oracle, "iterations": iterations, "tolerance": tolerance}
+        played = grow(game, train=solvers[0], evaluate=solvers[1], **options)[-1].blend()  # type: ignore[arg-type]
+        return game.policy(merged(played)) if isinstance(game, Tree) else tuple(played)
 
     return solve

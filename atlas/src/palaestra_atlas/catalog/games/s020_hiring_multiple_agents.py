@@ -1,0 +1,116 @@
+"""[20] Online information acquisition (arXiv 2307.06210): the best mechanism for several hired agents.
+
+Left out: the online part, in which the signal law is not known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.games.hiring import Mechanism, best_fixed, scoring_rule
+from palaestra_atlas.reproductions import exact
+
+EVEN = np.array([0.5, 0.5])
+DECIDE = np.eye(2)
+
+
+def audit() -> np.ndarray:
+    """Agent 0 is right in easy cases and in 60 % of hard ones if it works; agent 1 tells easy from hard if it works."""
+    law = np.zeros((2, 2, 2, 2, 2))
+    for works, looks, state, easy, said, told in itertools.product(range(2), repeat=6):
+        right = 0.5 if not works else 1.0 if easy else 0.6
+        seen = float(told == easy) if looks else 0.5
+        law[works, looks, state, said, told] += 0.5 * (right if said == state else 1 - right) * seen
+    return law
+
+
+def problem(first: float = 0.1, second: float = 0.01) -> tuple[Any, ...]:
+    """Prior, signals, costs and reward of the audit."""
+    return EVEN, audit(), [np.array([0, first]), np.array([0, second])], DECIDE
+
+
+def written(seed: int, folder: Path) -> None:
+    """The audit with costs that are drawn, as the command reads it."""
+    rng = np.random.default_rng(seed)
+    names = ("prior", "signals", "costs", "reward")
+    parts = problem(float(rng.uniform(0.09, 0.11)), float(rng.uniform(0.008, 0.012)))
+    told = {name: [x.tolist() for x in part] if name == "costs" else part.tolist() for name, part in zip(names, parts)}
+    (folder / "problem.json").write_text(json.dumps(told))
+
+
+def gains(found: Mechanism) -> float:
+    """Largest gain of an agent that is told something, does another effort and reports by any map."""
+    prior, law, costs, _ = problem()
+    joint = np.moveaxis(law, 2, -1) * prior
+    best = -np.inf
+    for i, told in itertools.product(range(2), repeat=2):
+        value = {}
+        for done, rule in itertools.product(range(2), itertools.product(range(2), repeat=2)):
+            total = 0.0
+            for other in range(2):
+                b, a = ((told, other), (done, other)) if i == 0 else ((other, told), (other, done))
+                for s in itertools.product(range(2), repeat=2):
+                    said = (rule[s[0]], s[1]) if i == 0 else (s[0], rule[s[1]])
+                    total += found.profile[b] * float(joint[a][s] @ found.payments[i][b][said])
+                total -= found.profile[b] * costs[i][done]
+            value[done, rule] = total
+        best = max(best, max(value.values()) - value[told, (0, 1)])
+    return float(best)
+
+
+@exact
+def one_agent() -> None:
+    """Accuracy .8, cost .05: value .66667, pay .13333."""
+    law = np.stack([np.full((2, 2), 0.5), np.array([[0.8, 0.2], [0.2, 0.8]])])
+    found = scoring_rule(EVEN, law, [np.array([0, 0.05])], DECIDE)
+    assert abs(found.value - 2 / 3) < 1e-6
+    assert abs(found.pay[0] - 2 / 15) < 1e-6
+
+
+@exact
+def three_agents() -> None:
+    """Three of accuracy .7 and cost .01 all work: value .679, pay .105."""
+    own = np.stack([np.full((2, 2), 0.5), np.array([[0.7, 0.3], [0.3, 0.7]])])
+    law = np.einsum("atx,bty,ctz->abctxyz", own, own, own)
+    found = scoring_rule(EVEN, law, [np.array([0, 0.01])] * 3, DECIDE)
+    assert abs(found.value - 0.679) < 1e-6
+    assert abs(found.pay.sum() - 0.105) < 1e-6
+    assert abs(found.profile[1, 1, 1] - 1) < 1e-9
+
+
+@exact
+def correlated_efforts() -> None:
+    """The audit: .574 for the best fixed profile, .5948 (cap 2) and .59896 (cap 10) with rare audits."""
+    assert abs(best_fixed(*problem()).value - 0.574) < 1e-6
+    for cap, value, rare in ((2.0, 0.5948, 0.2), (10.0, 0.59896, 0.04)):
+        found = scoring_rule(*problem(), cap=cap)
+        assert abs(found.value - value) < 1e-6
+        assert abs(found.profile[1, 1] - rare) < 1e-6
+    with tempfile.TemporaryDirectory() as folder:
+        written(0, Path(folder))
+        mixed, fixed = (
+            analyze(f"hire(mixed={each})", Path(folder) / "problem.json")["value"][0] for each in (True, False)
+        )
+    assert mixed > fixed + 0.01
+
+
+@exact
+def no_deviator_gains() -> None:
+    """Brute force over efforts and reporting maps: nobody gains by disobeying or by lying."""
+    for cap in (2.0, 10.0):
+        assert gains(scoring_rule(*problem(), cap=cap)) < 1e-7
+
+
+@exact
+def payments_are_capped() -> None:
+    """No payment is above the cap, and audits keep a probability of .04 at a cap of 10."""
+    found = scoring_rule(*problem(), cap=10.0)
+    assert found.payments.max() <= 10 + 1e-6
+    assert found.profile[1, 1] > 0.03

@@ -1,0 +1,102 @@
+"""[124] Sparse equilibria of Markov games: the gap of a mixture of few product policies, for two kinds of deviators.
+
+Left out: the reduction behind the hardness, which was not read; no experiment can show a lower bound.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from palaestra.evaluation.analyses import analyze
+from palaestra.evaluation.games import Game, zero_sum
+from palaestra.evaluation.games.markov import MarkovGame, cce_gap
+from palaestra_atlas.reproductions import exact
+
+CHICKEN = np.array([[6.0, 2.0], [7.0, 0.0]])
+
+
+def one_state(payoffs: tuple[np.ndarray, np.ndarray], horizon: int) -> MarkovGame:
+    """A matrix game, played `horizon` times."""
+    return MarkovGame(np.stack(payoffs)[:, None], np.ones((1, 2, 2, 1)), np.ones(1), horizon)
+
+
+def pure(*actions: int) -> np.ndarray:
+    """The policy of one player in one state that takes these actions, step by step."""
+    return np.asarray(np.eye(2)[list(actions)][:, None])
+
+
+def pennies(stake: float = 1.0) -> tuple[MarkovGame, list[list[np.ndarray]]]:
+    """Two-step matching pennies, and two opposite profiles: what is seen in the first step tells the second."""
+    payoff = stake * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return one_state((payoff, -payoff), 2), [[pure(0, 0), pure(0, 0)], [pure(1, 1), pure(1, 1)]]
+
+
+def written(seed: int, folder: Path) -> None:
+    """The game with a stake that is drawn, and the mixture, as the command reads them."""
+    game, profiles = pennies(float(np.random.default_rng(seed).uniform(1, 2)))
+    (folder / "game.json").write_text(
+        json.dumps(
+            {
+                "rewards": game.rewards.tolist(),
+                "transitions": game.transitions.tolist(),
+                "start": game.start.tolist(),
+                "horizon": game.horizon,
+            }
+        )
+    )
+    (folder / "profiles.json").write_text(json.dumps({"profiles": [[x.tolist() for x in each] for each in profiles]}))
+
+
+@exact
+def whole_profiles() -> None:
+    """Chicken, (C, D) and (D, C) in equal parts: gap -.5; of the averaged policies it would be .25."""
+    game = one_state((CHICKEN, CHICKEN.T), 1)
+    profiles = [[pure(0), pure(1)], [pure(1), pure(0)]]
+    assert abs(cce_gap(game, profiles)[0] + 0.5) < 1e-12
+    assert abs(cce_gap(game, profiles, deviations="markov")[0] + 0.5) < 1e-12
+    flat = [[policy[0, 0] for policy in profile] for profile in profiles]
+    assert abs(Game((CHICKEN, CHICKEN.T)).cce_gap(flat) + 0.5) < 1e-12
+
+
+@exact
+def history_gains_more() -> None:
+    """Matching pennies twice: who remembers gains 1 more than the best Markov deviation."""
+    game, profiles = pennies()
+    assert abs(cce_gap(game, profiles)[0] - cce_gap(game, profiles, deviations="markov")[0] - 1) < 1e-12
+
+
+@exact
+def one_player_alone_gains() -> None:
+    """Always (heads, heads): the first player is content, the second gains 2 a step; the gap is the largest gain."""
+    game, _ = pennies()
+    gap, gains = cce_gap(game, [[pure(0, 0), pure(0, 0)]])
+    np.testing.assert_allclose(gains, [0, 4], atol=1e-12)
+    assert gap == 4
+
+
+@exact
+def one_profile_is_the_nash_gap() -> None:
+    """Of one profile the gap is the Nash gap: 4 in two steps of pennies, 1 for (rock, rock)."""
+    game, profiles = pennies()
+    for deviations in ("history", "markov"):
+        assert abs(cce_gap(game, profiles[:1], deviations=deviations)[0] - 4) < 1e-12
+    rps = zero_sum(np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]]))
+    assert rps.cce_gap([[np.eye(3)[0], np.eye(3)[0]]]) == 1
+    assert abs(rps.cce_gap([[np.eye(3)[k], np.eye(3)[k]] for k in range(3)])) < 1e-12
+
+
+@exact
+def the_limit_is_printed() -> None:
+    """The command's answer names PPAD and the exponential number of samples."""
+    with tempfile.TemporaryDirectory() as folder:
+        written(0, Path(folder))
+        row = analyze('cce_gap("history")', Path(folder) / "game.json", Path(folder) / "profiles.json").row(
+            0, named=True
+        )
+    assert "PPAD" in row["limit"]
+    assert "exponential" in row["limit"]
+    assert row["gap"] > 0

@@ -1,0 +1,130 @@
+"""Analyses of games and mechanisms: `palaestra analyze 'cce_gap("history")' GAME.json PROFILES.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from palaestra.errors import InputError, StorageError
+from palaestra.evaluation.analyses import ANALYSES, Analysis, table
+from palaestra.evaluation.games import auctions, hiring, markov, walks
+
+
+def _object(path: Path, *needed: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise StorageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+    lacking = [name for name in needed if not isinstance(found, dict) or name not in found]
+    if lacking:
+        raise InputError(f"{path}: an object with {', '.join(needed)} is needed; {', '.join(lacking)} missing")
+    return dict(found)
+
+
+@ANALYSES.register("cce_gap")
+def cce_gap(deviations: Literal["history", "markov"] = "history") -> Analysis:
+    """CCE gap of a mixture of policies. GAME: rewards, transitions, start, horizon. PROFILES: profiles, weights."""
+
+    def answer(game: Path, profiles: Path) -> pl.DataFrame:
+        told = _object(game, "rewards", "transitions", "start", "horizon")
+        mixture = _object(profiles, "profiles")
+        arrays = [np.array(told[name], float) for name in ("rewards", "transitions", "start")]
+        world = markov.MarkovGame(arrays[0], arrays[1], arrays[2], int(told["horizon"]))
+        gap, gains = markov.cce_gap(world, mixture["profiles"], mixture.get("weights"), deviations)
+        return pl.DataFrame(
+            {
+                "deviations": [deviations],
+                "profiles": [len(mixture["profiles"])],
+                "gap": [gap],
+                "gains": [gains.tolist()],
+                "limit": [markov.HARDNESS],
+            }
+        )
+
+    return answer
+
+
+@ANALYSES.register("position_auction")
+def position_auction(how: Literal["joint", "greedy"] = "joint") -> Analysis:
+    """Which creative in which slot, clicks and VCG payments. TABLE: creative, value, a column of weights per slot."""
+    if how not in ("joint", "greedy"):
+        raise InputError(f"position_auction: how={how!r} must be 'joint' or 'greedy'")
+
+    def answer(file: Path) -> pl.DataFrame:
+        frame = table(file, "creative", "value")
+        slots = [name for name in frame.columns if name not in ("creative", "value")]
+        values, weights = frame["value"].to_numpy(), frame.select(slots).to_numpy()
+        found = auctions.assign(values, weights) if how == "joint" else auctions.assign_greedily(values, weights)
+        paid = auctions.vcg_payments(values, weights) if how == "joint" else np.full(len(values), np.nan)
+        return pl.DataFrame(
+            {
+                "creative": frame["creative"].cast(pl.String),
+                "slot": [slots[j] if j >= 0 else None for j in found.slots],
+                "clicks": found.clicks,
+                "payment": pl.Series(paid).fill_nan(None),
+                "welfare": found.welfare,
+            }
+        )
+
+    return answer
+
+
+@ANALYSES.register("virtual_values")
+def virtual_values() -> Analysis:
+    """Ironed virtual values, to place for revenue instead of welfare. TABLE: creative, value, …; SAMPLE: value."""
+
+    def answer(file: Path, sample: Path) -> pl.DataFrame:
+        frame, earlier = table(file, "value"), table(sample, "value")
+        return frame.with_columns(value=auctions.virtual_values(frame["value"].to_numpy(), earlier["value"].to_numpy()))
+
+    return answer
+
+
+@ANALYSES.register("hire")
+def hire(cap: float = 10.0, mixed: bool = True) -> Analysis:
+    """Whom to ask for effort, and what to pay for reports. PROBLEM.json: prior, signals, costs, reward."""
+
+    def answer(problem: Path) -> pl.DataFrame:
+        told = _object(problem, "prior", "signals", "costs", "reward")
+        arrays = (told["prior"], np.array(told["signals"], float), told["costs"], np.array(told["reward"], float))
+        find = hiring.scoring_rule if mixed else hiring.best_fixed
+        found = find(*arrays, cap=cap)
+        kept = [b for b in np.ndindex(found.profile.shape) if found.profile[b] > 1e-9]
+        return pl.DataFrame(
+            {
+                "efforts": [list(b) for b in kept],
+                "probability": [float(found.profile[b]) for b in kept],
+                "largest_payments": [[float(each[b].max()) for each in found.payments] for b in kept],
+                "expected_pay": [found.pay.tolist()] * len(kept),
+                "value": [found.value] * len(kept),
+            }
+        )
+
+    return answer
+
+
+@ANALYSES.register("self_repellent")
+def self_repellent(alpha: float = 10.0, steps: int = 4000, runs: int = 400, seed: int = 0) -> Analysis:
+    """Variance of an average over sites that a self-repellent walk visits. SITES: site, target, value; EDGES: a, b."""
+
+    def answer(sites: Path, edges: Path) -> pl.DataFrame:
+        frame, links = table(sites, "site", "target", "value"), table(edges, "a", "b")
+        names = frame["site"].cast(pl.String).to_list()
+        target = frame["target"].to_numpy() / frame["target"].sum()
+        adjacent = np.zeros((len(names),) * 2, bool)
+        for a, b in links.select(pl.col("a", "b").cast(pl.String)).rows():
+            if a not in names or b not in names:
+                raise InputError(f"{edges}: edge {a} - {b}: there is no such site in {sites}")
+            adjacent[names.index(a), names.index(b)] = adjacent[names.index(b), names.index(a)] = True
+        sampler = walks.SelfRepellentSampler(target, alpha, walks.metropolis(adjacent, target), walks=runs, seed=seed)
+        visits, variance = walks.sampling_variance(frame["value"].to_numpy(), sampler, steps)
+        share = visits.mean(axis=0) / steps
+        return pl.DataFrame({"site": names, "target": target, "share": share, "scaled_variance": variance})
+
+    return answer

@@ -1,0 +1,122 @@
+"""Position auctions: which creative in which slot, what it is clicked, and what it pays.
+
+Clicks follow one multinomial logit over all slots, so a good creative takes clicks from the others (substitution).
+The paper (position auctions in AI-generated content) was read as an abstract; the solver is derived here and equals
+brute force. Left out: users who read from the top and stop (cascade), for which only approximations are known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from palaestra.errors import InputError
+
+
+class Placement(NamedTuple):
+    """slots: of each creative, int64[n], -1 if it is left out. clicks: float64[n]. welfare: Σ value · clicks."""
+
+    slots: np.ndarray
+    clicks: np.ndarray
+    welfare: float
+
+
+def click_rates(slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """P(click i) = W[i, slot] / (1 + Σ W) over the placed creatives; 0 for the others. float64[n]."""
+    placed = slots >= 0
+    pull = np.where(placed, weights[np.arange(len(slots)), np.maximum(slots, 0)], 0.0)
+    return np.asarray(pull / (1 + pull.sum()))
+
+
+def assign(values: np.ndarray, weights: np.ndarray) -> Placement:
+    """Placement of largest welfare under the multinomial logit, exact.
+
+    Welfare is a ratio, Σ v W / (1 + Σ W), so Dinkelbach's iteration finds it: with λ the welfare so far, match by
+    (v - λ) W without edges that are not positive; until λ stays. Creatives worth less than λ are left out, also of free
+    slots.
+
+    Args:
+        values: of a click, float64[n], >= 0.
+        weights: attraction of each creative in each slot, float64[n, slots], >= 0.
+
+    Raises:
+        InputError: shapes do not fit, or a number is negative or not finite.
+    """
+    values, weights = _checked(values, weights)
+    welfare = 0.0
+    while True:
+        slots = np.full(len(values), -1)
+        worth = (values - welfare)[:, None] * weights
+        for i, j in zip(*scipy.optimize.linear_sum_assignment(np.maximum(worth, 0.0), maximize=True), strict=True):
+            if worth[i, j] > 1e-12:
+                slots[i] = j
+        clicks = click_rates(slots, weights)
+        found = float(values @ clicks)
+        if found <= welfare + 1e-12:
+            return Placement(slots, clicks, found)
+        welfare = found
+
+
+def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
+    """Each slot on its own, from the first: to the creative of largest value times weight that is left. A baseline."""
+    values, weights = _checked(values, weights)
+    slots = np.full(len(values), -1)
+    for j in range(min(weights.shape)):
+        worth = np.where(slots < 0, values * weights[:, j], -np.inf)
+        slots[worth.argmax()] = j
+    clicks = click_rates(slots, weights)
+    return Placement(slots, clicks, float(values @ clicks))
+
+
+def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """What each creative pays: welfare of the others without it, less their welfare beside it. float64[n]."""
+    values, weights = _checked(values, weights)
+    found = assign(values, weights)
+    paid = np.zeros(len(values))
+    for i in np.flatnonzero(found.slots >= 0):
+        rest = np.arange(len(values)) != i
+        without = assign(values[rest], weights[rest]).welfare
+        paid[i] = without - (found.welfare - values[i] * found.clicks[i])
+    return paid
+
+
+def virtual_values(values: np.ndarray, sample: np.ndarray) -> np.ndarray:
+    """Ironed virtual values: slope of the concave envelope of revenue q · v(q), v(q) the sample's upper quantile.
+
+    In the place of values they turn the placement of largest welfare into that of largest revenue (Myerson 1981).
+    Below the sample they are those of its lowest value; negative ones stand for "not shown".
+
+    Args:
+        values: float64[n].
+        sample: earlier values of such bidders, float64[m].
+    """
+    sample = np.sort(np.asarray(sample, float))[::-1]
+    if not len(sample) or not np.isfinite(sample).all():
+        raise InputError("virtual_values: a sample of finite values is needed")
+    quantile = np.arange(len(sample) + 1) / len(sample)
+    revenue = np.append(0.0, quantile[1:] * sample)
+    hull = [0]
+    for k in range(1, len(quantile)):  # upper envelope from the left
+        while len(hull) > 1 and _slope(quantile, revenue, hull[-2], hull[-1]) <= _slope(quantile, revenue, hull[-1], k):
+            hull.pop()
+        hull.append(k)
+    slopes = np.array([_slope(quantile, revenue, a, b) for a, b in itertools.pairwise(hull)])
+    above = np.searchsorted(-sample, -np.asarray(values, float), side="left")  # how many of the sample are larger
+    piece = np.searchsorted(np.array(hull[1:]), above + 1)
+    return np.asarray(slopes[np.minimum(piece, len(slopes) - 1)])
+
+
+def _slope(x: np.ndarray, y: np.ndarray, a: int, b: int) -> float:
+    return float((y[b] - y[a]) / (x[b] - x[a]))
+
+
+def _checked(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, weights = np.asarray(values, float), np.asarray(weights, float)
+    if weights.ndim != 2 or values.shape != weights.shape[:1]:
+        raise InputError(f"assign: values {values.shape} and weights {weights.shape}; [n] and [n, slots] are needed")
+    if not (np.isfinite(values).all() and np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError("assign: values must be finite, and weights finite and >= 0")
+    return values, weights
