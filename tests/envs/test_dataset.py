@@ -95,7 +95,11 @@ def test_keys_are_the_same_in_every_process_and_ranges_disjoint():
         ([{"prompt": "a", "answer": 1}], {"held_out": 1.5}, r"held_out=1.5: expected a share in \[0, 1\)"),
         ([{"prompt": "a", "answer": 1}], {"split": "dev"}, "'dev' is not one of train, test, all"),
         ([{"prompt": "a", "answer": 1}], {"score": "nummer"}, "score='nummer'; did you mean 'number'"),
-        ([{"prompt": "a", "answer": 1}], {"split": "test", "held_out": 0.0}, "none of its 1 tasks is of the test split"),
+        (
+            [{"prompt": "a", "answer": 1}],
+            {"split": "test", "held_out": 0.0},
+            "none of its 1 tasks is of the test split",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_file_row_and_fix(tmp_path, rows, options, said):
@@ -149,7 +153,7 @@ def test_a_task_proposed_from_a_held_out_one_is_an_error_however_far(tmp_path):
     with pytest.raises(InputError, match=r"row 2 \('child'\): is proposed from a held-out task.*row 3, and 1 rows"):
         dataset(written(tmp_path, rows, "a.jsonl"), parent="from", held_out=held)
     named = [rows[0], {**rows[1], "from": task_id("other", task_key("What is 1 + 1?"))}]
-    with pytest.raises(InputError, match="is proposed from a held-out task.*row 2"):
+    with pytest.raises(InputError, match=r"is proposed from a held-out task.*row 2"):
         dataset(written(tmp_path, named, "b.jsonl"), parent="from", held_out=held)
     inner = [{"prompt": "gone", "answer": 1, "from": rows[1]["from"]}, rows[0], rows[2]]
     inner[2] = {**rows[2], "from": "gone"}
@@ -169,7 +173,7 @@ def test_a_task_is_on_the_side_of_its_earliest_ancestor(tmp_path):
         }
         assert len(found) % 3 == 0
     circle = [{"prompt": "a", "answer": 1, "from": "b"}, {"prompt": "b", "answer": 1, "from": "a"}]
-    with pytest.raises(InputError, match="row 1.*proposed from itself"):
+    with pytest.raises(InputError, match=r"row 1.*proposed from itself"):
         dataset(written(tmp_path, circle, "circle.jsonl"), parent="from")
 
 
@@ -244,9 +248,9 @@ def test_a_data_set_of_the_hub_is_read_as_one_from_disk(tmp_path, monkeypatch):
     assert len(env.places) == 20
     env.reset(4)
     assert env.step({"solver": "8"}).info["success"]
-    with pytest.raises(InputError, match="no column 'prompt'.*question"):
+    with pytest.raises(InputError, match=r"no column 'prompt'.*question"):
         dataset(path)
-    with pytest.raises(InputError, match="cannot be loaded.*hf://owner/name"):
+    with pytest.raises(InputError, match=r"cannot be loaded.*hf://owner/name"):
         dataset(f"hf://{folder}?split=dev")
     with pytest.raises(InputError, match="'splt' is not one of config, split"):
         dataset(f"hf://{folder}?splt=dev")

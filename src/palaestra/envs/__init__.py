@@ -2,8 +2,8 @@
 
 `openspiel`, `textarena`, `pettingzoo`, `gymnasium`, `momaland`, `reasoning_gym` and `dataset` are functions here (each
 shadows the submodule that it comes from; `from palaestra.envs.openspiel import OpenSpielEnv` works all the same). Each
-checks its arguments at once and returns a picklable factory. No library is imported before its function is called. `native/...`
-are the small worlds of this package.
+checks its arguments at once and returns a picklable factory. No library is imported before its function is called.
+`native/...` are the small worlds of this package.
 """
 
 from __future__ import annotations

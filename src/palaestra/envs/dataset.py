@@ -15,7 +15,7 @@ import numpy as np
 
 from palaestra.envs.protocol import EnvFactory
 from palaestra.envs.task_files import Columns, Duplicates, TaskFile, open_tasks, state_of
-from palaestra.envs.task_keys import is_held_out, task_id
+from palaestra.envs.task_keys import is_held_out, task_id, task_key
 from palaestra.envs.task_scores import score_of
 from palaestra.envs.tasks import Task, TaskEnv
 from palaestra.errors import InputError, nearest
@@ -45,11 +45,12 @@ class DatasetEnv(TaskEnv):
         for found, known in ((split, SPLITS), (duplicates, ("refuse", "drop"))):
             if found not in known:
                 raise InputError(f"dataset: {found!r} is not one of {', '.join(known)}{nearest(found, known)}")
-        self._score, self.threshold = score_of(score), threshold
+        self._score, self.threshold, self.split = score_of(score), threshold, split
         self._name = path.rpartition("/")[2].partition("?")[0].rpartition(".")[0] or path.rpartition("/")[2]
         states = tuple(state_of(each) for each in (path, held_out) if isinstance(each, str))
         columns = Columns(prompt, answer, choices, parent)
         self.file, self.places = _side(path, columns, split, held_out, duplicates, states)
+        self._held = held_out if isinstance(held_out, float | int) else np.sort(open_tasks(held_out, columns).keys)
 
     def draw(self, seed: int) -> Task:
         """The question at place `seed` modulo their number."""
@@ -61,6 +62,14 @@ class DatasetEnv(TaskEnv):
             question = "\n".join([question, *(f"{letter}) {text}" for letter, text in zip(letters, choices))])
         name = task_id(self._name, int(self.file.keys[place]))
         return Task(name, question, lambda said: self._score(said, answer), answer)
+
+    def holds_out(self, question: str) -> bool:
+        """Whether a question, of the file or not, is on the held-out side."""
+        key = task_key(question)
+        if isinstance(self._held, np.ndarray):
+            at = int(np.searchsorted(self._held, np.uint64(key)))
+            return at < len(self._held) and int(self._held[at]) == key
+        return bool(is_held_out(key, self._held))
 
 
 def _letter_of(answer: str, choices: list[str], letters: list[str]) -> str:

@@ -213,9 +213,7 @@ def _checked(path: str, columns: Columns, first: int, part: Mapping[str, list[An
         texts = [_text(value) for value in part[field]]
         empty = next((at for at, text in enumerate(texts) if not text.strip()), None)
         if empty is not None:
-            raise InputError(
-                f"{path}, row {first + empty + 1}: column {name!r} is empty; fill it, or remove the row"
-            )
+            raise InputError(f"{path}, row {first + empty + 1}: column {name!r} is empty; fill it, or remove the row")
         made[field] = texts
     nothing = [None] * len(made["prompt"])
     made["choices"] = [None if each is None else json.dumps(each) for each in part.get("choices", nothing)]
@@ -254,11 +252,9 @@ def _parts(path: str, columns: Columns) -> Iterator[dict[str, list[Any]]]:
 
 def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]]:
     part: dict[str, list[Any]] = {field: [] for field in named}
-    try:
-        opened = open(path, "rb")
-    except OSError as error:
-        raise DamagedFileError(f"dataset: cannot read {path}: {error.strerror}") from error
-    with opened as file:
+    if not os.access(path, os.R_OK):
+        raise DamagedFileError(f"dataset: cannot read {path}: no permission")
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line)
