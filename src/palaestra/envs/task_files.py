@@ -164,7 +164,7 @@ def _cache() -> Path:
 def state_of(path: str) -> str:
     """Text that is the same as long as the file is: its path, size and time of change."""
     if path.startswith(HUB):
-        return _hub(path)._fingerprint
+        return str(_hub(path)._fingerprint)
     try:
         found = Path(path).stat()
     except OSError as error:

@@ -89,7 +89,7 @@ def proposer_reward(
     """
     if pay not in get_args(Pay):
         raise ExpressionError(f"proposer_reward: pay={pay!r}{nearest(pay, get_args(Pay))}")
-    worth = {"learnability": learnability, "challenge": challenge, "regret": regret}[pay]()
+    worth = regret() if pay == "regret" else challenge() if pay == "challenge" else learnability()
     if repeated is not None:
         worth = where(col("repeats") > 0.0, float(repeated), worth)
     return where(is_in("agent", seat), where(is_missing(solve_rate()), float(refused), worth), as_signal(reward))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from palaestra.envs.conversations import Conversation, Reader, opening
 from palaestra.envs.protocol import Action, EnvFactory, Observation, StepResult
@@ -39,12 +39,13 @@ class ProposerEnv(AroundTask):
     """A task is proposed, checked, and answered. task: the given one that it is proposed from.
 
     facts: proposal, what is asked; proposed, its id; proposed_from, the id of the given task; refused, why it is no
-    task; score of a solver's answer; control_score of a control's; expected, a right answer.
+    task; score of a solver's answer; control_score of a control's; expected, a right answer; read_as, where a proposal or an
+    answer stood in its reply.
     """
 
     facts = {
         "proposal": str, "proposed": str, "proposed_from": str, "refused": str, "score": float, "control_score": float,
-        "expected": str,
+        "expected": str, "read_as": str,
     }  # fmt: skip
 
     def __init__(
@@ -74,7 +75,7 @@ class ProposerEnv(AroundTask):
         """Ask for a proposal; or, for the share `given` of the seeds and of a test split, ask the given question."""
         self.inner.reset(seed)
         self.parent: Task = self.inner.current
-        self.task, self._proposed = self.inner.task, None
+        self.task, self._proposed = self.inner.task, cast(Task | None, None)
         if _split(self.inner) == "test" or seed * 2654435761 % 2**32 < self.given * 2**32:
             return self._ask_solvers()
         self._asked = (PROPOSER,)
@@ -86,13 +87,16 @@ class ProposerEnv(AroundTask):
         if actions.keys() != set(self._asked):
             raise EnvError(f"actions of {sorted(actions)} were given, but the agents to act are {sorted(self._asked)}")
         if self._asked == (PROPOSER,):
-            return self._propose(read_reply(read_answer(actions[PROPOSER]), "task").text)
+            text, form, _ = read_reply(read_answer(actions[PROPOSER]), "task")
+            return self._propose(text, form)
         self._asked = ()
-        scores = {agent: self.inner.score(read_reply(read_answer(said)).text) for agent, said in actions.items()}
+        read = {agent: read_reply(read_answer(said)) for agent, said in actions.items()}
+        scores = {agent: self.inner.score(reply.text) for agent, reply in read.items()}
         info: dict[str, Any] = {
             "valid": {agent: score is not None for agent, score in scores.items()},
             "score": {agent: scores[agent] or 0.0 for agent in self.solvers},
             "control_score": {agent: scores[agent] or 0.0 for agent in self.controls},
+            "read_as": {agent: reply.form for agent, reply in read.items()},
             "success": {agent: self.inner.solved(score) for agent, score in scores.items()},
         }
         if self.inner.answer is not None:
@@ -107,8 +111,8 @@ class ProposerEnv(AroundTask):
     def _open(self) -> dict[str, float | None]:
         return {} if self._proposed is None else {PROPOSER: None}
 
-    def _propose(self, text: str) -> StepResult:
-        info: dict[str, Any] = {"proposed_from": self.parent.name}
+    def _propose(self, text: str, form: str) -> StepResult:
+        info: dict[str, Any] = {"proposed_from": self.parent.name, "read_as": form}
         try:
             task = self._checked(text)
         except ValueError as error:

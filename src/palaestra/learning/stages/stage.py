@@ -246,8 +246,8 @@ class Stages(Sequence[Stage]):
 
     def tasks(self, iteration: int) -> pl.DataFrame | None:
         """Tasks that stages added to their tables, or changed there, in an iteration; None: no stage keeps any."""
-        told = [each.told for each in self.made if isinstance(getattr(each, "told", None), pl.DataFrame)]
-        rows = [frame.filter(pl.col("updated_at") == iteration) for frame in told]
+        told = [getattr(each, "told", None) for each in self.made]
+        rows = [frame.filter(pl.col("updated_at") == iteration) for frame in told if isinstance(frame, pl.DataFrame)]
         return pl.concat(rows) if rows and any(map(len, rows)) else None
 
     def state_dict(self) -> list[dict[str, Any] | None]:

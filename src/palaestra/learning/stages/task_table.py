@@ -46,7 +46,7 @@ class task_table(Stage):
         InputError: an argument is wrong; or a task that is held out, or was proposed from one, was played.
     """
 
-    needs = ("group", "episode", "turn", "agent", "task", "seed", "observation", "success")
+    needs: tuple[str, ...] = ("group", "episode", "turn", "agent", "task", "seed", "observation", "success")
     adds = {"repeats": "how often the proposal was made before in this run; null without one"}
     notes = ()
 
@@ -57,7 +57,7 @@ class task_table(Stage):
             raise InputError(f"task_table: share={share} must be in (0, 1]")
         self.sampler, self.share = sampler(sample) if sample else None, share
         self.held_out, self.score = tuple(held_out), parse(score)
-        self.needs = {*type(self).needs} | self.score.needs()
+        self.needs = (*type(self).needs, *sorted(self.score.needs()))
         self.table = pl.DataFrame(schema=TASKS)
         self.told = self.table
         """Rows that the last iteration added or changed."""
@@ -208,7 +208,7 @@ class task_table(Stage):
 
 def _rows(found: pl.DataFrame, iteration: int, **columns: pl.Expr) -> pl.DataFrame:
     """Rows of the table; `_mean`, `n` and `_expected` are what was seen of each task."""
-    nothing = {name: pl.lit(None) for name in ("parent", "proposer", "why")}
+    nothing: dict[str, Any] = {name: pl.lit(None) for name in ("parent", "proposer", "why")}
     options = [json.dumps({"expected": text}, ensure_ascii=False) if text is not None else "{}"
                for text in found["_expected"].to_list()]  # fmt: skip
     made = nothing | columns | {
