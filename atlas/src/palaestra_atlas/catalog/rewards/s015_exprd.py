@@ -1,8 +1,8 @@
 """[15] Reward design (thesis: EXPRD, EXPADARD, ExploRS): pay in few places, so that the best policy is found sooner.
 
 A line of eight states that ends with the step beyond the last: EXPRD's greedy support and what is left of its objective
-are exact, and so is EXPADARD's lead for a learner that walks at random. Then a line of fourteen by the recipe `maze` and
-the stages `designed` and `explors`. A negative result: EXPRD's reward, which is designed for a learner that looks ahead
+are exact, and so is EXPADARD's lead for a learner that walks at random. Then a line of 14 by the recipe `maze` and the
+stages `designed` and `explors`. A negative result: EXPRD's reward, which is designed for a learner that looks ahead
 along the best policy, pays near the goal alone and charges for steps back there, so that a policy gradient that begins
 at random learns to stay away; EXPADARD, designed for the policy as it is, is learned from sooner than the sparse
 reward. Left out: the thesis' abstractions and its larger worlds.
