@@ -29,8 +29,8 @@ class Slips(NativeEnv):
     more than cells, below 2, a path with a slip never succeeds, so that good paths show none. slip: the episode begins
     after a wrong move at a random cue.
 
-    facts: bad, whether the move left the path or went on beside it; slips, whether it had left it; best, what would have
-    been right.
+    facts: bad, whether the move left the path or went on beside it; slips, whether it had left it; best, what would
+    have been right.
     """
 
     agents: tuple[str, ...] = ("walker",)
