@@ -325,11 +325,18 @@ SEVERAL = kuhn(
 SEVERAL["phases"][1]["repeat"] = 2
 
 
-def run(directory: Path, *, resume: bool = False) -> tuple[Team, list[dict[str, Any]]]:
+def run(directory: Path, *, resume: bool = False, every: int = 2) -> tuple[Team, list[dict[str, Any]]]:
     setup = build.resolve(validate(SEVERAL))
     team = setup.team(0, ())
     trainer = trainer_of(
-        setup, team, setup.learner(team), setup.executor(), seed=0, corpus=(), directory=directory, checkpoint_every=2
+        setup,
+        team,
+        setup.learner(team),
+        setup.executor(),
+        seed=0,
+        corpus=(),
+        directory=directory,
+        checkpoint_every=every,
     )
     assert isinstance(trainer, PhasedTrainer)
     return team, trainer.run(resume=resume)
@@ -356,12 +363,27 @@ def test_the_run_that_is_interrupted(whole: tuple[Team, list[dict[str, Any]]]) -
 
 
 @pytest.mark.parametrize(
-    ("killed", "kept"), [(1, False), (2, False), (2, True), (3, False), (4, True), (5, False), (6, True), (7, False)]
+    ("killed", "kept", "every"),
+    [
+        (1, False, 2),
+        (2, False, 2),
+        (2, True, 2),
+        (3, False, 2),
+        (5, False, 2),
+        (5, True, 5),
+        (6, True, 2),
+        (7, False, 2),
+    ],
 )
 def test_a_run_that_is_killed_in_any_iteration_ends_as_one_that_is_not(
-    killed: int, kept: bool, whole: tuple[Team, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    killed: int,
+    kept: bool,
+    every: int,
+    whole: tuple[Team, list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With checkpoints every second iteration: inside of phases, and between them. kept: after the checkpoint."""
+    """Inside of phases and between them. kept: after the checkpoint. every: iterations between checkpoints."""
     keep = Trainer._keep
 
     def stopping(self: Trainer, now: int, trained: Turns, rest: Turns) -> None:
@@ -374,8 +396,8 @@ def test_a_run_that_is_killed_in_any_iteration_ends_as_one_that_is_not(
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "_keep", stopping)
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path)
-    team, lines = run(tmp_path, resume=True)
+            run(tmp_path, every=every)
+    team, lines = run(tmp_path, resume=True, every=every)
     assert equal(team, whole[0])
     assert timeless_lines(lines) == timeless_lines(whole[1])
 
