@@ -309,7 +309,12 @@ SEVERAL = kuhn(
     {"name": "imitate", "until": 2, "stages": "replay(k=1)", "learn": {"terms": "clone()"}, "credit": "reward"},
     {
         "alternate": [
-            {"name": "explore", "until": STALLS, "stages": "replay(k=1), replay(k=2)"},
+            {
+                "name": "explore",
+                "until": STALLS,
+                "stages": "counts('observation'), replay(k=1)",
+                "reward": "reward + episodic_global_bonus('observation')",
+            },
             {
                 "name": "exploit",
                 "until": 1,
