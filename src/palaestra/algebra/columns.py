@@ -35,6 +35,7 @@ MADE_BY: dict[str, str] = {
     "label": "a fact of a judge's seat (native/judging): the side that is better, A or B",
     "log_ratio": "sequential_update() fills it: log π_new - log π_old of the turn",
     "milestone": "your env's fact: number of the sub-goal that the turn completed",
+    "node": "name of the node of a tree of attempts that the row is; unique in its group",
     "parent": "key of the node from which the row's segment was played on",
     "plan_depth": "`conducted` (env.workflow) tells it: layers of the team that a seat wrote",
     "plan_edges": "`conducted` (env.workflow) tells it: who hears whom in the team that a seat wrote",

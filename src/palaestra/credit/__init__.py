@@ -18,6 +18,7 @@ from palaestra.algebra.keys import (
 from palaestra.algebra.potentials import potential_difference
 from palaestra.algebra.returns import agent_return, episode_return, episode_score, return_to_go, whiten
 from palaestra.algebra.schedules import cosine_restarts, phase
+from palaestra.algebra.selection import keep
 from palaestra.algebra.signals import (
     absolute,
     centre,
@@ -61,6 +62,7 @@ from palaestra.credit.decomposition import (
     spa_reward,
 )
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
+from palaestra.credit.improvement import backup, exp_weight, improvement, signed
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.preferences import (
@@ -137,6 +139,7 @@ __all__ = [
     "archer",
     "arena_rl",
     "average_mixture",
+    "backup",
     "batch_score",
     "by_group",
     "calls",
@@ -163,6 +166,7 @@ __all__ = [
     "episode_return",
     "episode_score",
     "exp",
+    "exp_weight",
     "fill_missing",
     "gae",
     "gigpo",
@@ -173,6 +177,7 @@ __all__ = [
     "hint_ratio",
     "igpo",
     "implicit_reward",
+    "improvement",
     "inject",
     "interactions_of",
     "is_first",
@@ -180,6 +185,7 @@ __all__ = [
     "is_last",
     "is_missing",
     "joined",
+    "keep",
     "leave_one_out",
     "log",
     "lowest",
@@ -237,6 +243,7 @@ __all__ = [
     "shared_reward",
     "shift",
     "sign",
+    "signed",
     "similar",
     "spa",
     "spa_reward",

@@ -17,6 +17,7 @@ from palaestra.rewards.combine.mix import (
     team_mix,
     weighted,
 )
+from palaestra.rewards.combine.roles import by_role, complement, neutral
 from palaestra.rewards.combine.topology import conductor, density
 from palaestra.rewards.judged.criteria import Criteria, best_of, onto, satisfaction, step_advantage, utility
 from palaestra.rewards.judged.emotion import emotion, rlver_reward
@@ -120,6 +121,7 @@ __all__ = [
     "best_of_n",
     "block_share",
     "bradley_terry",
+    "by_role",
     "call_match",
     "call_price",
     "call_similarity",
@@ -130,6 +132,7 @@ __all__ = [
     "closeness",
     "cm2",
     "co_reward",
+    "complement",
     "components",
     "conductor",
     "content_reward",
@@ -191,6 +194,7 @@ __all__ = [
     "milestones",
     "ml_engineering_reward",
     "multiset_jaccard",
+    "neutral",
     "no_calls",
     "novelty_difference",
     "once",
