@@ -78,9 +78,9 @@ def message_of(raw: Any, role: str = "user") -> Message | None:
     kind = raw.get("type")
     if kind in _UNHEARD:
         return None
-    inner: Mapping[str, Any] = (
-        mapping(raw.get("kwargs")) or mapping(raw.get("data")) or mapping(raw.get("message")) or raw
-    )
+    if isinstance(raw.get("message"), Mapping):  # one of several that a model offers
+        return message_of(raw["message"], role)
+    inner: Mapping[str, Any] = mapping(raw.get("kwargs")) or mapping(raw.get("data")) or raw
     names = items(raw.get("id"))
     said = _LANGCHAIN.get(str(names[-1]).removesuffix("Chunk")) if names else None
     said = said or inner.get("role") or raw.get("role") or inner.get("type") or kind

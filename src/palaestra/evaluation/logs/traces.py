@@ -21,6 +21,9 @@ from palaestra.evaluation.logs.prompts import Message, words_of
 from palaestra.evaluation.logs.rows import Rows, rest, text
 from palaestra.evaluation.logs.spans import Span, Tree
 
+_ANYBODY = -2
+"""Instead of the index of an agent's span: any of the episode."""
+
 
 def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     """All episodes of the spans into `rows`. A trace without agents, models and tools is named and left out."""
@@ -133,22 +136,23 @@ def _tools(
     turns: Sequence[tuple[Turn, int]],
     owner: Sequence[int],
 ) -> dict[int, list[Span]]:
-    """Spans of tools by the turn that called them: the one that names the call, else its agent's last before it."""
+    """Spans of tools by the turn that called them: the one that names the call, else the last before of its agent."""
     calls: dict[tuple[int, str], int] = {}
     own: dict[tuple[int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for index, (turn, _) in enumerate(turns):
         for call in turn.said.calls if turn.said else ():
             if call.id is not None:
                 calls[turn.episode, call.id] = index
-        starts, places = own[turn.episode, owner[index]]
-        starts.append(turn.start or 0)
-        places.append(index)
+        for above in {owner[index], _ANYBODY}:
+            starts, places = own[turn.episode, above]
+            starts.append(turn.start or 0)
+            places.append(index)
     found: dict[int, list[Span]] = defaultdict(list)
     for n in sorted(numbers.tolist(), key=lambda n: (spans[n].start or 0, n)):
         span, episode = spans[n], int(episodes[n])
         caller = calls.get((episode, span.call)) if span.call is not None else None
         if caller is None:
-            starts, places = own.get((episode, int(agents[n])), ([], []))
+            starts, places = own.get((episode, int(agents[n])), own.get((episode, _ANYBODY), ([], [])))
             at = bisect_right(starts, span.start or 0) if span.start is not None else len(starts)
             caller = places[max(at - 1, 0)] if places else None
         if caller is not None:
