@@ -69,7 +69,7 @@ class Trainer:
         after_iteration: called with (iteration, team) after every update; returns further numbers for the metrics.
         on_turns: called with (iteration, turns) after every update, with the turns that were trained on.
         should_stop: asked with every line so far after each update; if it says so, that iteration was the last.
-        directory: metrics.jsonl, checkpoints/, turns/ and contributions.json are written there; None: nothing is.
+        directory: metrics.jsonl, checkpoints/, turns/, tasks/ and contributions.json are written there; None: nothing.
         checkpoint_every, keep: a checkpoint every so many iterations; the last `keep` and the start are kept.
         files: patterns of further files there, which `evaluate` and `after_iteration` write; a checkpoint seals them,
             and a resume refuses to go on from it if one is not what it was. Only journals (.jsonl) may grow.
@@ -329,6 +329,8 @@ class Trainer:
         if self.folder is None:
             return
         due = iteration % self.checkpoint_every == 0 or iteration == self.iterations
+        if (tasks := self.stages.tasks(iteration)) is not None:
+            self.folder.write_tasks(iteration, tasks)
         if self.save_turns == "all" or (self.save_turns == "last" and due):
             self.folder.write_turns(iteration, Turns.concat([trained, rest]), alone=self.save_turns == "last")
         if due:
