@@ -95,8 +95,8 @@ def test_wrapped_clients_feedback_examples_and_threads(tmp_path: Path) -> None:
     root = {"id": "a", "trace_id": "a", "run_type": "chain", "name": "run", "start_time": "noon",
             "reference_example_id": "example-7", "feedback_stats": {"correctness": {"n": 1, "avg": 1.0}},
             "extra": {"metadata": {"thread_id": "t"}}}  # fmt: skip
-    again = {**call, "id": "d", "trace_id": "c", "parent_run_id": None, "start_time": "2026-01-02T00:00:00", "end_time": None,
-             "extra": {"metadata": {"thread_id": "t"}}}  # fmt: skip
+    again = {**call, "id": "d", "trace_id": "c", "parent_run_id": None, "start_time": "2026-01-02T00:00:00",
+             "end_time": None, "extra": {"metadata": {"thread_id": "t"}}}  # fmt: skip
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, [root, call, again, {"run_type": "llm", "trace_id": "x"}])))
     logs = read_logs(path)

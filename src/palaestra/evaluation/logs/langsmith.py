@@ -1,7 +1,7 @@
 """Runs of LangSmith, as its client exports them: a run per line, a list, `{"runs": […]}`, or trees with `child_runs`.
 
 So LangChain and LangGraph are read, and everything else that LangSmith traces. A node of a graph that asks a model is
-an agent; within a node of an outer graph, the inner graph's own nodes (`agent`, `model`, `tools`) belong to the outer one.
+an agent; within a node of an outer graph, the inner graph's own nodes (`agent`, `model`, `tools`) belong to it.
 Task, success and score are read from the outermost run's metadata, and each feedback's mean is a score.
 """
 
