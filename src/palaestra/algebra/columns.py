@@ -57,6 +57,7 @@ MADE_BY: dict[str, str] = {
     "release": "your env's fact: what was held is let go",
     "replayed": "inject() adds it; r3() is for tables with replayed episodes",
     "result": "a fact of a judge's seat (native/judging): the choice is right",
+    "right": "your env's fact: the speaker's answer is right, 1 or 0, on its own turns",
     "safe": "palaestra.judges.language_server: was the edit applied safely",
     "score": "a process reward model's or judge's score of the turn",
     "target_box": "a fact of a GUI env: the right box, (left, top, right, bottom)",
