@@ -71,6 +71,7 @@ SETTINGS = [
     ("halves", {}, True),
     ("judging", {}, True),
     ("layers", {}, True),
+    ("nodes", {"nodes": 2}, True),
     ("papers", {}, True),
     ("partner", {}, True),
     ("proactive", {}, True),

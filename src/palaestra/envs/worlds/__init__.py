@@ -45,6 +45,7 @@ from palaestra.envs.worlds.market import Market
 from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
+from palaestra.envs.worlds.nodes import Nodes
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
@@ -121,6 +122,7 @@ __all__ = [
     "Maze",
     "MemoryTeam",
     "Negotiation",
+    "Nodes",
     "Papers",
     "Partner",
     "Persuasion",

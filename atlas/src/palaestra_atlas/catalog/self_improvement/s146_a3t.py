@@ -91,8 +91,9 @@ def failures_are_pushed_away_from() -> None:
     told = Context(np.random.default_rng(0), 1, None, None, None)  # type: ignore[arg-type]
     whole = weights('signed("success", over="task")')(Turns(rows), told)
     PolicyGradient(Team(opener=policy), 'clone(column="weight")').forward_backward(whole)
-    slope = policy.module.get_parameter("logits").grad[0] * 6
-    torch.testing.assert_close(slope, torch.tensor([-3 + 1 / 4, 4 / 3 + 1 / 4, 2 / 3 + 1 / 4, 1 / 4]))
+    slope = policy.module.get_parameter("logits").grad
+    assert slope is not None
+    torch.testing.assert_close(slope[0] * 6, torch.tensor([-3 + 1 / 4, 4 / 3 + 1 / 4, 2 / 3 + 1 / 4, 1 / 4]))
 
 
 @exact
