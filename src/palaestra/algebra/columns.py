@@ -20,6 +20,7 @@ MADE_BY: dict[str, str] = {
     "coalition_values": "coalition_values() of each episode (a list of 2^n numbers); add_shapley() needs none",
     "confidence": "palaestra.judges.language_server: how unambiguous the turn's target was",
     "consistent": "a judge's fact: the choice follows from the reasons, e.g. judge('consistent', …)",
+    "control_score": "`proposer(controls=1)` (env.workflow) tells it: a control's score of the proposed task",
     "delta": "the fact of a simulated user (roles/user): what the reply changed of its emotion",
     "diagnostics": "palaestra.judges.language_server counts them",
     "diagnostics_before": "palaestra.judges.language_server: diagnostics before the turn",

@@ -276,4 +276,4 @@ def _lines(path: str, named: Mapping[str, str]) -> Iterator[dict[str, list[Any]]
 def _need(where: str, there: Any, named: Mapping[str, str]) -> None:
     for field, name in named.items():
         if name not in there:
-            raise InputError(f"{where}: no column {name!r}{nearest(name, there)}; write {field}: and its name")
+            raise InputError(f"{where}: no column {name!r}; write {field}: and its name{nearest(name, there)}")

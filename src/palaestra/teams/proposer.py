@@ -39,8 +39,8 @@ class ProposerEnv(AroundTask):
     """A task is proposed, checked, and answered. task: the given one that it is proposed from.
 
     facts: proposal, what is asked; proposed, its id; proposed_from, the id of the given task; refused, why it is no
-    task; score of a solver's answer; control_score of a control's; expected, a right answer; read_as, where a proposal or an
-    answer stood in its reply.
+    task; score of a solver's answer; control_score of a control's; expected, a right answer; read_as, where a proposal
+    or an answer stood in its reply.
     """
 
     facts = {

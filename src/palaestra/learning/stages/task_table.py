@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from palaestra.play.executors import Plan
 
 KEY = ("group", "episode")
+COUNTED = ("difficulty", "n", "updated_at")
+"""Columns that answers change."""
 PROPOSE = SEPARATOR.rstrip()
 """What follows the question where a seat proposes from it."""
 
@@ -79,10 +81,13 @@ class task_table(Stage):
         frame = turns.with_column(_score=episode_score(self.score)).frame
         given, proposed = self._given(frame, context.iteration), self._proposed(frame, context.iteration)
         new = pl.concat([given, proposed])
-        self.told = self._merged(new)
+        places = self.table["id"].is_in(new["id"].implode()).arg_true()
+        known = self.table[places]
+        self.told = _merged(new, known)
         check_leaks(self.told, self.held_out)
-        rest = self.table.join(self.told, on="id", how="anti", maintain_order="left")
-        self.table = pl.concat([rest, self.told])
+        again = known.select("id").join(self.told, on="id", how="left", maintain_order="left")
+        self.table = self.table.with_columns(self.table[name].scatter(places, again[name]) for name in COUNTED)
+        self.table.extend(self.told.join(known, on="id", how="anti", maintain_order="left"))
         self._measure(frame, context)
         return self._with_repeats(turns)
 
@@ -138,19 +143,6 @@ class task_table(Stage):
             why=pl.col("refused"),
         )
 
-    def _merged(self, new: pl.DataFrame) -> pl.DataFrame:
-        """New rows with what was known of them: who proposed them first and when, and all answers."""
-        old = self.table.select("id", *(pl.col(name).alias(f"_{name}") for name in TASKS if name != "id"))
-        both = new.join(old, on="id", how="left", maintain_order="left")
-        known, answers = pl.col("_created_at").is_not_null(), pl.col("n") + pl.col("_n").fill_null(0)
-        failed = sum((pl.col(f"{side}difficulty") * pl.col(f"{side}n")).fill_null(0.0) for side in ("", "_"))
-        kept = ("parent", "source", "proposer", "text", "options", "seed", "created_at", "status", "why")
-        return both.with_columns(
-            *(pl.when(known).then(f"_{name}").otherwise(name).alias(name) for name in kept),
-            n=answers,
-            difficulty=pl.when(answers > 0).then(failed / answers),
-        ).select(*TASKS)
-
     def _measure(self, frame: pl.DataFrame, context: Context) -> None:
         if "proposal" in frame.columns:
             said = frame.filter(pl.col("proposal").is_not_null())
@@ -204,6 +196,20 @@ class task_table(Stage):
         self._words = json.loads(state["words"])
         if isinstance(self.sampler, AdaptiveLevel):
             self.sampler = AdaptiveLevel(**state["level"])
+
+
+def _merged(new: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """New rows with what was known of them: who proposed them first and when, and all answers."""
+    old = known.select("id", *(pl.col(name).alias(f"_{name}") for name in TASKS if name != "id"))
+    both = new.join(old, on="id", how="left", maintain_order="left")
+    there, answers = pl.col("_created_at").is_not_null(), pl.col("n") + pl.col("_n").fill_null(0)
+    failed = sum((pl.col(f"{side}difficulty") * pl.col(f"{side}n")).fill_null(0.0) for side in ("", "_"))
+    kept = [name for name in TASKS if name not in ("id", *COUNTED)]
+    return both.with_columns(
+        *(pl.when(there).then(f"_{name}").otherwise(name).alias(name) for name in kept),
+        n=answers,
+        difficulty=pl.when(answers > 0).then(failed / answers),
+    ).select(*TASKS)
 
 
 def _rows(found: pl.DataFrame, iteration: int, **columns: pl.Expr) -> pl.DataFrame:
