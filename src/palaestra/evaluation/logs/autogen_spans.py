@@ -1,7 +1,7 @@
 """AutoGen's own spans: a trace for each message between agents, put together to the conversation that they are.
 
 The runtime's spans (`autogen process …`) hold each message as it was delivered; a span of an agent (`invoke_agent`) has
-no words. So an agent was asked what was delivered to it before it began, and its n-th span said the n-th message of its.
+no words. So an agent was asked what was delivered to it before it began, and its n-th span said its n-th message.
 Topics and agents have the key of their team in their names: it makes an episode, or one for each start of a group chat.
 """
 
@@ -84,7 +84,7 @@ def weave(spans: Sequence[Span], delivered: Sequence[tuple[Span, list[dict[str, 
 
 
 def _by_start(spans: Sequence[Span]) -> None:
-    """Number the starts of a team that was started several times, and name each of its spans after the last before it."""
+    """Number the starts of a team that was started several times; each of its spans is of the last start before it."""
     starts: dict[str | None, list[int]] = defaultdict(list)
     for span in spans:
         if span.kind == "other" and span.name == _START and span.start is not None:

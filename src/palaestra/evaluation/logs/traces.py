@@ -39,11 +39,8 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
     for number in np.flatnonzero(inner).tolist():  # an instrumented client below an instrumented framework
         _merge(spans[around[number]], spans[number])
     busy = np.zeros(len(spans), bool)
-    below = np.flatnonzero(acting & (kinds != "tool"))
-    for number in below:
-        above = int(agents[number])
-        if above >= 0:
-            busy[above] = True
+    outer = agents[acting & (kinds != "tool")]
+    busy[outer[outer >= 0]] = True
     is_turn = ((kinds == "model") & ~inner) | ((kinds == "agent") & ~busy)
     episodes = _episodes(spans, tree)
     turns, owner = _turns(spans, np.flatnonzero(is_turn), agents, episodes)
