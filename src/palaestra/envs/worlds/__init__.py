@@ -58,6 +58,7 @@ from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.slips import Slips
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -135,6 +136,7 @@ __all__ = [
     "Routing",
     "Sieve",
     "Sites",
+    "Slips",
     "Stakeholder",
     "Steps",
     "Stories",
