@@ -82,7 +82,7 @@ def test_keys_are_the_same_in_every_process_and_ranges_disjoint():
 @pytest.mark.parametrize(
     ("rows", "options", "said"),
     [
-        ([{"question": "a", "answer": 1}], {}, "row 1: no column 'prompt'; write prompt: and its name; known: answer, question"),
+        ([{"question": "a", "answer": 1}], {}, "row 1: no column 'prompt'; write prompt: and its name; known: answer"),
         ([{"prompt": "a"}], {}, "row 1: no column 'answer'; write answer: and its name"),
         ([{"prompt": "a", "answer": 1}, {"prompt": " ", "answer": 2}], {}, "row 2: column 'prompt' is empty"),
         ([{"prompt": "a", "answer": 1}, {"prompt": "b", "answer": None}], {}, "row 2: column 'answer' is empty"),

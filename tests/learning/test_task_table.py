@@ -103,6 +103,8 @@ def test_a_held_out_task_its_duplicate_or_its_child_in_training_is_an_error_that
             check_leaks(child, ["one"])
     with pytest.raises(InputError, match=r"\('three'\) was proposed from the held-out task t:"):
         check_leaks(found.filter(pl.col("text") != "one")[1:].vstack(found[1:2]), ["one"])
+    with pytest.raises(InputError, match=r"task env:7 \('one'\) is held out"):
+        check_leaks(found.with_columns(id=pl.lit("env:7"), parent=pl.lit(None, pl.String)), ["One"])
     refused = found.with_columns(status=pl.lit("refused"))
     check_leaks(refused, ["one", "two", "three"])
 
@@ -344,3 +346,16 @@ def test_the_state_is_found_again():
     again.load_state_dict(stage.state_dict())
     assert again.table.equals(stage.table)
     assert (again._counts, again._words, again.sampler.level) == (stage._counts, stage._words, 2)
+
+
+def test_proposals_that_are_alike_count_as_repeated():
+    said = iter(["12 + 3 =", "12 - 3 =", "4 + 4 =", "12 + 3 + 1 ="] * 9)
+    env, seen = proposer(Sums, 1), []
+    team = Team(dict.fromkeys(env().agents, ScriptedPolicy(lambda r: next(said) if r.agent == "proposer" else "1")))
+    Trainer(
+        env, team, credit=parse("reward"), learner=PlayOnly(team), stages=["task_table(alike=0.5)"], iterations=1,
+        groups=2, group_size=2, reward=proposer_reward(repeated=0.0), on_turns=lambda at, turns: seen.append(turns),
+    ).run()  # fmt: skip
+    proposals = seen[0].frame.drop_nulls("proposal")
+    marked = dict(zip(proposals["proposal"], proposals["repeats"]))
+    assert marked == {"12 + 3 =": 0.0, "12 - 3 =": 1.0, "4 + 4 =": 0.0, "12 + 3 + 1 =": 1.0}

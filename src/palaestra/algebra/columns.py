@@ -26,6 +26,7 @@ MADE_BY: dict[str, str] = {
     "diagnostics_before": "palaestra.judges.language_server: diagnostics before the turn",
     "difficulty": "a weight of the sample, e.g. 1 / relative size of the target box",
     "edge": "a fact of native/voxels: how far the cell is from the true boundary",
+    "flag": "a judge's column: the step helped, judge('flag', …)",
     "formatted": "a fact of a judge's seat (native/judging): reasons, then one choice",
     "gold_logprob": "mean token log-probability of the true answer before each turn, from a probe of the policy",
     "hint": "marks what was forced, per token or turn; the hints of palaestra.learning.stages add it",

@@ -58,6 +58,7 @@ from palaestra.credit.attempts import (
     waltz_reward,
     waltzrl,
 )
+from palaestra.credit.attribution import agent_evolver
 from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
 from palaestra.credit.corrections import self_correction
 from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
@@ -142,6 +143,7 @@ __all__ = [
     "adora",
     "advantage_alignment",
     "advevo_marl",
+    "agent_evolver",
     "agent_return",
     "agent_rlvr",
     "alignment_weight",

@@ -71,3 +71,25 @@ class Helped:
         return (
             seen if text is None else {who: replace(each, text=f"{text}\n\n{each.text}") for who, each in seen.items()}
         )
+
+
+class Numbered:
+    """`env` that tells, as the fact choice_id, the number of each action among the choices that there were."""
+
+    def __init__(self, env: EnvFactory) -> None:
+        self.env: Env = env()
+        self.agents, self.task = self.env.agents, ""
+        self.facts: dict[str, Any] = {**facts_of(self.env), "choice_id": int}
+
+    def reset(self, seed: int) -> Mapping[str, Observation]:
+        """Begin the episode."""
+        self._seen = self.env.reset(seed)
+        self.task = self.env.task
+        return self._seen
+
+    def step(self, actions: Mapping[str, Action]) -> StepResult:
+        """Take the actions."""
+        ids = {agent: self._seen[agent].index(said) for agent, said in actions.items() if self._seen[agent].choices}
+        result = self.env.step(actions)
+        self._seen = result.observations
+        return replace(result, info={**result.info, "choice_id": ids})

@@ -77,6 +77,7 @@ SETTINGS = [
     ("pulls", {"pulls": 5}, False),
     ("refusals", {}, True),
     ("retries", {}, False),
+    ("slips", {"slip": True}, True),
     ("stories", {}, False),
     ("walk", {}, True),
     ("wishes", {}, True),

@@ -59,6 +59,7 @@ from palaestra.envs.worlds.routing import Routing
 from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.slips import Slips
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -137,6 +138,7 @@ __all__ = [
     "SecondLook",
     "Sieve",
     "Sites",
+    "Slips",
     "Stakeholder",
     "Steps",
     "Stories",

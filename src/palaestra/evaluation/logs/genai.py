@@ -83,6 +83,8 @@ def describe(
         service = _text(resource.get("service.name"))
         if service is not None and not service.startswith("unknown_service"):
             span.facts.setdefault("system", service)
+    if attributes.get("langfuse.observation.level") == "ERROR":
+        span.error = _text(attributes.get("langfuse.observation.status_message")) or "error"
     for event, said in events:
         if event == "gen_ai.evaluation.result":
             _grade(span, said)
@@ -181,8 +183,20 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, Any]:
     read, written = said.pop("cache_read", None), said.pop("cache_write", None)
     if whole is not None:  # the conventions count cached ones in
         said["prompt_tokens"] = whole
-    found = tokens(said)
+    found = tokens(said) or langfuse_usage(_read(attributes, "langfuse.observation.usage_details", []))
     return found | {k: v for k, v in (("tokens_cached", read), ("tokens_cache_write", written)) if v is not None}
+
+
+def langfuse_usage(details: Any) -> dict[str, Any]:
+    """Tokens by Langfuse's names, or by those of a provider."""
+    if not isinstance(details, Mapping):
+        return {}
+    ours = {
+        "input_tokens": details.get("input"),
+        "output_tokens": details.get("output"),
+        "total_tokens": details.get("total"),
+    }
+    return tokens({name: value for name, value in ours.items() if value is not None} | dict(details))
 
 
 def _grade(span: Span, said: Mapping[str, Any]) -> None:

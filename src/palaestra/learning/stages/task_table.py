@@ -17,7 +17,7 @@ from palaestra.errors import InputError
 from palaestra.learning.stages.stage import Context, Stage, packed, stage, unpacked
 from palaestra.learning.task_diversity import distinct_share, drift, effective_number, word_shares
 from palaestra.learning.task_samplers import AdaptiveLevel, sampler
-from palaestra.learning.task_table import TASKS, check_leaks
+from palaestra.learning.task_table import TASKS, check_leaks, dedupe
 from palaestra.teams.pipeline import SEPARATOR
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class task_table(Stage):
             steps=100)`, `adaptive_level(levels=5)`; see `palaestra.learning.task_samplers`. None: all groups are fresh.
         share: of the groups that are played again, at most.
         held_out: names or texts of tasks that must never be trained on.
+        alike: proposals whose words have at least this Jaccard similarity with an earlier one of the iteration's count
+            as repeated, too; AgentEvolver takes .8.
         score: text of the signal that says how an episode of a given task went, in [0, 1].
 
     Raises:
@@ -53,12 +55,19 @@ class task_table(Stage):
     notes = ()
 
     def __init__(
-        self, *, sample: str | None = None, share: float = 0.5, held_out: tuple[str, ...] = (), score: str = "success"
+        self,
+        *,
+        sample: str | None = None,
+        share: float = 0.5,
+        held_out: tuple[str, ...] = (),
+        alike: float | None = None,
+        score: str = "success",
     ) -> None:
         if not 0 < share <= 1:
             raise InputError(f"task_table: share={share} must be in (0, 1]")
         self.sampler, self.share = sampler(sample) if sample else None, share
-        self.held_out, self.score = tuple(held_out), parse(score)
+        self.held_out, self.score, self.alike = tuple(held_out), parse(score), alike
+        dedupe(pl.DataFrame({"text": ["a"]}), alike)
         self.needs = (*type(self).needs, *sorted(self.score.needs()))
         self.table = pl.DataFrame(schema=TASKS)
         self.told = self.table
@@ -174,6 +183,10 @@ class task_table(Stage):
         for at, key in zip(said, task_keys(texts[at] for at in said).tolist()):
             repeats[at] = self._counts.get(key, 0)
             self._counts[key] = self._counts.get(key, 0) + 1
+        if self.alike is not None:
+            found = pl.DataFrame({"at": said, "text": [texts[at] for at in said]}, {"at": pl.Int64, "text": pl.String})
+            again = found.join(dedupe(found, self.alike), on="at", how="anti")["at"].to_numpy()
+            repeats[again] = np.maximum(repeats[again], 1.0)
         return turns.with_column(repeats=repeats)
 
     def state_dict(self) -> dict[str, Any]:
