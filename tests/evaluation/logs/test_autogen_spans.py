@@ -1,4 +1,4 @@
-"""AutoGen's and AG2's own spans, which they and OpenTelemetry's exporter wrote (`makers/autogen_team.py`, `ag2_team.py`)."""
+"""AutoGen's and AG2's own spans, which they wrote themselves (`makers/autogen_team.py`, `makers/ag2_team.py`)."""
 
 from __future__ import annotations
 
