@@ -73,3 +73,16 @@ def test_ag2_s_spans_are_those_of_the_conventions() -> None:
     found = messages(logs.turns)
     assert found.select("sender", "sender_turn", "receiver", "receiver_turn").rows() == [("solver", 1, "checker", 2)]
     assert analyze("importance", path).rows() == [("checker", 1, 1.0), ("solver", 2, 1.0)]
+
+
+def test_crewai_s_steps_are_one_episode_and_known_by_their_order() -> None:
+    """Written by OpenInference's instrumentation (`makers/crewai_team.py`); each step has a `task_id` of its own."""
+    path = PATH.with_name("crewai_otel.jsonl")
+    logs = read_logs(path)
+    rows = logs.turns.frame.select("task", "agent", "action", "heard", "heard_source").rows()
+    assert logs.problems == ()
+    assert rows == [
+        ("tides", "researcher", "Tides come from the moon.", [], "order"),
+        ("tides", "writer", "The moon pulls.", ["researcher"], "order"),
+    ]
+    assert analyze("importance", path).rows() == [("researcher", 1, 1.0), ("writer", 1, 1.0)]
