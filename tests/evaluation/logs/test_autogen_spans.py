@@ -1,4 +1,4 @@
-"""AutoGen's own spans, in a file that its runtime and OpenTelemetry's exporter wrote (`makers/autogen_team.py`)."""
+"""AutoGen's and AG2's own spans, which they wrote themselves (`makers/autogen_team.py`, `makers/ag2_team.py`)."""
 
 from __future__ import annotations
 
@@ -60,3 +60,29 @@ def test_a_team_that_is_started_again_begins_another_episode(tmp_path: Path) -> 
     frame = read_logs(tmp_path / "log.jsonl").turns.frame
     assert frame["task"].to_list() == ["sums/1", "sums/1", "sums/2", "sums/2"]
     assert frame["observation"].to_list()[2:] == ["What is 40 + 2?", "What is 40 + 2?\n42"]
+
+
+def test_ag2_s_spans_are_those_of_the_conventions() -> None:
+    path = PATH.with_name("ag2_otel.jsonl")
+    logs = read_logs(path)
+    frame = logs.turns.frame
+    assert logs.problems == ()
+    assert frame["agent"].cast(str).to_list() == ["solver", "solver", "checker"]
+    assert frame["tool"].to_list() == ["add", None, None]
+    assert frame["observation"].to_list() == ["What is 17 + 25?", "42", "Is this right? The sum of both is 42."]
+    found = messages(logs.turns)
+    assert found.select("sender", "sender_turn", "receiver", "receiver_turn").rows() == [("solver", 1, "checker", 2)]
+    assert analyze("importance", path).rows() == [("checker", 1, 1.0), ("solver", 2, 1.0)]
+
+
+def test_crewai_s_steps_are_one_episode_and_known_by_their_order() -> None:
+    """Written by OpenInference's instrumentation (`makers/crewai_team.py`); each step has a `task_id` of its own."""
+    path = PATH.with_name("crewai_otel.jsonl")
+    logs = read_logs(path)
+    rows = logs.turns.frame.select("task", "agent", "action", "heard", "heard_source").rows()
+    assert logs.problems == ()
+    assert rows == [
+        ("tides", "researcher", "Tides come from the moon.", [], "order"),
+        ("tides", "writer", "The moon pulls.", ["researcher"], "order"),
+    ]
+    assert analyze("importance", path).rows() == [("researcher", 1, 1.0), ("writer", 1, 1.0)]

@@ -1,8 +1,8 @@
 """Observations of Langfuse as its API and exports give them: one per line, a list, pages (`data`), or within traces.
 
 Scores beside them are those of their trace; a score that is true or false and called success, correct or the like is
-the success. Task and success are read from metadata, `sessionId` makes a conversation of traces. The SDK's own spans are
-read as OpenTelemetry's.
+the success. Task and success are read from metadata, `sessionId` makes a conversation of traces. The SDK's own spans
+are read as OpenTelemetry's.
 """
 
 from __future__ import annotations

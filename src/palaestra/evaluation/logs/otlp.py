@@ -47,7 +47,7 @@ def read(found: Documents, rows: Rows) -> None:
             for scope in map(mapping, scopes):
                 for number, raw in enumerate(map(mapping, items(scope.get("spans")))):
                     happened = _happened(raw)
-                    happened += events.get(raw.get("spanId") or "", [])
+                    happened += events.get(text(raw.get("spanId") or ""), [])
                     place = f"{where}{', ' * bool(where)}span {number + 1}"
                     spans.append(span_of(raw, attributes_of(raw.get("attributes")), happened, resource, place, rows))
     add_traces([span for span in spans if span is not None], rows)
@@ -122,7 +122,7 @@ def _logged(found: Documents) -> dict[str, list[Event]]:
                     if name and raw.get("spanId"):
                         body = value_of(raw.get("body"))
                         fields |= body if isinstance(body, dict) else {}
-                        events[raw["spanId"]].append((text(name), fields))
+                        events[text(raw["spanId"])].append((text(name), fields))
     return events
 
 
@@ -145,7 +145,7 @@ def value_of(raw: Any) -> Any:
         if kind == "intValue":
             try:
                 return int(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return None
         if kind == "arrayValue":
             return [value_of(each) for each in items(mapping(value).get("values"))]

@@ -27,6 +27,10 @@ _FACTS = {
 }  # fmt: skip
 
 
+_TEXTS = ("parent", "name", "agent", "model", "call", "conversation")
+"""Fields that a damaged log may hold anything in."""
+
+
 @dataclass(slots=True)
 class Span:
     """One span.
@@ -84,6 +88,10 @@ class Tree:
     """
 
     def __init__(self, spans: Sequence[Span], rows: Rows) -> None:
+        for span in spans:
+            for name in _TEXTS:
+                value = getattr(span, name)
+                setattr(span, name, None if value is None else text(value))
         place = {(span.trace, span.id): number for number, span in enumerate(spans)}
         if len(place) < len(spans):
             spans = [spans[number] for number in sorted(place.values())]
