@@ -31,5 +31,5 @@ def test_against_a_loop(rights: list[tuple[int, int]], alpha: float) -> None:
 
 def test_the_first_attempt_earns_nothing_by_what_comes_after_it() -> None:
     one, other = ([(0, 0), (1, 1)], [(0, 1), (1, 0)])
-    found = [np.asarray(self_correction().evaluate(table(each)))[::2] for each in (one, other)]
-    np.testing.assert_array_equal(*found)
+    first, second = (np.asarray(self_correction().evaluate(table(each)))[::2] for each in (one, other))
+    np.testing.assert_array_equal(first, second)

@@ -28,7 +28,7 @@ def moved(weight: list[float | None], terms: str) -> np.ndarray:
         learner.update(table)
     with torch.no_grad():
         now = policy.score(table.frame).logprobs[:, 0].numpy()
-    return np.abs(now - np.log(1 / 3))
+    return np.asarray(np.abs(now - np.log(1 / 3)))
 
 
 def test_rows_with_a_weight_are_held_and_others_are_free() -> None:
