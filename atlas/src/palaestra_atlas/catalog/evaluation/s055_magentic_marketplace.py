@@ -163,7 +163,7 @@ def orders_are_checked() -> None:
 
 @exact
 def manipulation_pays() -> None:
-    """Customers who pay what first says that it meets their needs pay a seller who claims to; not if orders are checked."""
+    """Who pays what first says that it meets every need pays a seller who claims to; not if orders are checked."""
 
     def play(request: Request) -> str:
         legal = request.observation.legal
