@@ -77,7 +77,7 @@ class Obedient(ChatEndpoint):
         values = {
             "answer": "ok" if "your answer is then the word ok" in asked else right, "bid": "7", "marks": "3, 4",
             "listeners": "alice", "confidence": "0.9", "step": right, "choice": "talk", "team": "2-1",
-            "summary": "I said it.",
+            "summary": "I said it.", "task": "2 + 4 =",
         }  # fmt: skip
         if "response_format" in body:
             fields = body["response_format"]["json_schema"]["schema"]["required"]

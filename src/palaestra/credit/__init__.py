@@ -48,7 +48,19 @@ from palaestra.algebra.signals import (
     where,
 )
 from palaestra.credit.anchors import similar
+from palaestra.credit.attempts import (
+    agent_rlvr,
+    backup,
+    exp_weight,
+    improvement,
+    retroformer,
+    signed,
+    waltz_reward,
+    waltzrl,
+)
+from palaestra.credit.attribution import agent_evolver
 from palaestra.credit.budget import ValueAtStart, allocate_budget, mixed_group_probability, rare_success, route
+from palaestra.credit.corrections import self_correction
 from palaestra.credit.critics import PrefixCritic, Replay, TurnCritic, archer, refine, sequential_advantage
 from palaestra.credit.decomposition import (
     ReturnDecomposition,
@@ -62,7 +74,6 @@ from palaestra.credit.decomposition import (
     spa_reward,
 )
 from palaestra.credit.grouped import FLAVOURS, dr_grpo, dr_mas, gigpo, grpo, mars, reinforce, reinforce_plus_plus, rloo
-from palaestra.credit.improvement import backup, exp_weight, improvement, signed
 from palaestra.credit.matching import matchtir
 from palaestra.credit.opponents import advantage_alignment, alignment_weight, opponent
 from palaestra.credit.preferences import (
@@ -132,7 +143,9 @@ __all__ = [
     "adora",
     "advantage_alignment",
     "advevo_marl",
+    "agent_evolver",
     "agent_return",
+    "agent_rlvr",
     "alignment_weight",
     "allocate_budget",
     "answer_potential",
@@ -227,6 +240,7 @@ __all__ = [
     "reinforce",
     "reinforce_plus_plus",
     "remember",
+    "retroformer",
     "return_to_go",
     "reverse_product",
     "rloo",
@@ -234,6 +248,7 @@ __all__ = [
     "salt",
     "seeupo",
     "segments",
+    "self_correction",
     "self_play_preference",
     "sequential_advantage",
     "sequential_update",
@@ -265,6 +280,8 @@ __all__ = [
     "unsure",
     "upper_half",
     "value_target",
+    "waltz_reward",
+    "waltzrl",
     "where",
     "whiten",
     "win_rate",

@@ -85,6 +85,14 @@ from palaestra.rewards.novelty import (
     oni_reward,
     scaled,
 )
+from palaestra.rewards.proposals import (
+    challenge,
+    learnability,
+    proposer_credit,
+    proposer_reward,
+    regret,
+    solve_rate,
+)
 from palaestra.rewards.shaping.bilevel import BilevelReward
 from palaestra.rewards.shaping.demonstrations import HopModel, StepRewards, hop_model, hop_pairs, segment, step_rewards
 from palaestra.rewards.shaping.design import Design, ExploRS, design_reward, explicable
@@ -127,6 +135,7 @@ __all__ = [
     "call_similarity",
     "cap",
     "cascade",
+    "challenge",
     "clip_above",
     "clip_and_delta",
     "closeness",
@@ -181,6 +190,7 @@ __all__ = [
     "krc",
     "lagrangian",
     "lanser_reward",
+    "learnability",
     "length_aware",
     "length_reward",
     "lexicographic",
@@ -207,8 +217,11 @@ __all__ = [
     "pressure",
     "product",
     "projected_similarity",
+    "proposer_credit",
+    "proposer_reward",
     "r1_reward",
     "recurrence",
+    "regret",
     "reseek_reward",
     "reward_of",
     "rlver_reward",
@@ -224,6 +237,7 @@ __all__ = [
     "sign_scale",
     "single_utterance",
     "smart_snap_reward",
+    "solve_rate",
     "sotopia_reward",
     "step_advantage",
     "step_rewards",

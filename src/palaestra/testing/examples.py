@@ -164,7 +164,7 @@ ELSEWHERE = {
 
 MISSING = {
     "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent", "preferred", "shift",
-    "signed", "smaller_in_both",
+    "retroformer", "signed", "smaller_in_both", "waltz_reward", "waltzrl",
 }  # fmt: skip
 """These are missing where the table is not: they say so in their docstrings."""
 

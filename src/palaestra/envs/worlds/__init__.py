@@ -45,16 +45,22 @@ from palaestra.envs.worlds.market import Market
 from palaestra.envs.worlds.maze import Maze
 from palaestra.envs.worlds.memory_team import MemoryTeam
 from palaestra.envs.worlds.negotiation import Negotiation
+from palaestra.envs.worlds.nodes import Nodes
 from palaestra.envs.worlds.papers import Papers
 from palaestra.envs.worlds.partner import Belief, Partner
 from palaestra.envs.worlds.parts import Hops, PickCall, PlanDetails, Pointing
 from palaestra.envs.worlds.persuasion import Persuasion
 from palaestra.envs.worlds.proactive import Proactive
+from palaestra.envs.worlds.pulls import Pulls
 from palaestra.envs.worlds.queue import Queue
+from palaestra.envs.worlds.refusals import Refusals
 from palaestra.envs.worlds.repair import Repair
+from palaestra.envs.worlds.retries import Retries
 from palaestra.envs.worlds.routing import Routing
+from palaestra.envs.worlds.second_look import SecondLook
 from palaestra.envs.worlds.sieve import Sieve
 from palaestra.envs.worlds.sites import Sites
+from palaestra.envs.worlds.slips import Slips
 from palaestra.envs.worlds.stakeholder import Stakeholder
 from palaestra.envs.worlds.steps import Steps
 from palaestra.envs.worlds.stories import Stories
@@ -117,6 +123,7 @@ __all__ = [
     "Maze",
     "MemoryTeam",
     "Negotiation",
+    "Nodes",
     "Papers",
     "Partner",
     "Persuasion",
@@ -124,11 +131,16 @@ __all__ = [
     "PlanDetails",
     "Pointing",
     "Proactive",
+    "Pulls",
     "Queue",
+    "Refusals",
     "Repair",
+    "Retries",
     "Routing",
+    "SecondLook",
     "Sieve",
     "Sites",
+    "Slips",
     "Stakeholder",
     "Steps",
     "Stories",

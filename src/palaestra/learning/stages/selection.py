@@ -134,7 +134,8 @@ class accumulate(Stage):
     """Adds rows: the good episodes of the `last` iterations before this one, numbered as groups of this one.
 
     A quantile over a buffer is one over this table. What the rows say of who played them stays: log-probabilities are
-    those of then, `policy_version` says when. `fresh` is false on them. Stand it before the stages that select.
+    those of then, `policy_version` says when. `fresh` is false on them. Stand it before the stages that select; it runs
+    after the reward, so that metrics are those of what was played now.
 
     Args:
         last: iterations that are kept beside the present one. where: text of a mask of the rows worth keeping.
@@ -146,7 +147,7 @@ class accumulate(Stage):
         if last < 1:
             raise InputError(f"accumulate: last={last} must be at least 1")
         self.last, self.where = int(last), None if where is None else parse(where, columns=(where,))
-        self.needs = {"group", "episode"} | (set() if self.where is None else self.where.needs())
+        self.needs = {"group", "episode", "reward"} | (set() if self.where is None else self.where.needs())
         self.past: list[pl.DataFrame] = []
 
     def __call__(self, turns: Turns, context: Context) -> Turns:

@@ -16,16 +16,23 @@ import polars as pl
 from palaestra.algebra.codes import Codes
 from palaestra.algebra.kernels import Evaluation, kernel
 from palaestra.algebra.keys import joined, turn_values
+from palaestra.algebra.returns import episode_score
 from palaestra.algebra.signals import (
     Keys,
     Signal,
     SignalLike,
     as_signal,
+    centre,
     clip,
+    col,
     count,
     exp,
+    fill_missing,
+    is_in,
     is_missing,
     register,
+    shift,
+    standardise,
     where,
 )
 from palaestra.errors import ExpressionError, InputError
@@ -221,3 +228,73 @@ def exp_weight(advantage: SignalLike, *, temperature: float = 1.0, most: float =
     if not temperature > 0 or not most > 0:
         raise ExpressionError(f"exp_weight: temperature={temperature} and most={most} must be above 0")
     return exp(clip(as_signal(advantage) / temperature, high=float(np.log(most))))
+
+
+# -- rewards made of it -----------------------------------------------------------------------------------------------
+
+
+@register()
+def waltz_reward(
+    right: SignalLike = "right",
+    label: SignalLike = "label",
+    formatted: SignalLike = "formatted",
+    *,
+    speaker: str = "speaker",
+    feedback: str = "feedback",
+    alpha: float = 1.0,
+    weight: SignalLike = 0.5,
+    gamma: float = 0.1,
+) -> Signal:
+    """[167] WaltzRL (arXiv 2510.08240): feedback is paid α · improvement · label + λ · label + γ · format.
+
+    The improvement is that of the answer after it over the one before it, and counts only where both of its labels are
+    right: a false alarm earns nothing and loses nothing by what came of it. Without an answer after it there is none.
+    The speaker is paid 1 for each answer of its that is neither unsafe nor over-refusing. From a note on the full text.
+
+    Args:
+        right: 1 or 0 on the speaker's turns. label, formatted: 1 or 0 on feedback's. weight: λ; 0 from the second
+            phase on. alpha, gamma: the paper's values are not known.
+    """
+    rise = fill_missing(improvement(right, gate=label), 0.0)
+    paid = alpha * rise + as_signal(weight) * as_signal(label) + gamma * as_signal(formatted)
+    return where(is_in("agent", speaker), right, where(is_in("agent", feedback), paid))
+
+
+@register()
+def waltzrl(reward: SignalLike = "reward", *, speaker: str = "speaker", until: int = 0) -> Signal:
+    """[167] WaltzRL: REINFORCE++ of each agent's own rows, and until iteration `until` the speaker does not learn.
+
+    reward: `waltz_reward(weight=phase(.5, 0, at=until))`, a value of each turn. Each turn is a sample of its own, so
+    that what feedback is paid is nobody else's return.
+    """
+    own = standardise(reward, over="agent")
+    return where(is_in("agent", speaker) & (col("iteration") < float(until)), where(as_signal(0.0), 0.0), own)
+
+
+@register()
+def retroformer(
+    score: SignalLike = "score", *, reflector: str = "reflector", over: Keys = "episode", difference: bool = True
+) -> Signal:
+    """[37] Retroformer (arXiv 2308.02151): a reflection is paid by how much better the next trial is, less the mean.
+
+    G_{i+1} - G_i on the reflector's turn between the trials, missing on everybody else's: the actor is not trained. The
+    baseline is the mean over the batch. difference=False: the next trial's return itself.
+
+    Args:
+        score: of a trial, on the actor's last row of it; missing on other rows.
+    """
+    at = is_in("agent", reflector)
+    paid = improvement(score, over=over, at=at) if difference else where(at, shift(score, n=-1, over=over))
+    return centre(paid, over=())
+
+
+@register()
+def agent_rlvr(score: SignalLike | None = None, *, over: Keys = "group") -> Signal:
+    """[178] Agent-RLVR (arXiv 2506.11425): GRPO over first and guided attempts together, each by its own verdict.
+
+    A group that failed has no spread; its guided attempts give it one. Use after the stage `guidance()`.
+
+    Args:
+        score: what the verifier says of an episode; default: its return.
+    """
+    return standardise(episode_score(score), over=over, unit="episode")
