@@ -178,7 +178,7 @@ def _history(game: MarkovGame, played: list[list[np.ndarray]], weight: np.ndarra
             known[key] = float(total.max())
         return known[key] * float(belief.sum())
 
-    return sum(p * value(0, s, weight) for s, p in enumerate(game.start) if p > 0)
+    return float(sum(p * value(0, s, weight) for s, p in enumerate(game.start) if p > 0))
 
 
 def _markov(game: MarkovGame, played: list[list[np.ndarray]], weight: np.ndarray, player: int) -> float:

@@ -1,7 +1,7 @@
 """Self-repellent random walks: the next site (task, opponent, agent) is less likely the more often it was visited.
 
-Doshi, Hu and Eun 2023 for the walk, ICLR 2024 (SA-SRRW) for optimisation driven by it. Left out: base chains that are not
-reversible.
+Doshi, Hu and Eun 2023 for the walk, ICLR 2024 (SA-SRRW) for optimisation driven by it. Left out: base chains that are
+not reversible.
 """
 
 from __future__ import annotations
