@@ -5,6 +5,7 @@ The rule is reconstructed from the abstract. Left out: the driving simulator, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from palaestra.algebra.turns import Turns
 from palaestra.evaluation.games import Game, empirical_game, risk_averse_response, solve
 from palaestra.evaluation.games.risk import moments, risk_averse_equilibrium, tremble_mixture
-from palaestra_atlas.reproductions import exact
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 STAG = np.array([[5.0, -10.0], [3.0, 2.0]])
 CRASH = np.array([[0.12, 0.03], [0.0, 0.0]])
@@ -89,3 +90,27 @@ def population_form() -> None:
     assert averse.risk[0] < plain.risk[0] - 10
     assert averse.mixtures()[0][1] > 0.5
     assert plain.mixtures()[0][1] < 0.1
+
+
+@reproduction(
+    2,
+    claim="Populations that pay for variance end with a strategy of less risk.",
+    baseline="the same populations with a weight of 0",
+    criterion="the variance of the first driver's return is at most half of the baseline's, for each seed",
+    seeds=(0, 1),
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Risk of both, on tables of play that are drawn."""
+    rows = []
+    for seed in seeds:
+        game = empirical_game(played(seed))
+        averse = solve(game, 'psro("risk_averse(.1, .05, 200)", "risk_averse(.1, .05, 200)", 3, .1)', draws=0)
+        plain = solve(game, 'psro("risk_averse(0., .05, 200)", "risk_averse(0., .05, 200)", 3)', draws=0)
+        assert averse.risk is not None
+        assert plain.risk is not None
+        rows.append((averse.risk[0], plain.risk[0], averse.value[0], plain.value[0]))
+    averse_risk, plain_risk, averse_value, plain_value = np.array(rows).T
+    names = ("risk_averse", "risk_plain", "value_averse", "value_plain")
+    columns = (averse_risk, plain_risk, averse_value, plain_value)
+    measured = {name: float(column.mean()) for name, column in zip(names, columns, strict=True)}
+    return Outcome(measured, bool((averse_risk <= plain_risk / 2).all()))

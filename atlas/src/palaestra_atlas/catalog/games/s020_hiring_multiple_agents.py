@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games.hiring import Mechanism, best_fixed, scoring_rule
-from palaestra_atlas.reproductions import exact
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 EVEN = np.array([0.5, 0.5])
 DECIDE = np.eye(2)
@@ -114,3 +115,24 @@ def payments_are_capped() -> None:
     found = scoring_rule(*problem(), cap=10.0)
     assert found.payments.max() <= 10 + 1e-6
     assert found.profile[1, 1] > 0.03
+
+
+@reproduction(
+    20,
+    claim="Recommendations that are drawn, so that rare effort of one agent audits another, are worth more.",
+    baseline="the best mechanism that always recommends one profile",
+    criterion="the value is higher for each of ten pairs of costs, and no deviator gains in the worked case",
+    seeds=(0,),
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Values for costs that are drawn."""
+    mixed, fixed = [], []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for _ in range(10):
+            parts = problem(float(rng.uniform(0.09, 0.11)), float(rng.uniform(0.008, 0.012)))
+            mixed.append(scoring_rule(*parts).value)
+            fixed.append(best_fixed(*parts).value)
+    gain = gains(scoring_rule(*problem()))
+    measured = {"mixed": float(np.mean(mixed)), "fixed": float(np.mean(fixed)), "deviator": gain}
+    return Outcome(measured, bool((np.array(mixed) > np.array(fixed) + 1e-6).all()) and gain < 1e-7)

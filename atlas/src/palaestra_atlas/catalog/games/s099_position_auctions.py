@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from palaestra.evaluation.analyses import analyze
-from palaestra.evaluation.games.auctions import assign, click_rates, vcg_payments, virtual_values
-from palaestra_atlas.reproductions import exact
+from palaestra.evaluation.games.auctions import assign, assign_greedily, click_rates, vcg_payments, virtual_values
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 VALUES = np.array([4.0, 3.0, 1.0])
 WEIGHTS = np.array([[1.0, 0.5], [0.8, 0.9], [1.5, 1.2]])
@@ -112,3 +113,29 @@ def revenue_rises() -> None:
     assert virtual["value"].max() < 0  # type: ignore[operator]
     assert placed["slot"].drop_nulls().n_unique() == len(placed["slot"].drop_nulls())
     assert placed["payment"].sum() < placed["welfare"][0]
+
+
+@reproduction(
+    99,
+    claim="Slots that share one denominator must be filled together.",
+    baseline="each slot sold on its own, and brute force",
+    criterion="joint placement equals brute force in all instances; greedy placement is worse in at least half",
+    seeds=(0, 1),
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Fifty instances a seed of four creatives and three slots."""
+    equal, worse, ratio = [], [], []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for _ in range(50):
+            values, weights = rng.uniform(0, 5, 4), rng.uniform(0.1, 2, (4, 3))
+            best, joint, greedy = brute(values, weights), assign(values, weights), assign_greedily(values, weights)
+            equal.append(abs(joint.welfare - best) < 1e-9)
+            worse.append(greedy.welfare < best - 1e-9)
+            ratio.append(greedy.welfare / best)
+    measured = {
+        "equal": float(np.mean(equal)),
+        "greedy_worse": float(np.mean(worse)),
+        "greedy_ratio": float(np.mean(ratio)),
+    }
+    return Outcome(measured, all(equal) and measured["greedy_worse"] >= 0.5)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games import Game, zero_sum
 from palaestra.evaluation.games.markov import MarkovGame, cce_gap
-from palaestra_atlas.reproductions import exact
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 CHICKEN = np.array([[6.0, 2.0], [7.0, 0.0]])
 
@@ -100,3 +101,33 @@ def the_limit_is_printed() -> None:
     assert "PPAD" in row["limit"]
     assert "exponential" in row["limit"]
     assert row["gap"] > 0
+
+
+@reproduction(
+    124,
+    claim="A deviator who remembers the past learns which profile is played, and gains more than a Markov one.",
+    baseline="the best Markov deviation",
+    criterion="never less in fifty random games and mixtures; more by 1 in matching pennies with opposite profiles (exact)",
+    seeds=(0,),
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """Gaps of mixtures of three random deterministic profiles in random games of two steps."""
+    history, markov = [], []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for _ in range(50):
+            payoff = rng.normal(size=(2, 2, 2))
+            game = one_state((payoff[0], payoff[1]), 2)
+            profiles = [[pure(*rng.integers(2, size=2)) for _ in range(2)] for _ in range(3)]
+            history.append(cce_gap(game, profiles)[0])
+            markov.append(cce_gap(game, profiles, deviations="markov")[0])
+    more = np.array(history) - np.array(markov)
+    measured = {
+        "history": float(np.mean(history)),
+        "markov": float(np.mean(markov)),
+        "share_more": float((more > 1e-9).mean()),
+    }
+    world, opposite = pennies()
+    apart = cce_gap(world, opposite)[0] - cce_gap(world, opposite, deviations="markov")[0]
+    measured["pennies"] = apart
+    return Outcome(measured, bool((more >= -1e-9).all()) and abs(apart - 1) < 1e-9)

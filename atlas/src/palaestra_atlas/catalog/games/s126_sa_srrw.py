@@ -6,6 +6,7 @@ Left out: training of models by a token on a network; base chains that are not r
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import polars as pl
 
 from palaestra.evaluation.analyses import analyze
 from palaestra.evaluation.games.walks import SelfRepellentSampler, descend, metropolis, sampling_variance
-from palaestra_atlas.reproductions import exact
+from palaestra_atlas.reproductions import Outcome, exact, reproduction
 
 N = 8
 EDGES = [(i, (i + 1) % N) for i in range(N)] + [(0, 4)]
@@ -100,3 +101,21 @@ def what_the_command_says() -> None:
             for alpha in (0.0, 10.0)
         )
     assert repelled < base / 4
+
+
+@reproduction(
+    126,
+    claim="The variance of an average over visited sites falls as 1 / alpha, as the formula says.",
+    baseline="the base chain (alpha 0)",
+    criterion="within 30% of the formula for alpha 0, 1, 5 and 10; at least 20 times lower at 10 than at 0",
+    seeds=(0,),
+)
+def measure(seeds: Sequence[int]) -> Outcome:
+    """T · Var on the ring, averaged over seeds."""
+    measured, holds = {}, True
+    for alpha in (0.0, 1.0, 5.0, 10.0):
+        walks = (SelfRepellentSampler(EVEN, alpha, metropolis(graph(), EVEN), walks=300, seed=seed) for seed in seeds)
+        found = float(np.mean([sampling_variance(VALUES, walk, 2000)[1] for walk in walks]))
+        measured |= {f"variance_{alpha:g}": found, f"formula_{alpha:g}": theory(alpha)}
+        holds &= abs(found / theory(alpha) - 1) < 0.3
+    return Outcome(measured, holds and measured["variance_0"] > 20 * measured["variance_10"])
