@@ -80,7 +80,8 @@ def splice(
         pieces.insert(1, (start[ill] + cut + 1, np.ones(len(cut), np.int64), "revision"))
     rows, which, source = (np.concatenate(each) for each in zip(*map(_piece, pieces, range(len(pieces))), strict=True))
     place = np.lexsort((np.arange(len(rows)), source, which))
-    return _examples(turns, order[rows[place]], which[place], [pieces[k][2] for k in source[place]], marker), counts
+    words = pl.Series([name for _, _, name in pieces], dtype=pl.String).gather(source[place])
+    return _examples(turns, order[rows[place]], which[place], words, marker), counts
 
 
 def _parted(
@@ -107,15 +108,14 @@ def _piece(piece: tuple[np.ndarray, np.ndarray, str], number: int) -> tuple[np.n
     return place, np.repeat(np.arange(len(start)), length), np.full(len(place), number)
 
 
-def _examples(turns: Turns, rows: np.ndarray, which: np.ndarray, source: list[str], marker: str | None) -> pl.DataFrame:
+def _examples(turns: Turns, rows: np.ndarray, which: np.ndarray, source: pl.Series, marker: str | None) -> pl.DataFrame:
     frame = turns.frame
     made = frame[rows].with_columns(
         _example=pl.Series(which, dtype=pl.Int64),
         of_row=pl.Series(rows, dtype=pl.Int64),
-        source=pl.Series(source, dtype=pl.String),
-    )
-    made = made.with_columns(
-        turn=pl.int_range(pl.len()).over("_example").cast(frame.schema["turn"]), loss_mask=pl.col("source") != "prefix"
+        source=source,
+        turn=pl.Series(np.arange(len(which)) - np.searchsorted(which, which), dtype=frame.schema["turn"]),
+        loss_mask=source != "prefix",
     )
     if marker is not None:
         revised = pl.col("source") == "revision"
