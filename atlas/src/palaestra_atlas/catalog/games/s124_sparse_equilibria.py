@@ -107,7 +107,7 @@ def the_limit_is_printed() -> None:
     124,
     claim="A deviator who remembers the past learns which profile is played, and gains more than a Markov one.",
     baseline="the best Markov deviation",
-    criterion="never less in fifty random games and mixtures; more by 1 in matching pennies with opposite profiles (exact)",
+    criterion="never less in fifty random games and mixtures; more by 1 in pennies with opposite profiles (exact)",
     seeds=(0,),
 )
 def measure(seeds: Sequence[int]) -> Outcome:

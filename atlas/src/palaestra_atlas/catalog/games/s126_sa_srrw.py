@@ -112,7 +112,8 @@ def what_the_command_says() -> None:
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """T · Var on the ring, averaged over seeds."""
-    measured, holds = {}, True
+    measured: dict[str, float] = {}
+    holds = True
     for alpha in (0.0, 1.0, 5.0, 10.0):
         walks = (SelfRepellentSampler(EVEN, alpha, metropolis(graph(), EVEN), walks=300, seed=seed) for seed in seeds)
         found = float(np.mean([sampling_variance(VALUES, walk, 2000)[1] for walk in walks]))

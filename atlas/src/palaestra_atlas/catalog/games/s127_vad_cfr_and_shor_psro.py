@@ -92,7 +92,8 @@ def no_equilibrium_solver() -> None:
 )
 def measure(seeds: Sequence[int]) -> Outcome:
     """Exploitability of all four on Kuhn poker; nothing is random."""
-    measured, holds = {}, True
+    measured: dict[str, float] = {}
+    holds = True
     for players in (2, 3):
         tree = openspiel_tree(f"kuhn_poker(players={players})")
         gaps = {name: abs(solve(tree, f"cfr({name})").gap) for name in ("plain", "plus", "discounted", "vad")}
