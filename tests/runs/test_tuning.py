@@ -180,3 +180,12 @@ def test_a_run_trains_with_what_was_found_and_its_page_says_so(recipe: Recipe, t
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "settings were searched for" in page
     assert "one against untuned rivals" not in page
+
+
+def test_a_training_that_a_budget_ends_between_two_looks_is_looked_at_where_it_ended(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    short = {"train": {"iterations": 6, "evaluate_every": 5, "budget": {"turns": 1200}}, "evaluation": {"controls": {}}}
+    _, found = search(override(recipe, short | {"tune": {"space": SPACE, "trials": 2}}), tmp_path / "budget")
+    assert found["after"]["trials"] == 2
+    assert journal(tmp_path / "budget", "after")[0]["value"] is not None

@@ -200,13 +200,20 @@ def _modules(package: str) -> dict[int, str]:
 
 
 def all_ids(package: str = "palaestra_atlas") -> list[int]:
-    """Ids of the systems that have checks.
+    """Ids of the systems that have an experiment; others may have exact checks alone.
 
     Example:
         >>> 62 in all_ids()
         True
     """
-    return sorted(_modules(package))
+    return sorted(id for id, name in _modules(package).items() if _has_experiment(name))
+
+
+@functools.cache
+def _has_experiment(module: str) -> bool:
+    """Read from the file, for to import all of them takes seconds."""
+    package, family, name = module.rsplit(".", 2)
+    return "@reproduction(" in files(package).joinpath(family, f"{name}.py").read_text(encoding="utf-8")
 
 
 def checks_of(id: int, package: str = "palaestra_atlas") -> list[Exact | Reproduction]:

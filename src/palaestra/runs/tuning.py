@@ -220,7 +220,10 @@ def run_trial(recipe: Recipe, *, seeds: int, bounds: Mapping[str, float]) -> dic
                         raise _WorseError
                 return {}
 
-            learn(recipe, seed=SEEDS + place, after_iteration=look, on_turns=count)
+            learned = learn(recipe, seed=SEEDS + place, after_iteration=look, on_turns=count)
+            if (ended := str(len(learned.lines))) not in curve:  # a budget ended it between two looks
+                (curve[ended],) = _look(setup, executor, learned.team, tables[:-1], True)
+                line["curves"][f"{place}/{ended}"] = curve[ended]
             last.append([*curve.values()][-1])
     except _WorseError:
         line["pruned"] = True
@@ -264,12 +267,15 @@ def _medians(lines: Sequence[Mapping[str, Any]], lower: bool) -> dict[str, float
     for key in done[0]:
         seed, _, iteration = key.partition("/")
         until = [
-            best(
-                value
-                for each, value in curves.items()
-                if each.partition("/")[0] == seed and int(each.partition("/")[2]) <= int(iteration)
-            )
+            best(values)
             for curves in done
+            if (
+                values := [
+                    value
+                    for each, value in curves.items()
+                    if each.partition("/")[0] == seed and int(each.partition("/")[2]) <= int(iteration)
+                ]
+            )
             if key in curves
         ]
         found[key] = float(np.median(until))

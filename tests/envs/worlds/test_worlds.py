@@ -59,6 +59,7 @@ SETTINGS = [
     ("memory_team", {}, False),
     ("routing", {"announced": True}, True),
     ("candidates", {"announced": True}, True),
+    ("second_look", {}, True),
     ("sites", {"workers": 2, "sites": 3, "horizon": 4}, False),
     ("subagents", {"size": 5, "good": [1]}, False),
     ("team_builder", {}, True),
