@@ -45,7 +45,8 @@ def play(teach: Play, world: EnvFactory, **options: Any) -> Turns:
 
 
 def test_every_teacher_is_tested_here() -> None:
-    assert {name for name, make in SCRIPTS.items() if make.__module__ == "palaestra.runs.scripts"} <= WORLD.keys()
+    shipped = {name for name, make in SCRIPTS.items() if make.__module__ == "palaestra.runs.scripts"}
+    assert shipped - {"proposals"} <= WORLD.keys()  # proposals: tests/teams/test_proposer.py
 
 
 @pytest.mark.parametrize("name", WORLD)

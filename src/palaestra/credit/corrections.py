@@ -34,7 +34,7 @@ def self_correction(
     >>> from palaestra.algebra.turns import Turns
     >>> rows = {"iteration": [1] * 4, "episode": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "look": [0, 1, 0, 1]}
     >>> self_correction().evaluate(Turns(rows | {"right": [0.0, 1.0, 1.0, 0.0]}))
-    array([-0.5, 10.5,  0.5, -10.5])
+    array([ -0.5,  10.5,   0.5, -10.5])
     """
     rise = improvement(reward, of="result")
     paid = as_signal(reward) + alpha * fill_missing(rise, 0.0)

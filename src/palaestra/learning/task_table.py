@@ -54,7 +54,7 @@ def read_tasks(run: str | Path) -> pl.DataFrame:
     if not files:
         raise DamagedFileError(f"{run}: no tasks/; a run with task_table() among its stages keeps them")
     try:
-        rows = pl.concat([pl.read_parquet(file) for file in files])
+        rows = pl.concat([pl.read_parquet(file, glob=False) for file in files])
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DamagedFileError(f"{Path(run, 'tasks')}: cannot be read: {error}") from error
     return rows.unique("id", keep="last", maintain_order=True).sort("created_at", maintain_order=True)

@@ -163,7 +163,7 @@ ELSEWHERE = {
 """Names that cannot be called here, and why."""
 
 MISSING = {
-    "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent", "preferred", "shift",
+    "agent_evolver", "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent", "preferred", "shift",
     "retroformer", "signed", "smaller_in_both", "waltz_reward", "waltzrl",
 }  # fmt: skip
 """These are missing where the table is not: they say so in their docstrings."""
