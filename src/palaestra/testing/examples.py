@@ -157,14 +157,15 @@ EXAMPLES: dict[str, str] = {
 }
 
 ELSEWHERE = {
+    "agent_evolver": "the flags of rows without a reward count as well; tests/credit/test_attribution.py",
     "program": "it needs a file: tests/judges/test_programs.py",
     "program_values": "it needs a program that was loaded: tests/judges/test_programs.py",
 }
 """Names that cannot be called here, and why."""
 
 MISSING = {
-    "agent_evolver", "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent", "preferred", "shift",
-    "retroformer", "signed", "smaller_in_both", "waltz_reward", "waltzrl",
+    "attribute", "cross_label", "discount", "hierarchy", "hint_ratio", "improvement", "opponent",
+    "preferred", "shift", "retroformer", "signed", "smaller_in_both", "waltz_reward", "waltzrl",
 }  # fmt: skip
 """These are missing where the table is not: they say so in their docstrings."""
 
