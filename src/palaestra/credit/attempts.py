@@ -48,7 +48,7 @@ def improvement(
     at: SignalLike | None = None,
     gate: SignalLike | None = None,
 ) -> Signal:
-    """How much x, known on some rows of the key only, rises from one of them to the next; missing where neither is.
+    """Rise of x from one row of the key where it is known to the next; missing on rows that have no such change.
 
     Retroformer's reward of a reflection (arXiv 2308.02151), WaltzRL's of feedback (arXiv 2510.08240), SCoRe's bonus of
     a second attempt (arXiv 2409.12917, of="result").

@@ -22,7 +22,7 @@ from palaestra.errors import ExpressionError, nearest
 
 Attribution = Literal["decouple", "allocation"]
 _SIZE = 0.2
-"""What a flag counts; it matters beside eps alone."""
+"""Magnitude of a flag before standardisation; it matters only relative to eps."""
 
 
 @register()

@@ -24,8 +24,8 @@ def self_correction(
 
     The improvement is on the row of the second attempt alone, and no attempt is paid what comes after it: if it were
     part of the first one's return, (1 - α)·r_1 + (1 + α)·r_2, failing on purpose first would pay. Phase I is
-    first=False, alpha=0: only the second attempt learns, while `pinned()` holds the first. α = 10 is from memory of the
-    paper's appendix.
+    first=False, alpha=0: first attempts have credit 0, so that only the second learns, and stay in the batch, so that
+    `pinned()` reads and holds them. α = 10 is from memory of the paper's appendix.
 
     Args:
         reward: of each attempt, on its row. alpha: weight of the improvement. first: first attempts learn, too.
@@ -38,4 +38,4 @@ def self_correction(
     """
     rise = improvement(reward, of="result")
     paid = as_signal(reward) + alpha * fill_missing(rise, 0.0)
-    return centre(paid if first else where(is_missing(rise), where(as_signal(0.0), 0.0), paid), over=over, unit="row")
+    return centre(paid if first else where(is_missing(rise), 0.0, paid), over=over, unit="row")

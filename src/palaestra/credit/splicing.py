@@ -88,7 +88,7 @@ def _parted(
     turns: Turns, same: Sequence[str], order: np.ndarray, start: np.ndarray, size: np.ndarray, one: np.ndarray,
     other: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """How many steps two episodes share before they part."""
+    """Number of steps that two episodes share before they part."""
     key = turns.codes(*same).ids[order]
     length = np.minimum(size[one], size[other])
     begin = np.cumsum(length) - length

@@ -13,7 +13,7 @@ from palaestra.errors import InputError
 
 @dataclass(frozen=True)
 class Help:
-    """What a player is given at one turn: a text to read, an action that is done for it, or both."""
+    """Help for a player at one turn: a text to read, an action that is taken for it, or both."""
 
     text: str | None = None
     action: str | None = None

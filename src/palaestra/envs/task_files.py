@@ -83,7 +83,7 @@ class TaskFile:
         return part.column("prompt")[at].as_py(), part.column("answer")[at].as_py(), json.loads(choices or "[]")
 
     def line(self, place: int) -> str:
-        """Where a task stands, for messages: `tasks.jsonl, row 17 ('What is …')`."""
+        """Location of a task, for messages: `tasks.jsonl, row 17 ('What is …')`."""
         text = self.row(place)[0]
         return f"{self.path}, row {place + 1} ({text[:57] + '...' if len(text) > 60 else text!r})"
 

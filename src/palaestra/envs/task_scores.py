@@ -21,7 +21,7 @@ Score = Callable[[str, str], float]
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?:\s*/\s*\d+)?")
 FINAL = "####"
-"""What stands before the final answer of GSM8K's solutions."""
+"""Mark before the final answer in GSM8K's solutions."""
 
 
 def exact(answer: str, expected: str) -> float:

@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from palaestra.agents import Team
 
 HEADS = 2
-"""What the streams of new parameters are drawn for, beside minibatches (0) and stages (1)."""
+"""Key of the random streams of new parameters, beside minibatches (0) and stages (1)."""
 
 
 class Ending(Protocol):
-    """When a phase is over."""
+    """Condition that ends a phase."""
 
     def __call__(self, lines: Sequence[Line], round: int) -> bool:
         """Whether it is, after these iterations of it. round: how often its cycle has begun."""
 
     def found(self, lines: Sequence[Line]) -> str:
-        """What it asks and what was measured, in words."""
+        """The condition and the measured value, in words."""
 
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """What a `PhasedTrainer` does in a phase.
+    """Settings of one phase of a `PhasedTrainer`.
 
     Attributes:
         name: in the metrics of each of its iterations, as `phase`.
@@ -65,7 +65,7 @@ class TrainingPhase:
     env: EnvFactory | None = None
 
     def settings(self) -> list[Any]:
-        """What must not change on resume."""
+        """Settings that must not change on resume."""
         reward = str(dict(self.reward) if isinstance(self.reward, Mapping) else self.reward)
         return [self.name, self.groups, self.group_size, str(self.credit), reward, list(self.stages), self.incomplete]
 

@@ -125,7 +125,7 @@ def _all_advisers(
 
 @contextlib.contextmanager
 def prefixed(place: str) -> Iterator[None]:
-    """What is wrong inside is said to stand in that part of the recipe."""
+    """Prefixes errors raised inside with their part of the recipe."""
     try:
         yield
     except InputError as error:

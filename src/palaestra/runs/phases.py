@@ -25,10 +25,10 @@ CHANGES = ("env", "reward", "stages", "credit", "learn", "train")
 """Fields of a recipe that a phase may change."""
 
 OF_TRAIN = ("groups", "group_size", "incomplete")
-"""What of `train` a phase may change."""
+"""Fields of `train` that a phase may change."""
 
 OF_THE_RUN = ("devices", "timeout")
-"""What of `learn` no phase may change."""
+"""Fields of `learn` that no phase may change."""
 
 
 @dataclass(frozen=True)

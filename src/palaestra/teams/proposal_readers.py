@@ -18,7 +18,7 @@ from palaestra.foundation.registry import load_object
 
 Reader = Callable[[str, Task], Task]
 SOURCE = "proposed"
-"""What names of proposed tasks begin with."""
+"""Prefix of the names of proposed tasks."""
 STATED = "####"
 
 

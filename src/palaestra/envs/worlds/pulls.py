@@ -46,7 +46,7 @@ class Pulls(NativeEnv):
         return f"arm {int(self.rng.integers(2**31))}", _PullsState(float(self.rng.random()))
 
     def look(self) -> dict[str, Observation]:
-        """What is remembered."""
+        """The remembered pulls."""
         state = self.state
         if state.pulled == self.pulls:
             return {}

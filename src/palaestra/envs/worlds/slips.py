@@ -79,5 +79,5 @@ class Slips(NativeEnv):
         return {"walker": float(reached)}, info
 
     def right(self) -> str:
-        """What to do now."""
+        """The right action now."""
         return BACK if self.state.slipped is not None else self.choices[self.state.cues[self.state.at]]

@@ -72,7 +72,7 @@ def assign_greedily(values: np.ndarray, weights: np.ndarray) -> Placement:
 
 
 def vcg_payments(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What each creative pays: welfare of the others without it, less their welfare beside it. float64[n]."""
+    """Payment of each creative: welfare of the others without it, less their welfare beside it. float64[n]."""
     values, weights = _checked(values, weights)
     found = assign(values, weights)
     paid = np.zeros(len(values))

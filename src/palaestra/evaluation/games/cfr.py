@@ -17,7 +17,7 @@ from palaestra.errors import InputError, nearest
 from palaestra.evaluation.games.tree import Tree
 
 Memo = dict[str, np.ndarray]
-"""What a rule keeps between iterations, one entry per information set of the player."""
+"""State of a rule between iterations, one entry per information set of the player."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ MetaSolver = Callable[[Game], Any]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What PSRO has found so far.
+    """State of PSRO: the strategies and the game found so far.
 
     Attributes:
         strategies: of each player, oldest first.

@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What a solver says of a game.
+    """Result of a solver on a game.
 
     Attributes:
         game: what was solved.

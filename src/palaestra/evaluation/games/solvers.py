@@ -131,7 +131,7 @@ def risk_averse(
 
 @SOLVERS.register("alpha_rank")
 def alpha_rank(alpha: float = float("inf"), population: int = 50, epsilon: float = 0.01) -> Solver:
-    """How often evolution is found at each profile (alpha-Rank); a joint distribution."""
+    """Stationary distribution of evolution over the profiles (alpha-Rank); a joint distribution."""
 
     def solve(game: Game) -> Any:
         tables = list(_matrix(game, "alpha_rank").payoffs)

@@ -22,7 +22,7 @@ from palaestra.evaluation.logs.usage import tokens
 _DESTINATION = re.compile(r"(.+)\.\((.+)\)-[AT]")
 _START = "GroupChatStart"
 _INNER = ("ToolCallRequestEvent",)
-"""What an agent did before it answered."""
+"""Events of an agent before its answer."""
 
 
 def is_autogen(attributes: Mapping[str, Any]) -> bool:

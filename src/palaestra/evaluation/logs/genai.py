@@ -96,7 +96,7 @@ def describe(
 
 
 def kind_of(attributes: Mapping[str, Any]) -> Kind:
-    """What a span is, by the first convention that says it."""
+    """Kind of a span, by the first convention that names it."""
     operation = attributes.get("gen_ai.operation.name")
     if isinstance(operation, str):
         return _OPERATIONS.get(operation, "other")

@@ -1,4 +1,4 @@
-"""Who heard whom in a trace: whose words stand in the prompt of a call, or, without words, who had just spoken.
+"""Messages between agents, read from a trace: whose words stand in the prompt of a call, else who had just spoken.
 
 A turn heard an earlier turn of another agent if its prompt holds what that turn said, or a tool call that it made or
 the answer to it; a text counts as well where it stands within a message ("solver says: …"). Where the log keeps no
@@ -127,7 +127,7 @@ def _by_words(turns: Sequence[Turn]) -> dict[int, set[int]]:
 
 
 def _keys(message: Message) -> list[str]:
-    """What a message is recognised by: its words, the calls that it makes and those that it answers."""
+    """Marks by which a message is recognised: its words, the calls that it makes and those that it answers."""
     words = (message.text or "").strip()
     calls = [f"\0{call.id}" for call in message.calls if call.id]
     return ([words] if words else []) + calls + [f"\0{each}" for each in message.answers]

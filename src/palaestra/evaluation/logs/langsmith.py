@@ -149,7 +149,7 @@ def _answered(outputs: Any) -> str | None:
 
 
 def _only_who_asks(spans: list[Span]) -> None:
-    """Where models were traced, a node below which none was asked is a step and no agent."""
+    """Makes nodes without a model call below them steps, not agents, in traces that hold model calls."""
     above = {(span.trace, span.id): (span.trace, span.parent) for span in spans}
     asks: set[tuple[str, str | None]] = set()
     traced = {span.trace for span in spans if span.kind == "model"}

@@ -161,5 +161,5 @@ def parsed(value: Any) -> Any:
 
 
 def words_of(messages: Sequence[Message]) -> str | None:
-    """What was said, one message below the other; None if it was nothing."""
+    """Text of the messages, one below the other; None if there is none."""
     return "\n".join(each.text for each in messages if each.text) or None

@@ -18,7 +18,7 @@ from palaestra.evaluation.logs.prompts import Message
 from palaestra.evaluation.logs.rows import Rows, text
 
 Kind = Literal["agent", "model", "tool", "other"]
-"""What a span is; only agents, models and tools make rows."""
+"""Kind of a span; only agents, models and tools make rows."""
 _TASK = ("task", "task_id", "task_name", "question_id", "instance_id", "problem_id", "example_id", "sample_id")
 _SUCCESS = ("success", *(name for name in SUCCESS if name not in ("pass", "outcome", "result")))
 _FACTS = {

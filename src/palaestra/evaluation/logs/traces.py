@@ -62,7 +62,7 @@ def add_episodes(spans: Sequence[Span], rows: Rows) -> None:
 
 
 def _merge(outer: Span, inner: Span) -> None:
-    """What only the inner one of two spans of one call knows."""
+    """Fields known only to the inner of two spans of one call."""
     outer.prompt = inner.prompt if outer.prompt is None else outer.prompt
     outer.said = inner.said if outer.said is None else outer.said
     outer.usage = outer.usage or inner.usage
@@ -225,7 +225,7 @@ def _episode(
 
 
 def _task(roots: Sequence[Span], turns: Sequence[Turn]) -> str | None:
-    """What the first user says, else how the trace is called."""
+    """First message of a user, else the name of the trace."""
     for turn in turns:
         for message in turn.prompt or ():
             if message.role == "user" and message.text:
@@ -268,7 +268,7 @@ def _rows(
 
 
 def _new(prompt: Sequence[Message], known: Sequence[Message], said: Message | None) -> Sequence[Message]:
-    """What of a prompt its agent did not see before and did not say itself."""
+    """Messages of a prompt that are new to its agent and not its own."""
     if not known or list(prompt[: len(known)]) != list(known):
         return prompt
     new = list(prompt[len(known) :])

@@ -1,4 +1,4 @@
-"""Where the phases of a training begin, for a line and a name on every learning curve."""
+"""Iterations in which the phases of a training begin, for a line and a name on every learning curve."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ KEY = ("group", "episode")
 COUNTED = ("difficulty", "n", "updated_at")
 """Columns that answers change."""
 PROPOSE = SEPARATOR.rstrip()
-"""What follows the question where a seat proposes from it."""
+"""Separator after the question in the observation of a seat that proposes."""
 
 
 @stage

@@ -163,7 +163,7 @@ def orders_are_checked() -> None:
 
 @exact
 def manipulation_pays() -> None:
-    """Who pays what first says that it meets every need pays a seller who claims to; not if orders are checked."""
+    """A customer that takes the first seller who claims all pays a false one; checked orders prevent it."""
 
     def play(request: Request) -> str:
         legal = request.observation.legal

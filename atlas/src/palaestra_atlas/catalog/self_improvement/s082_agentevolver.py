@@ -75,7 +75,7 @@ def own_tasks_are_mixed_with_the_given() -> None:
 
 @exact
 def infeasible_proposals_are_refused() -> None:
-    """What cannot be answered is refused with the reason, and everything accepted is solvable."""
+    """Proposals without an answer are refused with the reason, and every accepted one is solvable."""
     tasks, turns = played(given=0.0)
     status = dict(tasks.filter(source="proposer").select("text", "status").rows())
     assert {status.get("what?"), status.get("gcd")} == {"refused"}

@@ -78,7 +78,7 @@ def prefix_revision_good_path() -> None:
 
 @exact
 def cut_after_the_first_bad_step() -> None:
-    """What follows the first bad step of the bad path is not in the example, and the revision answers what it saw."""
+    """The example leaves out the steps after the first bad one, and the revision answers the observation there."""
     example = made()
     assert example.filter(pl.col("source") == "prefix")["turn"].to_list() == [0, 1]
     assert example.filter(pl.col("source") == "revision")["observation"].to_list() == ["slipped"]

@@ -95,7 +95,7 @@ def speaker_stands_still_at_first() -> None:
 
 
 def talk(said: list[int], *, harmful: float, **options: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """Who spoke, and what was told of it."""
+    """Seats in the order in which they spoke, and the info of each step."""
     env = Refusals(harmful=harmful, blur=(0.0, 0.0), **options)
     seen, agents, told = env.reset(0), [], []
     for action in said:
