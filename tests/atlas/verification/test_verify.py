@@ -18,6 +18,7 @@ METHOD = '''
 """A mean with two parts: weights, and a shift."""
 
 import numpy as np
+import polars as pl
 
 
 def weighted_mean(x, weights, shift=1.0):
@@ -27,6 +28,10 @@ def weighted_mean(x, weights, shift=1.0):
 
 def unused(x):
     return x
+
+
+def broken():
+    return lambda left: pl.DataFrame({"seed": [1]}).group_by("trial").first()
 '''
 ROW = """
 id: 7
@@ -166,6 +171,7 @@ def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidenc
         ("direction: higher, least: 0.4", "direction: lower", "is not lower"),
         ("evaluate a=a.csv", "evaluate a=no.csv", "use: exit code [2]"),
         ("0.success.mean", "0.success.middle", "no 'middle' on the way"),
+        ("'printed(\"0.success.mean\")'", "'small_atlas.method:broken()'", "measure small_atlas.method:broken(): unable to find column"),
         ("measure: 'printed(\"0.success.mean\")',", "", "no effect is declared"),
     ],
 )

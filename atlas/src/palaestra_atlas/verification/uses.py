@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from palaestra.algebra.turns import Turns
 from palaestra.errors import PalaestraError
@@ -64,7 +65,7 @@ def _judged(use: Use, seeds: tuple[int, ...], folder: Path, fast: bool, timeout:
     try:
         of = measure(str(use.measure))
         values, without = ([number for each in found for number in of(each)] for found in (left, other))
-    except (PalaestraError, OSError, ValueError) as error:
+    except (PalaestraError, pl.exceptions.PolarsError, OSError, ValueError, ArithmeticError) as error:
         return found.model_copy(update={"problem": f"measure {use.measure}: {error}"})
     return _compared(use, found, values, without)
 

@@ -19,7 +19,7 @@ from palaestra.evaluation.teamwork import analyses, cost_at_score, score_at_cost
 from palaestra.rewards import call_price
 from palaestra_atlas.reproductions import Outcome, exact, reproduction
 from palaestra_atlas.taxonomy import place
-from palaestra_atlas.verification.measures import Left, Measure
+from palaestra_atlas.verification.measures import Left, Measure, held_out
 
 POINTS = pl.DataFrame({"cost": [1.0, 2.0, 2.0, 3.0, 4.0], "score": [0.2, 0.5, 0.4, 0.5, 0.9]})
 
@@ -28,12 +28,8 @@ def calls_per_success() -> Measure:
     """Calls of a tool for each solved held-out task, per seed."""
 
     def measured(left: Left) -> list[float]:
-        found = []
-        for seed in left.seeds():
-            table = pl.read_parquet(seed / "evaluation.parquet").filter(pl.col("system") == "after")
-            last = table.sort("turn").group_by("task", "trial").last()
-            found.append(float(last["searches"].sum() / last["success"].cast(float).sum()))  # type: ignore[operator]
-        return found
+        calls, solved = (held_out(column)(left) for column in ("searches", "success"))
+        return [each / share for each, share in zip(calls, solved, strict=True)]
 
     return measured
 
