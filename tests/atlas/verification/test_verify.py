@@ -171,7 +171,11 @@ def test_a_use_is_run_to_its_end_beside_its_absence(small: Callable[..., Evidenc
         ("direction: higher, least: 0.4", "direction: lower", "is not lower"),
         ("evaluate a=a.csv", "evaluate a=no.csv", "use: exit code [2]"),
         ("0.success.mean", "0.success.middle", "no 'middle' on the way"),
-        ("'printed(\"0.success.mean\")'", "'small_atlas.method:broken()'", "measure small_atlas.method:broken(): unable to find column"),
+        (
+            "'printed(\"0.success.mean\")'",
+            "'small_atlas.method:broken()'",
+            "measure small_atlas.method:broken(): unable to find column",
+        ),
         ("measure: 'printed(\"0.success.mean\")',", "", "no effect is declared"),
     ],
 )
